@@ -23,20 +23,14 @@ from mendgraph.nodes.language.installation import how_to_add
 if TYPE_CHECKING:
     from mendgraph.graph.terminal.turns import Setup
 
-HELP = """A coding agent that repairs the project in the current folder, inside a budget and inside that folder.
+HELP = """A coding agent that works on the project in the current folder, inside a budget and inside that folder.
 
-Without a key it uses the embedded local model (`mendgraph model pull` fetches it once). With OPENAI_BASE_URL and
-OPENAI_API_KEY it uses that endpoint.
+Without a key it uses the embedded local model (`mendgraph model pull` fetches it once).
 
 \b
-Examples:
   mendgraph "Fix add in calc.py"  work on a task
   mendgraph                       chat, at a terminal
-  mendgraph runs                  what was done here
-  mendgraph resume                go on with the last run
-  mendgraph undo 3f2a9c01         take back its changes
-  mendgraph report 3f2a9c01       what it did, as a page
-  mendgraph doctor                what this machine lacks
+  mendgraph run --help            show all options
 """
 
 app = typer.Typer(
@@ -47,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _FOR_EVERY_COMMAND = frozenset({"root", "as_json", "json_lines", "debug", "version", "workspace_config"})
-"""Options that are not those of a new run."""
+"""Options that are not for a run alone."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -76,12 +70,14 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     ] = False,
     **settings: Any,
 ) -> None:
-    """Keep the options for the command that follows."""
+    """Store the options for the command that follows."""
     if as_json and json_lines:
-        context.fail("--json and --json-lines exclude each other: one object at the end, or a line for each event")
+        context.fail(
+            "--json and --json-lines exclude each other: choose one object at the end, or a line for each event"
+        )
 
     if (commit or pr_body) and not unattended:
-        context.fail("--commit and --pr-body are what an unattended run ends with: give --unattended as well")
+        context.fail("--commit and --pr-body need --unattended")
 
     if unattended and context.invoked_subcommand != "run":
         context.fail("--unattended is for a task")
@@ -89,30 +85,36 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     if pr_body == "-" and (as_json or json_lines):
         context.fail("--pr-body - and --json both want standard output: name a file for one of them")
 
-    report = os.path.abspath(pr_body) if pr_body.strip("-") else pr_body
-    if os.path.isdir(report) or not os.path.isdir(os.path.dirname(report) or "."):
-        context.fail(f"--pr-body {pr_body!r} is no file in a folder that is there: make the folder, and name a file")
+    report = pr_body
+    if pr_body not in {"", "-"}:
+        report = os.path.abspath(pr_body)
+        if os.path.isdir(report) or not os.path.isdir(os.path.dirname(report)):
+            context.fail(f"--pr-body {pr_body!r}: name a file in an existing folder")
 
-    given = tuple(
-        param.opts[0]
-        for param in context.command.params
-        if param.name not in _FOR_EVERY_COMMAND
-        and getattr(context.get_parameter_source(str(param.name)), "name", "") == "COMMANDLINE"
-    )
+    run_options = []
+    for param in context.command.params:
+        source = context.get_parameter_source(str(param.name))
+        if param.name not in _FOR_EVERY_COMMAND and source is not None and source.name == "COMMANDLINE":
+            run_options.append(param.opts[0])
+
+    unattended_request = None
+    if unattended:
+        unattended_request = {"commit": commit, "report": report}
+
     context.obj = opt.Options(
         root,
         as_json or json_lines,
         debug,
         opt.settings_of(settings),
         durability or "sync",
-        given,
+        tuple(run_options),
         json_lines=json_lines,
         workspace_file=workspace_config,
-        unattended={"commit": commit, "report": report} if unattended else None,
+        unattended=unattended_request,
     )
 
 
-@app.command()
+@app.command(cls=opt.TaskCommand)
 def run(context: typer.Context, task: opt.Task = None) -> int:
     """Work on one task. The word `run` may be omitted."""
     request = _task_of(context, task or [])
@@ -128,7 +130,7 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
 
 
 @app.command()
-def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
+def chat(context: typer.Context, run: opt.RunToChatWith = None) -> int:
     """Talk with the agent, turn by turn, until the input ends.
 
     A line that begins with / is a command of the chat: /help lists them.
@@ -139,9 +141,9 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from mendgraph.graph.terminal.chat import chat as talk, prompt_for
+        from mendgraph.graph.terminal.chat import chat as start_chat, prompt_for
 
-        return talk(setup, prompt_for(setup, sys.stdin, sys.stdout))
+        return start_chat(setup, prompt_for(setup, sys.stdin, sys.stdout))
 
     if run is None:
         return _start(context.obj, work, attended=True)
@@ -151,11 +153,11 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
 
 @app.command()
 def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
-    """Go on with a run that was cut off or stopped; USER/THREAD is one of a server that died.
+    """Continue a run that was interrupted or stopped.
 
-    It goes on with the options that it was begun with. Those that are given now, such as a higher limit or another
-    model, take their place: then its task goes on in a new turn. They are listed by `mendgraph --help`. A run that has
-    finished says so.
+    It continues with the options that it started with. Options that are given now, such as a higher limit or another
+    model, replace those, and the task continues in a new turn; `mendgraph run --help` lists them. USER/THREAD names a
+    run of a server that died.
     """
     chosen: opt.Options = context.obj
 
@@ -172,6 +174,7 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
 
 app.add_typer(run_commands.app, name="runs")
 app.command()(run_commands.undo)
+app.command()(run_commands.diff)
 app.command()(run_commands.apply)
 app.command()(run_commands.fork)
 app.command()(run_commands.report)
@@ -189,17 +192,17 @@ app.add_typer(setup_commands.model_app, name="model")
 def serve(
     context: typer.Context,
     host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Address to listen at; 0.0.0.0 is every one.")
+        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 is all of them.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65_535, help="Port to listen at.")] = 2026,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65_535, help="Port to listen on.")] = 2026,
     new_token: Annotated[
-        bool, typer.Option("--new-token", help="Print a new token, and what the tenants file holds of it.")
+        bool, typer.Option("--new-token", help="Print a new token, and its line for the tenants file.")
     ] = False,
 ) -> int:
     """Serve the agent to several users, over the Agent Protocol.
 
-    MENDGRAPH_TENANTS names the file with the users, MENDGRAPH_STORE_URL the PostgreSQL database. Start as many of these
-    as you like with the same two, on one machine or several that see the same folders.
+    MENDGRAPH_TENANTS names the file with the users, MENDGRAPH_STORE_URL the PostgreSQL database. Several servers may
+    share both, on one machine or on machines that see the same folders.
     """
     opt.options_without_a_task(context)
 
@@ -237,7 +240,7 @@ def acp(context: typer.Context) -> int:
         raise RefusedError(ExitCode.SYSTEM_ERROR, f"`mendgraph acp` needs {how_to_add('acp')}")
 
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in (os.fstat(0).st_mode, os.fstat(1).st_mode)):
-        message = "an editor starts `mendgraph acp` and speaks with it over pipes: docs/editor.md says how to set it up"
+        message = "an editor starts `mendgraph acp` over pipes: docs/editor.md says how to set it up"
         raise RefusedError(ExitCode.USAGE_ERROR, message)
 
     from mendgraph.graph.configuration.context import AgentContext
@@ -256,88 +259,96 @@ def schema(
     """Print the JSON Schema of what --json or --json-lines write."""
     import json
 
-    from mendgraph.graph.terminal.output_lines import line_schema, object_schema
+    from mendgraph.graph.terminal.json_output import line_schema, object_schema
 
-    typer.echo(json.dumps(object_schema() if form == "json" else line_schema(), indent=2, sort_keys=True))
+    json_schema = object_schema()
+    if form == "json-lines":
+        json_schema = line_schema()
+
+    typer.echo(json.dumps(json_schema, indent=2, sort_keys=True))
     return ExitCode.FINISHED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. `arguments` default to those of the process."""
-    argv = sys.argv[1:] if arguments is None else list(arguments)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    words = argv
+    if not argv and opt.at_terminal():
+        words = ["chat"]
+
     process_end.make_streams_writable()
-    code = _run(argv)
+    code = _run(words or ["--help"])
 
     if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
         process_end.leave_at_once(code)
+    if not words:
+        return ExitCode.USAGE_ERROR
 
-    if argv or opt.at_terminal():
-        return code
-
-    return ExitCode.USAGE_ERROR
+    return code
 
 
-def _run(given: Sequence[str]) -> int:
+def _run(words: Sequence[str]) -> int:
     try:
-        words = given or (["chat"] if opt.at_terminal() else ["--help"])
         code = int(app(words, prog_name="mendgraph", standalone_mode=False) or 0)
         sys.stdout.flush()
     except RefusedError as refusal:
-        return process_end.fail(given, refusal)
+        return process_end.fail(words, refusal)
     except typer.TyperException as error:
         message = one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
-        return process_end.fail(given, RefusedError(ExitCode.USAGE_ERROR, f"{message}; see `mendgraph --help`"))
+        return process_end.fail(words, RefusedError(ExitCode.USAGE_ERROR, f"{message}; see `mendgraph --help`"))
     except (BrokenPipeError, SystemExit):  # typer turns the first into the second
         return process_end.close_output()
     except OSError as error:
         return process_end.close_output(f"cannot read or write ({error.strerror or type(error).__name__})")
     except Exception as error:  # noqa: BLE001 - no traceback for a user; a bug is one line that asks for a report
-        return process_end.fail(given, process_end.bug(error, debug="--debug" in given))
+        return process_end.fail(words, process_end.bug(error, debug="--debug" in words))
 
     return code
 
 
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool, task: str = "") -> int:
     try:
-        if chosen.unattended is None:
-            return work(_setup(chosen, attended=attended))
-        return work(_on_a_branch(chosen, task))
+        if chosen.unattended is not None:
+            return work(_unattended_setup(chosen, task))
+
+        return work(_setup(chosen, attended=attended))
     except KeyboardInterrupt as signal:  # while libraries are loaded, or for the second time
-        terminated = type(signal) is not KeyboardInterrupt
-        code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
-        if not terminated and sys.stderr.isatty():
+        if type(signal) is not KeyboardInterrupt:
+            raise RefusedError(ExitCode.TERMINATED, f"stopped {by_whom('SIGTERM')}") from None
+
+        if sys.stderr.isatty():
             sys.stderr.write("\n")  # the terminal has echoed ^C
 
-        raise RefusedError(code, f"stopped {by_whom('SIGTERM' if terminated else 'Ctrl-C')}") from None
+        raise RefusedError(ExitCode.INTERRUPTED, f"stopped {by_whom('Ctrl-C')}") from None
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
     """Work on a stored run with its own context; options of this command replace what the context holds."""
-    from mendgraph.graph.fleet.unattended import taken_up as unattended
+    from mendgraph.graph.fleet.unattended import taken_up
     from mendgraph.graph.runs.runs import RunState, get_run
 
-    place = unattended(str(chosen.root))  # its work is not over before it is committed
-    stored_run = unwrap(get_run(run or (place.run if place else ""), str(chosen.root)))
+    root = str(chosen.root)
+    unattended = taken_up(root)
+    if unattended is not None:
+        run = run or unattended.run
 
-    if stored_run.standing is RunState.FINISHED and not even_finished and place is None:
-        talk = chat_command(stored_run.run_id, str(chosen.root))
-        message = f"run {short_id(stored_run.run_id)} has finished; ask it more with: {talk}"
-        sys.stderr.write(f"mendgraph: {one_line(message, 1_000)}\n")
-
+    record = unwrap(get_run(run, root))
+    is_over = record.standing is RunState.FINISHED and unattended is None  # an unattended run also commits
+    if is_over and not even_finished:
+        message = f"run {short_id(record.run_id)} has finished; send it another request with: "
+        sys.stderr.write(f"mendgraph: {one_line(message + chat_command(record.run_id, root), 1_000)}\n")
         return ExitCode.FINISHED
 
-    taken_up = replace(
-        chosen,
-        settings={**opt.merged(stored_run.context.model_dump(), chosen.settings), "workspace": str(chosen.root)},
-        durability=chosen.durability if "--durability" in chosen.given else stored_run.durability,
-        run_id=stored_run.run_id,
-    )
+    settings = {**opt.merged(record.context.model_dump(), chosen.settings), "workspace": root}
+    resumed = replace(chosen, settings=settings, run_id=record.run_id)
+    if "--durability" not in chosen.given:
+        resumed = replace(resumed, durability=record.durability)
 
-    return _start(taken_up, work, attended=True)
+    return _start(resumed, work, attended=True)
 
 
 def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]") -> int:
-    """Work on a turn of `user/thread` whose server died, in the project's folder and with the context that it had."""
+    """Continue a turn of `user/thread` whose server died, in the project's folder and with its own context."""
     from mendgraph.graph.fleet.serving.engine_threads import EngineSaver
     from mendgraph.graph.machine.serializer import own_saver
     from mendgraph.nodes.execute_tools.store.database import postgres_url
@@ -356,7 +367,7 @@ def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]"
         root = os.path.realpath(chosen.root)
 
         if values.get("run_id") != run or values.get("outcome") or values["context"].workspace != root:
-            message = "no turn of this thread was cut off in this folder: send a request to a server"
+            message = "no turn of this thread was interrupted in this folder: send a request to a server"
             raise RefusedError(ExitCode.USAGE_ERROR, message)
 
         problem = give_workspace_name(unwrap(workspace_folder(root)), f"{user}/{os.path.basename(root)}")
@@ -370,8 +381,8 @@ def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]"
         return _start(replace(chosen, run_id=thread, settings=settings), resumed, attended=True)
 
 
-def _on_a_branch(chosen: opt.Options, task: str) -> "Setup":
-    """The setup of an unattended run, once its worktree is there."""
+def _unattended_setup(chosen: opt.Options, task: str) -> "Setup":
+    """Create the worktree of an unattended run, and return its setup."""
     from uuid import uuid4
 
     from mendgraph.graph.fleet.unattended import begin, cost_limit
@@ -392,30 +403,37 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
     from mendgraph.graph.configuration.context import AgentContext
-    from mendgraph.graph.terminal.answers import Screen
     from mendgraph.graph.terminal.approval import read_key
+    from mendgraph.graph.terminal.output import Screen
     from mendgraph.graph.terminal.screen import Display
     from mendgraph.graph.terminal.status_line import StatusLine, is_live
     from mendgraph.graph.terminal.turns import Setup
     from mendgraph.nodes.call_model.local_model import local_server_is_starting
     from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
-    out = Console(stderr=(chosen.unattended or {}).get("report") == "-")
+    report_on_stdout = (chosen.unattended or {}).get("report") == "-"
+    out = Console(stderr=report_on_stdout)
     err = Console(stderr=True)
     context = AgentContext(**{"workspace": str(chosen.root), **chosen.settings})
-    live = None
 
+    live = None
     if is_live(out) and not chosen.as_json and (is_live(err) or not err.file.isatty()):
         live = StatusLine(out, context.limits(), local_server_is_starting, monotonic_s)
 
-    write = live.write if live is not None else None
-    screens = Screen(out, write), Screen(err, write if is_live(err) else None)
+    piped = not (sys.stdout.isatty() or chosen.as_json or report_on_stdout)
+    screens = Screen(out), Screen(err)
+    if live is not None:
+        screens = Screen(out, live.write), Screen(err, live.write if is_live(err) else None)
+
+    ask = None
+    if attended and not chosen.as_json and sys.stdin.isatty():
+        ask = _ask
 
     return Setup(
         context=context,
-        display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live),
+        display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live, piped),
         next_line=input,
-        ask=_ask if attended and not chosen.as_json and sys.stdin.isatty() else None,
+        ask=ask,
         ask_key=read_key,
         environment=os.environ,
         session_options={
@@ -440,11 +458,17 @@ def _ask(prompt: str) -> str:
 
 
 def _task_of(context: typer.Context, words: list[str]) -> str:
-    if len(words) != 1:
-        context.fail("put the task in quotes" if words else 'there is no task: mendgraph "what to do"')
+    if not words:
+        context.fail('there is no task: mendgraph "what to do"')
+    if len(words) > 1:
+        context.fail("put the task in quotes")
 
+    task = words[0]
     try:
-        task = os.fsencode(sys.stdin.read() if words == ["-"] else words[0]).decode()
+        if task == "-":
+            task = sys.stdin.read()
+
+        task = os.fsencode(task).decode()
     except UnicodeError:
         context.fail("the task is not valid UTF-8 text")
 
@@ -455,7 +479,7 @@ def _task_of(context: typer.Context, words: list[str]) -> str:
 
 
 def _check_folder(context: typer.Context) -> None:
-    """A run that may edit wants a folder that it can write in, before it spends anything."""
+    """Refuse a run that may edit in a folder without write permission, before it spends anything."""
     chosen: opt.Options = context.obj
     if chosen.settings.get("mode") != "read-only" and not os.access(chosen.root, os.W_OK | os.X_OK):
         context.fail(f"cannot write in the folder {str(chosen.root)!r}: use --mode read-only to only look at it")

@@ -10,7 +10,7 @@ from benchmarks.commits.script import PATCH, Script, Step
 from mendgraph import AgentContext, Session
 from mendgraph.graph.configuration.settings import MOST
 from mendgraph.graph.runs.events import Denied, Event, StepDone
-from mendgraph.graph.terminal.output_lines import outcome_lines
+from mendgraph.graph.terminal.outcome_lines import outcome_lines
 from mendgraph.nodes.records import ToolErrorCode
 
 LIMITS: Final[dict[str, Any]] = {

@@ -22,7 +22,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.terminal.output_lines import outcome_lines
+from mendgraph.graph.terminal.outcome_lines import outcome_lines
 from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits
 from mendgraph.nodes.language.request import Request as ReadRequest

@@ -84,6 +84,7 @@ class AgentContext(Record):
         "read-only: no changes. ask: a person approves each change. auto: changes inside the rules.",
         trust=("read-only", "ask", "auto"),
         option="--mode",
+        panel="Permissions",
     )
 
     model: str | None = setting(
@@ -91,18 +92,21 @@ class AgentContext(Record):
         "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
         "embedded one. Default: found from the environment.",
         option="--model,-m NAME",
+        panel="Model",
     )
     base_url: str | None = setting(
         None,
         "Address of the OpenAI-compatible endpoint, or of the provider before the model's name. Default: "
         "OPENAI_BASE_URL, or the provider's own.",
         option="--base-url URL",
+        panel="Model",
     )
     protocol: Literal["text", "native", "auto"] = setting(
         "auto",
         "How calls travel. auto: text with the embedded model, native elsewhere.",
         trust="any",
         option="--protocol",
+        panel="Model",
     )
     edit_form: Literal["replace", "blocks", "patch", "auto"] = setting(
         "auto", "How edits are written. auto: fenced blocks with the embedded model, replace elsewhere.", trust="any"
@@ -112,6 +116,7 @@ class AgentContext(Record):
         "Sampling temperature of the first try. Default: the model's own, and 0 for a small model.",
         trust="any",
         option="--temperature T",
+        panel="Model",
         ge=0.0,
         le=2.0,
     )
@@ -120,6 +125,7 @@ class AgentContext(Record):
         "How long a reasoning model thinks: none, minimal, low, medium, high, xhigh or max. Default: as it is set up.",
         trust=("none", "minimal", "low", "medium", "high", "xhigh", "max"),
         option="--reasoning-effort EFFORT",
+        panel="Model",
     )
     model_kwargs: dict[str, Any] = setting(
         {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
@@ -128,7 +134,13 @@ class AgentContext(Record):
         None, "Use OpenAI's Responses API. Default: only for models of OpenAI's that have no other."
     )
     seed: int | None = setting(
-        None, "Sampling seed, where the endpoint honours one.", trust="any", option="--seed N", ge=0, le=2**31 - 1
+        None,
+        "Sampling seed, where the endpoint honours one.",
+        trust="any",
+        option="--seed N",
+        panel="Model",
+        ge=0,
+        le=2**31 - 1,
     )
     request_timeout_s: float = setting(
         300.0, "Longest time for one model call, in seconds.", trust="less", gt=0, le=3_600
@@ -143,18 +155,26 @@ class AgentContext(Record):
         (),
         "Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'.",
         option="--fallback MODEL",
+        panel="Model",
     )
     window_tokens: int | None = setting(
         None,
         "The model's window, input and output together. Default: by its name.",
         option="--window-tokens N",
+        panel="Model",
         ge=1_024,
         le=MOST,
     )
 
     max_calls_per_session: int = limit(100, "Model calls in one thread.")
     max_calls_per_turn: int = setting(
-        10, "Model calls in one turn.", trust="less", option="--max-calls N", ge=1, le=MAX_CALLS_PER_TURN_LIMIT
+        10,
+        "Model calls in one turn.",
+        trust="less",
+        option="--max-calls N",
+        panel="Limits",
+        ge=1,
+        le=MAX_CALLS_PER_TURN_LIMIT,
     )
     max_input_tokens_per_session: int = limit(100_000, "Input tokens in one thread.", option="--max-input-tokens N")
     max_output_tokens_per_session: int = limit(50_000, "Output tokens in one thread.", option="--max-output-tokens N")
@@ -187,7 +207,10 @@ class AgentContext(Record):
         ge=LEAST_USD,
     )
     account: str = setting(
-        "", "Whose spending this is, for limits over many runs: a project, a batch or a user.", option="--account NAME"
+        "",
+        "Whose spending this is, for limits over many runs: a project, a batch or a user.",
+        option="--account NAME",
+        panel="Limits",
     )
     account_days: bool = setting(
         False, "Count the limits of a day against this account's runs alone, instead of all runs.", trust="off"
@@ -221,10 +244,18 @@ class AgentContext(Record):
         2, "Corrections in a row for arguments that do not fit.", trust="less", ge=0, le=20
     )
     include_error_details: bool = setting(
-        True, "Name the errors in corrective prompts.", trust="any", option="--error-details/--no-error-details"
+        True,
+        "Name the errors in corrective prompts.",
+        trust="any",
+        option="--error-details/--no-error-details",
+        panel="Model",
     )
     include_format_reminder: bool = setting(
-        True, "Repeat the format in corrective prompts.", trust="any", option="--format-reminder/--no-format-reminder"
+        True,
+        "Repeat the format in corrective prompts.",
+        trust="any",
+        option="--format-reminder/--no-format-reminder",
+        panel="Model",
     )
     repeat_window: int = setting(3, "Actions that loop control looks back on.", ge=2, le=50)
     loop_repeat_threshold: int = setting(
@@ -254,6 +285,7 @@ class AgentContext(Record):
         "Which tools may be used: reader, editor, operator, or a role of yours. Default: all.",
         trust=("reader", "editor", "operator", None),
         option="--role ROLE",
+        panel="Permissions",
         choices=("reader", "editor", "operator"),
     )
     delegation: bool = setting(
@@ -261,6 +293,7 @@ class AgentContext(Record):
         "Offer the tool delegate: children of the run work on parts of the task, within its budget.",
         trust="off",
         option="--delegate",
+        panel="Permissions",
     )
     writable_paths: tuple[str, ...] = setting(
         (),
@@ -268,6 +301,7 @@ class AgentContext(Record):
         trust="places",
         protects=True,
         option="--writable PATH",
+        panel="Permissions",
     )
     denied_paths: tuple[str, ...] = setting(
         (),
@@ -275,6 +309,7 @@ class AgentContext(Record):
         " *.csv, docs/**/draft.md. Letter case makes no difference. A workspace's own file only adds to them.",
         trust="more",
         option="--deny PATTERN",
+        panel="Permissions",
         max_length=200,
     )
     strict: bool = setting(
@@ -283,6 +318,7 @@ class AgentContext(Record):
         " path in the request; programs change no file.",
         trust="on",
         option="--strict/--no-strict",
+        panel="Permissions",
     )
     request_permits: bool = setting(
         True, "A request that names a protected file allows its change; not in Actions, batches, servers.", trust="off"
@@ -295,6 +331,7 @@ class AgentContext(Record):
         "Programs that run_command may start, in a sandbox without network. Default: no commands.",
         trust="part",
         option="--allow-program NAME",
+        panel="Permissions",
     )
     readable_folders: tuple[str, ...] = setting(
         (),
@@ -307,18 +344,21 @@ class AgentContext(Record):
         "What keeps programs apart from this machine. auto: the first that starts. landlock: without user namespaces,"
         " on a copy of the workspace. container: the container around it, which a program may change as a whole.",
         option="--sandbox",
+        panel="Permissions",
     )
     allowed_hosts: tuple[str, ...] = setting(
         (),
         "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",
         trust="part",
         option="--allow-host HOST",
+        panel="Permissions",
     )
     allowed_private_hosts: tuple[str, ...] = setting(
         (),
         "Those of allowed_hosts that may have a private address, such as a company's server.",
         trust="part",
         option="--allow-private-host HOST",
+        panel="Permissions",
     )
     http_max_bytes: int = limit(1_000_000, "Bytes of one document.")
     http_timeout_s: float = setting(20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600)
@@ -333,12 +373,14 @@ class AgentContext(Record):
         trust="off",
         protects=True,
         option="--evidence/--no-evidence",
+        panel="Checks",
     )
     checks: tuple[str, ...] = setting(
         (),
         "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox. Tests that they"
         " name and that failed already are told and do not count.",
         option="--check COMMAND",
+        panel="Checks",
     )
     checks_timeout_s: float = setting(
         60.0, "Longest time for one of the checks, in seconds.", trust="less", protects=True, gt=0, le=3_600
@@ -348,12 +390,14 @@ class AgentContext(Record):
         "End a run whose changes nothing could check as not_checked (exit code 5), not as FINISHED.",
         trust="on",
         option="--require-checks/--no-require-checks",
+        panel="Checks",
     )
     require_changes: bool = setting(
         False,
         "End a run that changes no file as SYSTEM_ERROR with the reason nothing_changed, not as FINISHED.",
         trust="on",
         option="--require-changes/--no-require-changes",
+        panel="Checks",
     )
     max_failed_tries: int = setting(
         4,
@@ -369,6 +413,7 @@ class AgentContext(Record):
         trust="any",
         protects=True,
         option="--keep-failed-edits",
+        panel="Checks",
     )
     read_ahead: bool = setting(True, "Read the files that the request names before the model is asked.", trust="any")
     project_notes: bool = setting(

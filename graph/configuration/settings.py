@@ -26,13 +26,14 @@ class Setting(NamedTuple):
     `trust` says when an untrusted file of a workspace may set the field: the name of a rule in `loading.py`, or the
     values in order, the strictest first; "" is never. `protects`: the user relies on the value, such as on checks, so
     that such a file may not change it. `option` is the option of the command line with its metavar; `choices` are its
-    values if the field takes more.
+    values if the field takes more. `panel` is the group of the option in the help.
     """
 
     trust: str | tuple[str | None, ...] = ""
     option: str = ""
     choices: tuple[str, ...] = ()
     protects: bool = False
+    panel: str = "Context"
 
 
 def setting(
@@ -43,14 +44,15 @@ def setting(
     option: str = "",
     choices: tuple[str, ...] = (),
     protects: bool = False,
+    panel: str = "Context",
     **bounds: Any,
 ) -> Any:
     """Return a field of `AgentContext` with its metadata."""
     field = Field(default, description=description, **bounds)
-    field.metadata.append(Setting(trust, option, choices, protects))
+    field.metadata.append(Setting(trust, option, choices, protects, panel))
     return field
 
 
 def limit(default: Any, description: str, **more: Any) -> Any:
     """Return a field for a limit: a count from 1, unless `more` has another bound. An untrusted file may lower it."""
-    return setting(default, description, trust="less", **({"ge": 1, "le": MOST} | more))
+    return setting(default, description, trust="less", panel="Limits", **({"ge": 1, "le": MOST} | more))

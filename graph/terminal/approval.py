@@ -1,8 +1,6 @@
 """Asks a person at the terminal whether calls may run: a preview of each call, then one question.
 
-Parameters read keys and lines and edit arguments; without them the answer is that nobody can be asked. The content of a
-call stands behind a bar, in lines that fit, so that it cannot look like a question of this program. The editor and the
-terminal's keys are the only effects.
+The content of a call is shown behind a bar, in lines that fit, so that it cannot look like a question of this program.
 """
 
 import json
@@ -21,25 +19,25 @@ from typing import Any, Final, cast
 
 from rich.cells import chop_cells
 
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, Screen
-from mendgraph.graph.terminal.output_lines import diff_lines
+from mendgraph.graph.terminal.outcome_lines import diff_lines
+from mendgraph.graph.terminal.output import LONGEST_LINE, Line, Screen
 from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision
 from mendgraph.nodes.guard.approvals import like_before
 from mendgraph.nodes.language.display import one_line, plain, target_of, without_middle
 
 ReadLine = Callable[[str], str]
-"""Asks with a prompt and returns the line; raises EOFError at the end of the input."""
+"""Shows a prompt and returns the line; raises EOFError at the end of the input."""
 
 EditText = Callable[[str], str | None]
-"""Lets a person edit a text and returns it; None where they cancel, or there is no editor."""
+"""Lets a person edit a text and returns it; None if they cancel, or there is no editor."""
 
 HELP: Final = (
     "y  run this call",
     "p  run it, and in this run all commands that begin with the same words",
-    "a  run it, and for the rest of this run do not ask about its like",
-    "w  run it, and its like in all later runs in this folder; mendgraph permissions lists and removes that",
-    "e  change its arguments; the changed call is judged anew",
-    "n  do not run it; what follows the n is told to the model: n use the other file",
+    "a  run it, and all calls like it in this run",
+    "w  run it, and all calls like it in this folder, also in later runs; mendgraph permissions lists and removes that",
+    "e  change its arguments; the changed call is checked again",
+    "n  do not run it; the model reads what follows the n: n use the other file",
     "s  stop the run; nothing of this reply runs",
     "v  show all of its arguments",
 )
@@ -49,14 +47,14 @@ _LASTING: Final = {
     "a": ("approve_for_run", "[a]ll like this in this run, "),
     "w": ("approve_always", "al[w]ays in this folder, "),
 }
-"""The letters of answers that allow more than the call: the action of each, and its words in the question."""
+"""The answers that allow more than the call: the action of each, and its words in the question."""
 
 _BAR: Final = "│ "
 _NARROWEST: Final = 20
 _LONGEST_COMMAND: Final = 200
 _LONGEST_KEY: Final = 1_000  # bytes: what is pasted comes at once
 _MOST_TRIES: Final = 50
-"""Answers to one question that mean nothing, before the call is rejected."""
+"""Unknown answers to one question, after which the call is rejected."""
 
 
 def ask_person(
@@ -68,11 +66,10 @@ def ask_person(
     read_key: ReadLine | None = None,
     width: int = 80,
 ) -> ApprovalAnswer:
-    """The decisions on an approval request, call by call, for `Session.answer`.
+    """Return the decisions on an approval request, call by call, for `Session.answer`.
 
-    The end of the input rejects; without `read_line` there is nobody to ask. `read_key` answers with one key, without
-    it a line does. Without `edit_text`, or where it gives None, arguments are edited in one line. Lines are cut to
-    `width` columns.
+    The end of the input rejects; without `read_line` nobody can be asked. `read_key` answers with one key, without it a
+    line does. Without `edit_text` arguments cannot be edited. Lines are cut to `width` columns.
     """
     calls: list[AskedCall] = request["calls"]
     if read_line is None:
@@ -110,11 +107,11 @@ class Decisions:
         self._actions: list[tuple[AskedCall, Action]] = []
 
     def allowed_before(self, call: AskedCall) -> Action | None:
-        """The action of an earlier call of this request that allows this one as well; None where it is to be asked."""
+        """Return the action of an earlier call of this request that allows this one as well, or None."""
         return like_before(call, self._actions)
 
     def add(self, call: AskedCall, decision: CallDecision) -> bool:
-        """Add a decision; returns whether the next call is to be decided. A call without a decision does not run."""
+        """Add a decision; return whether the next call needs one. A call without a decision does not run."""
         self._actions.append((call, decision["action"]))
         self._decisions[str(call["index"])] = CallDecision(**{**decision, "digest": call["digest"]})
         return decision["action"] != "stop"
@@ -134,7 +131,7 @@ class _Question:
     width: int
 
     @property
-    def what(self) -> str:
+    def name(self) -> str:
         """The tool and its target; a command as a shell would quote it."""
         preview = self.call["preview"]
         if preview["kind"] == "argv":
@@ -143,12 +140,12 @@ class _Question:
         return one_line(f"{self.call['tool']} {self.call['path'] or target_of(self.call['arguments'])}")
 
     def preview(self, place: str) -> Iterator[Line]:
-        """What the call would do, and which rule asks."""
+        """Yield what the call would do, and the rule that asks."""
         rule = self.call["rule"]
         if self.call.get("why"):
             rule += f" ({self.call['why']})"
 
-        yield from self._fitted(Line(f"? {self.what}{place}: {one_line(rule)}", "bold yellow"), "")
+        yield from self._fitted(Line(f"? {self.name}{place}: {one_line(rule)}", "bold yellow"), "")
         preview = self.call["preview"]
         text = plain(preview["text"])
 
@@ -161,16 +158,16 @@ class _Question:
             yield from self._fitted(line)
 
         if preview["truncated"]:
-            yield from self._fitted(Line("not all of it is shown here: v shows all arguments", "bold yellow"), "")
+            yield from self._fitted(Line("this is not all of it: v shows all arguments", "bold yellow"), "")
 
     def ask(self) -> CallDecision:
-        """The person's decision; the question is repeated after an answer that means nothing."""
+        """Return the person's decision; the question is repeated after an unknown answer."""
         for _ in range(_MOST_TRIES):
             lasting = (words for answer, words in _LASTING.values() if answer in self.call["choices"])
             self._say(_CHOICES.format("".join(lasting)), "dim")
 
             try:
-                reply = self.read_key(f"Allow {without_middle(self.what, self.width - 9)}? ").strip()
+                reply = self.read_key(f"Allow {without_middle(self.name, self.width - 9)}? ").strip()
             except EOFError:
                 break
 
@@ -180,7 +177,7 @@ class _Question:
         return CallDecision(action="reject")
 
     def _decision(self, reply: str) -> CallDecision | None:
-        """The decision that a reply means; None where it has only shown something."""
+        """Return the decision that a reply means, or None if the question has to be repeated."""
         word, _, argument = reply.partition(" ")
         if word.lower() in {*_LASTING, "all"} and not argument:
             return self._lasting(word[0].lower())
@@ -224,32 +221,25 @@ class _Question:
             return ""
 
     def _edited(self) -> CallDecision | None:
-        """The call with other arguments; None where the person cancels, so that the question is repeated."""
-        before = self.call["arguments"]
+        """Return the call with other arguments, or None if the person cancels."""
         text = None
-        if self.edit_text:
-            text = self.edit_text(json.dumps(before, indent=2, ensure_ascii=False))
+        if self.edit_text is not None:
+            text = self.edit_text(json.dumps(self.call["arguments"], indent=2, ensure_ascii=False))
 
         if text is None:
-            self._say("The arguments as JSON, in one line; an empty line leaves them:")
-            self._say(json.dumps(before, ensure_ascii=False), bar=_BAR)
-
-            try:
-                text = self.read_line("Arguments: ")
-            except EOFError:
-                return None
-
+            self._say("There is no editor: set VISUAL or EDITOR to the command of one.")
+            return None
         if not text.strip():
             return None
 
         try:
             arguments = json.loads(text)
         except (ValueError, RecursionError) as error:
-            self._say(f"That is no JSON: {one_line(str(error))}")
+            self._say(f"This is not valid JSON: {one_line(str(error))}")
             return None
 
         if not isinstance(arguments, dict):
-            self._say('That is no JSON object, such as {"path": "a.py"}.')
+            self._say('This is not a JSON object, such as {"path": "a.py"}.')
             return None
 
         return CallDecision(action="edit", arguments=arguments)
@@ -259,7 +249,7 @@ class _Question:
             self.screen.line(*line)
 
     def _fitted(self, line: Line, bar: str = _BAR) -> Iterator[Line]:
-        """The line in pieces that fit the screen: a line that a terminal wraps continues where questions begin."""
+        """Yield the line in pieces that fit: a line that a terminal wraps continues where questions begin."""
         text = plain(line.text).expandtabs(4)
         room = self.width - len(bar) - 1
         parts = [text]
@@ -272,7 +262,7 @@ class _Question:
 
 
 def read_key(prompt: str) -> str:
-    """Ask on standard error for one key, or for a line where the input gives no single keys.
+    """Ask on standard error for one key, or for a line if the input is no terminal.
 
     Keys from before the question are discarded.
 
@@ -309,13 +299,13 @@ def _write(text: str) -> None:
 
 
 def in_editor(environment: Mapping[str, str], text: str) -> str | None:
-    """Let a person edit the text in `$VISUAL` or `$EDITOR`; None without one, and where it fails.
+    """Let a person edit the text in `$VISUAL`, `$EDITOR` or vi; return None if that fails.
 
-    The editor gets the terminal. Its file is readable only for this user, and is removed.
+    The file is readable only for this user, and is removed.
     """
     from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 
-    command = environment.get("VISUAL") or environment.get("EDITOR") or ""
+    command = environment.get("VISUAL") or environment.get("EDITOR") or "vi"
     try:
         words = shlex.split(command)
     except ValueError:

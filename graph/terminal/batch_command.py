@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
-from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
+from mendgraph.graph.terminal.output import LONGEST_LINE, write_object
 from mendgraph.graph.terminal.process_end import (
     SIGNALS,
     ExitCode,
@@ -26,7 +26,7 @@ from mendgraph.nodes.records import OutcomeKind
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mendgraph.graph.fleet.batch.batch import Batch, Terms
+    from mendgraph.graph.fleet.batch.batch import Batch
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
     from mendgraph.graph.fleet.batch.tasks import TaskResult
 
@@ -42,12 +42,10 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=10_000, metavar="N", help="Tasks at work at a time (default: 4; of a cluster its CPUs)."
+            min=1, max=10_000, metavar="N", help="Tasks that run at the same time (default: 4; on a cluster its CPUs)."
         ),
     ] = None,
-    processes: Annotated[
-        int, typer.Option(min=1, max=1_000, metavar="P", help="Processes that they are spread over.")
-    ] = 1,
+    processes: Annotated[int, typer.Option(min=1, max=1_000, metavar="P", help="Processes that run them.")] = 1,
     out: Annotated[
         str | None,
         typer.Option(metavar="FOLDER", help="Results, patches and copies (default: FILE without its suffix, .batch)."),
@@ -56,32 +54,34 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")
     ] = False,
     max_cost: Annotated[
-        float | None, typer.Option(min=0.0001, metavar="USD", help="Cost of the whole batch, over all its starts.")
+        float | None, typer.Option(min=0.0001, metavar="USD", help="Most cost of the whole batch, over all its starts.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, max=2**53, metavar="N", help="Tokens of the whole batch, in and out.")
+        int | None, typer.Option(min=1, max=2**53, metavar="N", help="Most tokens of the whole batch, in and out.")
     ] = None,
-    on: Annotated[Literal["ray"] | None, typer.Option(help="Work on a Ray cluster (extra `ray`).")] = None,
+    on: Annotated[Literal["ray"] | None, typer.Option(help="Run on a Ray cluster (extra `ray`).")] = None,
     address: Annotated[
         str | None, typer.Option(metavar="A", help="Address of the cluster (default: a new one on this machine).")
     ] = None,
     standby: Annotated[
-        bool, typer.Option("--standby", help="Wait while another process works on the batch; go on if it dies.")
+        bool, typer.Option("--standby", help="Wait while another process works on the batch; continue if it dies.")
     ] = False,
 ) -> int:
-    """Work on many tasks, each on a copy of its own of its workspace.
+    """Work on many tasks, each on its own copy of its workspace.
 
-    Each task gives one result line and one patch. Started again it goes on: nothing is done twice.
+    Each task has one result line and one patch. A batch that is started again continues: nothing is done twice.
     """
     chosen = opt.options_without_events(context)
     if address is not None and on is None:
-        context.fail("--address is that of a cluster: give --on ray as well")
+        context.fail("--address is the address of a cluster: add --on ray")
 
     try:
-        from mendgraph.graph.fleet.batch.batch import Crew, prepare, terms_problem
+        from mendgraph.graph.configuration.loading import load_context
+        from mendgraph.graph.fleet.batch.batch import Crew, Terms, prepare, terms_problem
 
+        allowed = unwrap(load_context(str(chosen.root), workspace_file=False, **chosen.settings))
         crew = Crew(workers, processes, on, address)
-        terms = _terms(chosen, max_cost, max_tokens)
+        terms = Terms(allowed, max_cost, max_tokens, chosen.durability)
         if problem := terms_problem(terms, crew):
             context.fail(problem)
 
@@ -89,18 +89,9 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         ready = cast("Batch", unwrap_settings(unwrap(prepared)))
         with ready.folder:
             return _work(chosen, ready)
-    except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
-        message = "stopped by you (Ctrl-C) before any task was begun; start the same batch again"
+    except KeyboardInterrupt:  # while libraries are loaded and workspaces prepared
+        message = "stopped by you (Ctrl-C) before any task was started; start the same batch again"
         raise RefusedError(ExitCode.INTERRUPTED, message) from None
-
-
-def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms":
-    """The terms of the tasks, from the user's file and the options."""
-    from mendgraph.graph.configuration.loading import load_context
-    from mendgraph.graph.fleet.batch.batch import Terms
-
-    allowed = unwrap(load_context(str(chosen.root), workspace_file=False, **chosen.settings))
-    return Terms(allowed, max_cost, max_tokens, chosen.durability)
 
 
 def _work(chosen: opt.Options, batch: "Batch") -> int:
@@ -117,28 +108,28 @@ def _work(chosen: opt.Options, batch: "Batch") -> int:
     finally:
         progress.close()
 
-    _tell_end(chosen, result)
+    _show_end(chosen, result)
     return exit_code_of_batch(result, *heard[:1])
 
 
 def exit_code_of_batch(result: "BatchResult", signal_heard: str = "Ctrl-C") -> ExitCode:
-    """The code of a batch: whether all tasks have FINISHED, and otherwise what ended it."""
+    """Return the exit code of a batch: whether all tasks are FINISHED, or what ended the batch."""
     from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
 
-    if result.end is BatchEnd.COMPLETE:
-        if result.ok:
+    match result.end:
+        case BatchEnd.COMPLETE if result.ok:
             return ExitCode.FINISHED
-        return ExitCode.FINDINGS
-
-    if result.end is BatchEnd.CANCELLED:
-        return _CODES[signal_heard]
-    if result.end is BatchEnd.LIMIT:
-        return ExitCode.BUDGET_STOP
+        case BatchEnd.COMPLETE:
+            return ExitCode.FINDINGS
+        case BatchEnd.CANCELLED:
+            return _CODES[signal_heard]
+        case BatchEnd.LIMIT:
+            return ExitCode.BUDGET_STOP
 
     return ExitCode.SYSTEM_ERROR
 
 
-def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
+def _show_end(chosen: opt.Options, result: "BatchResult") -> None:
     from mendgraph.graph.fleet.batch.batch_folder import counted
 
     tally = result.tally
@@ -162,7 +153,7 @@ def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
 
 @contextmanager
 def _signals(batch: "Batch", progress: "BatchProgress") -> Iterator[list[str]]:
-    """Inside, the first Ctrl-C or SIGTERM stops the batch, and the second one ends the process at once."""
+    """Inside, the first Ctrl-C or SIGTERM stops the batch, and the second ends the process at once."""
     heard: list[str] = []
 
     def hear(number: int, _: FrameType | None) -> None:
@@ -172,7 +163,7 @@ def _signals(batch: "Batch", progress: "BatchProgress") -> Iterator[list[str]]:
         if len(heard) == 1:
             batch.cancel(by_whom(name))
             if not progress.stopping(by_whom(name)):
-                with suppress(RuntimeError, OSError):  # the thread is just writing there
+                with suppress(RuntimeError, OSError):  # the thread may be writing there
                     sys.stderr.write(f"mendgraph: stopping the tasks at work; {name} again to stop at once\n")
 
             return
@@ -181,7 +172,7 @@ def _signals(batch: "Batch", progress: "BatchProgress") -> Iterator[list[str]]:
             progress.close()
 
         with suppress(RuntimeError, OSError):
-            sys.stderr.write(f"mendgraph: stopped {by_whom(name)}; start the same batch again to go on\n")
+            sys.stderr.write(f"mendgraph: stopped {by_whom(name)}; start the same batch again to continue\n")
 
         process_end.leave_at_once(_CODES[name])
 
@@ -196,7 +187,7 @@ def _signals(batch: "Batch", progress: "BatchProgress") -> Iterator[list[str]]:
 
 
 def result_line(result: "TaskResult") -> str:
-    """A result in one line: outcome, task, reason, calls and time."""
+    """Return a result in one line: outcome, task, reason, calls and time."""
     ending = ""
     if result.message:
         ending = f": {result.message}"
@@ -212,11 +203,11 @@ def result_line(result: "TaskResult") -> str:
 
 
 class BatchProgress:
-    """Watches a batch, until it is closed.
+    """Shows the progress of a batch until it is closed.
 
-    With a terminal at `err` there is a bar, and a line for each result that has not finished; `out` has a line for
-    each result where it is no terminal, or where there is no bar. With `as_json` it has each result as an object on a
-    line, those apart that go on later, and there is no bar.
+    If `err` is a terminal it has a bar, and a line for each task that is not FINISHED. `out` has a line for each result
+    if it is no terminal, or if there is no bar. With `as_json`, `out` has each final result as an object on a line, and
+    there is no bar.
     """
 
     def __init__(self, out: "Console", err: "Console", *, as_json: bool = False) -> None:
@@ -259,17 +250,16 @@ class BatchProgress:
 
         remarkable = result.refused or result.left_out or result.kind is not OutcomeKind.FINISHED
         if self._is_live and result.is_final and remarkable:
+            style = "bold yellow"
             if result.kind is OutcomeKind.SYSTEM_ERROR:
                 style = "bold red"
-            else:
-                style = "bold yellow"
 
             self._err.print(line, style=style, markup=False, highlight=False)
 
         self._show()
 
     def stopping(self, by: str) -> bool:
-        """Show that the batch is to stop; returns whether there is a bar that shows it."""
+        """Show that the batch is stopping; return whether a bar shows it."""
         self._stopping = by
         self._show()
         return self._is_live

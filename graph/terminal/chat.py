@@ -1,7 +1,6 @@
 """A chat at the terminal: requests and slash commands, line by line, until the input ends."""
 
 import textwrap
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,10 +10,10 @@ from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
-from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
-from mendgraph.graph.terminal.answers import Line, terminal_width
+from mendgraph.graph.runs.runs import RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.approval import ReadLine
-from mendgraph.graph.terminal.output_lines import diff_lines
+from mendgraph.graph.terminal.outcome_lines import diff_lines
+from mendgraph.graph.terminal.output import Line, terminal_width
 from mendgraph.graph.terminal.process_end import ExitCode, refusal_words
 from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object
 from mendgraph.graph.terminal.screen import Display
@@ -22,7 +21,6 @@ from mendgraph.graph.terminal.turns import Setup, Turns
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, models_in_order, split_provider
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
-from mendgraph.nodes.execute_tools.processes.processes import kill_group, outputs, read_until, start_process
 from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line
@@ -32,7 +30,6 @@ from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError
 Value = TypeVar("Value")
 
 SLASH: Final = "/"
-SHELL: Final = "!"
 
 _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
 
@@ -63,20 +60,12 @@ class SlashCommand(NamedTuple):
         return f"{self.name} {self.arguments}".strip()
 
 
-def as_request(line: str, *, attended: bool = False) -> str | None:
-    """The request to the model in this line, None for a command. A second "/" or "!" makes it a request.
-
-    Where the chat is not `attended`, "!" begins a request: piped input may be a stranger's, and gets no shell.
-    """
+def as_request(line: str) -> str | None:
+    """Return the request to the model in this line, None for a command. A second "/" makes it a request."""
     words = line.lstrip()
-    marks: tuple[str, ...] = (SLASH,)
-    if attended:
-        marks = (SLASH, SHELL)
-
-    if words.startswith(tuple(mark * 2 for mark in marks)):
+    if words.startswith(SLASH * 2):
         return words[1:]
-
-    if words.startswith(marks):
+    if words.startswith(SLASH):
         return None
 
     return line
@@ -84,24 +73,17 @@ def as_request(line: str, *, attended: bool = False) -> str | None:
 
 def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
     """Run the command of a line; NOT_FOUND names the closest command, INVALID_ARGUMENT its arguments."""
-    if line.lstrip().startswith(SHELL):
-        return run_shell(turns, line.lstrip()[1:])
-
     name, *words = line.split()
     command = COMMANDS.get(name.casefold())
 
     if command is None:
-        meant: Sequence[str] = ()
-        if name != SLASH:
-            meant = closest_names(name, COMMANDS, 1)
-
+        close = tuple(closest_names(name, COMMANDS, 1)) if name != SLASH else ()
         remedy = "/help lists them."
-        if meant:
-            remedy = f"Did you mean {meant[0]}?"
+        if close:
+            remedy = f"Did you mean {close[0]}?"
 
         message = f"There is no command {_quoted(name)}. {remedy} With another / before it the line goes to the model."
-
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=tuple(meant))
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=close)
 
     if words and not command.arguments:
         return invalid(f"{command.name} takes no arguments, and there is '{_quoted(words[0])}'.")
@@ -132,10 +114,9 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if isinstance(steps := _or_default(steps_of(run, root), ()), ToolError):
         return steps
 
+    first = _first_step_of_last_change(steps)
     if words:
-        first: int | None = int(words[0])
-    else:
-        first = first_step_of_last_change(steps)
+        first = int(words[0])
 
     turns.use(turns.context)  # a turn that waits for approval locks the workspace
     restored: Restored | ToolError = Restored()
@@ -154,41 +135,31 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     return CommandAnswer(lines, {"undo": restored_object(restored)}, note=note)
 
 
-def first_step_of_last_change(steps: Sequence[RunStep]) -> int | None:
-    """The number of the first step of the newest turn with changes that are not undone, None without any."""
-    newest = next((step for step in reversed(steps) if step.changed), None)
-    if newest is None:
-        return None
-
-    return min(step.number for step in steps if step.turn == newest.turn and step.number)
+def _first_step_of_last_change(steps: Sequence[RunStep]) -> int | None:
+    """Return the first step of the newest turn with changes that are not undone, or None."""
+    turn = max((step.turn for step in steps if step.changed), default=None)
+    return min((step.number for step in steps if step.turn == turn and step.number), default=None)
 
 
 def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
     diffs = _or_default(run_diffs(turns.session.thread_id, turns.context.workspace), ())
-    scrub = turns.session.scrub
     if isinstance(diffs, ToolError):
         return diffs
 
     lines: list[Line] = []
-    for diff in diffs:
-        lines += _diff_of_file(diff, scrub)
+    values = []
+    for file in diffs:
+        text = turns.session.scrub(file.diff)
+        values.append({**asdict(file), "diff": text})
 
-    lines = lines or [Line("no file is changed")]
-    return CommandAnswer(lines, {"diff": [{**asdict(diff), "diff": scrub(diff.diff)} for diff in diffs]})
+        if file.changed_since:
+            lines.append(Line(f"{one_line(file.path)} was changed since by somebody else; both are shown", "yellow"))
+        if file.problem:
+            lines.append(Line(one_line(f"{file.path}: {file.problem}", 500), "yellow"))
+        if text:
+            lines += diff_lines([text])
 
-
-def _diff_of_file(diff: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
-    lines = []
-    if diff.changed_since:
-        lines.append(Line(f"{one_line(diff.path)} was changed since by somebody else; both are shown", "yellow"))
-
-    if diff.problem:
-        lines.append(Line(one_line(f"{diff.path}: {diff.problem}", 500), "yellow"))
-
-    if diff.diff:
-        lines += diff_lines([scrub(diff.diff)])
-
-    return lines
+    return CommandAnswer(lines or [Line("no file is changed")], {"diff": values})
 
 
 def _usage(turns: Turns, _: Sequence[str]) -> CommandAnswer:
@@ -213,30 +184,57 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     context = turns.context
     if words:
         update: dict[str, str | None] = {"model": words[0]}
-        if _package_of(words[0]) != _package_of(context.model or ""):  # the address is that of another provider
+        if _provider_of(words[0]) != _provider_of(context.model or ""):  # the address is the other provider's
             update["base_url"] = None
 
         context = context.model_copy(update=update)
 
     endpoint = find_endpoint(context.model, context.base_url, turns.setup.environment)
-    problem = _problem(context, endpoint)
-    if isinstance(endpoint, ProviderFailure) or (words and problem):
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=one_line(problem, 500))
+    if isinstance(endpoint, ProviderFailure):
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=one_line(endpoint.message, 500))
 
     if words:
+        problem = _model_problem(context, endpoint)
+        if problem:
+            return ToolError(code=ToolErrorCode.UNAVAILABLE, message=one_line(problem, 500))
+
         turns.use(context)
 
-    address = _address(endpoint.base_url)
+    parts = urlsplit(endpoint.base_url)
+    address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()  # without secrets
     label = endpoint.full_name or "the one that the endpoint serves"
     if address:
         label += f" at {address}"
     if endpoint.embedded:
         label = f"local ({embedded_weights().model}, on this machine)"
-    if words:
-        label += ", from the next turn on"
 
     value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
-    return CommandAnswer([Line(one_line(f"model: {label}", 500))], {"model": value})
+    return CommandAnswer([_setting_line("model", label, changed=bool(words))], {"model": value})
+
+
+def _provider_of(model: str) -> str:
+    """Return the provider whose package calls this model; "" for an OpenAI-compatible endpoint."""
+    return split_provider(model)[0].removeprefix("openai")
+
+
+def _model_problem(context: AgentContext, endpoint: Endpoint) -> str:
+    """Return why the chat cannot continue with this model, "" if no reason is known."""
+    if endpoint.embedded and weights_status().state is not WeightsState.READY:
+        return "The embedded model is not on this machine: `mendgraph model pull` downloads it. The model is unchanged."
+
+    models = models_in_order(context.model, context.base_url, context.fallback_models)
+    if isinstance(models, str):
+        return models
+
+    return ""
+
+
+def _setting_line(name: str, value: str, *, changed: bool) -> Line:
+    text = f"{name}: {value}"
+    if changed:
+        text += ", from the next turn on"
+
+    return Line(one_line(text, 500))
 
 
 def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
@@ -249,105 +247,13 @@ def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
         turns.use(context.model_copy(update={"mode": words[0]}))
 
     mode = turns.context.mode
-    line = f"mode: {mode}"
-    if words:
-        line += ", from the next turn on"
-
-    return CommandAnswer([Line(line)], {"mode": {"mode": mode}})
-
-
-def _add(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
-    """Name the file in the next request, whose turn reads it under the rules of guard."""
-    context = turns.context
-    path = " ".join(words).removeprefix("@").removeprefix("./")
-    if not path:
-        return invalid("/add takes the name of a file: /add README.md")
-
-    rules = (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths))
-    files = judged_workspace(context.workspace, rules, allowed_extensions=frozenset(context.allowed_extensions))
-    if isinstance(file := files.read_file(path), ToolError):
-        return file
-
-    line = Line(one_line(f"{path} ({len(file.data):,} bytes) is read with the next request", 500))
-    return CommandAnswer([line], {"add": {"path": path}}, note=f"(Read './{path}' first.)")
+    return CommandAnswer([_setting_line("mode", mode, changed=bool(words))], {"mode": {"mode": mode}})
 
 
 def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     turns.use(turns.context, anew=True)
     line = Line("a new conversation begins; `mendgraph runs` lists the one before")
     return CommandAnswer([line], {"clear": {"thread_id": turns.session.thread_id}})
-
-
-def run_shell(turns: Turns, command: str) -> CommandAnswer | ToolError:
-    """Run a person's command in their shell, in the workspace, without input, until it ends or Ctrl-C.
-
-    Its output is shown at once; the last 8,000 characters are sent with the next request, without known secrets.
-    """
-    if not command.strip():
-        return invalid("! takes a command of your shell: !git status")
-
-    environment = turns.setup.environment
-    screen = turns.setup.display.out
-    shell = environment.get("SHELL") or "/bin/sh"
-    process = start_process([shell, "-c", command], cwd=turns.context.workspace, env=environment)
-
-    if isinstance(process, ToolError):
-        return process
-
-    decode = getincrementaldecoder("utf-8")("replace").decode
-    printed = ""
-
-    def take(chunk: bytes) -> bool:
-        nonlocal printed
-        text = decode(chunk)
-        printed = (printed + text)[-8_000:]
-        screen.write(text)
-
-        return True
-
-    ended = ""
-
-    with process:
-        try:
-            read_until(process, dict.fromkeys(outputs(process), take), float("inf"))
-        except KeyboardInterrupt:  # SIGTERM ends the chat as well
-            take(b"\n")  # the terminal has echoed ^C
-            ended = "stopped by you (Ctrl-C)"
-        finally:
-            kill_group(process)
-
-    ended = ended or f"exit code {process.returncode}"
-    note = f"(I ran `{command.strip()}`, {ended}. It printed, at its end:\n{printed.strip()}\n)"
-    return CommandAnswer([Line(f"{ended}; the next request tells the model", "dim")], note=note)
-
-
-def _package_of(model: str) -> str:
-    """The provider whose package makes the calls to this model; "" at an OpenAI-compatible endpoint."""
-    provider, _ = split_provider(model)
-    if provider == "openai":
-        return ""
-
-    return provider
-
-
-def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str:
-    """Why the chat cannot continue with this model, "" where no reason is known."""
-    if isinstance(endpoint, ProviderFailure):
-        return endpoint.message
-    if endpoint.embedded and weights_status().state is not WeightsState.READY:
-        return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
-
-    models = models_in_order(context.model, context.base_url, context.fallback_models)
-    if isinstance(models, str):
-        return models
-
-    return ""
-
-
-def _address(url: str) -> str:
-    """The address without user, password and query."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
@@ -369,10 +275,10 @@ def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
 
 KEYS: Final = (
     "Enter sends; Alt-Enter, Ctrl-J or \\ before Enter begins a new line. Pasted lines are one request.",
-    "Tab completes commands and names of files; after @ it offers them by itself.",
+    "Tab completes commands and file names; after @ file names are offered as you type.",
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
-    "! runs the rest in your shell, in this folder. A request that begins with / or ! needs another one before it.",
+    "A request that begins with / needs another / before it.",
 )
 """The keys of `mendgraph.graph.terminal.prompt_input`."""
 
@@ -384,15 +290,14 @@ def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
     command.name: command
     for command in (
-        SlashCommand("/add", "FILE", "read a file with the next request", _add),
-        SlashCommand("/diff", "", "what this run has changed in files", _diff),
-        SlashCommand("/undo", "[STEP]", "take back the last changes of files, or those from a step on", _undo),
-        SlashCommand("/mode", "[MODE]", "read-only, ask or auto, from the next turn on", _mode),
-        SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
+        SlashCommand("/diff", "", "show what this run has changed", _diff),
+        SlashCommand("/undo", "[STEP]", "take back the last turn's changes, or those from a step on", _undo),
+        SlashCommand("/mode", "[MODE]", "show the mode, or change it from the next turn on", _mode),
+        SlashCommand("/model", "[NAME]", "show the model, or change it from the next turn on", _model),
         SlashCommand("/clear", "", "begin a new conversation", _clear),
-        SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
-        SlashCommand("/help", "", "this list", _help),
-        SlashCommand("/plan", "", "the plan of the model", _plan),
+        SlashCommand("/usage", "", "show calls, tokens and cost so far", _usage),
+        SlashCommand("/help", "", "show this list", _help),
+        SlashCommand("/plan", "", "show the model's plan", _plan),
         SlashCommand("/exit", "", "leave", _exit),
         SlashCommand("/quit", "", "leave", _exit),
     )
@@ -445,11 +350,11 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
 def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
     """Take requests until the input ends, `/exit`, Ctrl-C at the prompt, or SIGTERM; then show the usage.
 
-    A line that begins with "/" is a command; see `as_request`. Without `open_prompt` the setup reads the lines.
+    A line that begins with "/" is a command. Without `open_prompt` the setup reads the lines.
     Source of `/usage`: spec 1 section 6.
     """
     prompt = "You: "
-    if setup.display.as_json:
+    if setup.display.as_json or setup.display.piped:
         prompt = ""
 
     with Turns(setup) as turns:
@@ -466,7 +371,7 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
             except (EOFError, KeyboardInterrupt):
                 break
 
-            request = as_request(line, attended=setup.ask is not None)
+            request = as_request(line)
             if request is None:
                 thread = turns.session.thread_id
                 answer = run_command(turns, line)

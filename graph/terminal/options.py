@@ -7,18 +7,15 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_origin
 
-import annotated_types
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.configuration.settings import MOST
 from mendgraph.graph.terminal.process_end import MEANINGS
 
 MIN_CALLS_PER_SESSION = 100
@@ -31,7 +28,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_settings(command: _Function) -> _Function:
-    """Give a command, in place of its `**settings`, an option for each field of `AgentContext` that has one."""
+    """Replace the `**settings` of a command with an option for each field of `AgentContext` that has one."""
     signature = inspect.signature(command)
     parameters = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
     new_signature = signature.replace(parameters=[*parameters, *map(_parameter, _OF_FIELDS)])
@@ -41,6 +38,7 @@ def takes_settings(command: _Function) -> _Function:
 
 
 def _parameter(name: str) -> inspect.Parameter:
+    """Return the option for a field; `settings_of` checks its bounds."""
     field = AgentContext.model_fields[name]
     setting = SETTINGS[name]
     names, _, metavar = setting.option.partition(" ")
@@ -48,49 +46,30 @@ def _parameter(name: str) -> inspect.Parameter:
     if setting.choices:
         kind = Literal[setting.choices]
 
-    repeated = get_origin(kind) is tuple
-    bounds: dict[str, Any] = {}
     about = field.description or ""
-
-    for item in field.metadata:
-        if isinstance(item, annotated_types.Ge):
-            bounds["min"] = item.ge
-        if isinstance(item, annotated_types.Le) and item.le != MOST:
-            bounds["max"] = item.le
-
-    if repeated:
+    if get_origin(kind) is tuple:
+        kind = list[str]
         about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
+    elif isinstance(field.default, bool):
+        about += f" Default: {('off', 'on')[field.default]}."
     elif field.default not in {None, ""}:
-        if not isinstance(field.default, bool):
-            default = field.default
-        elif field.default:
-            default = "on"
-        else:
-            default = "off"
+        about += f" Default: {field.default}."
 
-        about += f" Default: {default}."
-
-    option = typer.Option(*names.split(","), metavar=metavar or None, help=about, **bounds)
-    annotation: Any = kind | None
-    if repeated:
-        annotation = list[str] | None
-
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
-    )
+    option = typer.Option(*names.split(","), metavar=metavar or None, help=about, rich_help_panel=setting.panel)
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that options of the command line set; the others keep the defaults of `AgentContext`.
+    """Return the fields that options of the command line set; the others keep the defaults of `AgentContext`.
 
-    Raises typer.BadParameter, which names the option, where a run can have no such value.
+    Raises:
+        typer.BadParameter: a value is not valid for a run; the error names the option.
     """
-    settings: dict[str, Any] = {}
-    for name, value in options.items():
-        if isinstance(value, list) and value:
+    settings = {name: value for name, value in options.items() if value not in (None, [])}
+    for name, value in settings.items():
+        if isinstance(value, list):
             settings[name] = tuple(value)
-        elif value is not None and value != []:
-            settings[name] = value
 
     if settings:
         from mendgraph.graph.configuration.loading import value_problems
@@ -113,19 +92,18 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(below: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `settings` of the command line over those `below`: a session may call as often as one turn.
+    """Return the `settings` of the command line over those `below`: a session may call as often as one turn.
 
     What the files deny stays denied.
     """
     from mendgraph.graph.configuration.loading import overlay
 
+    values = overlay(below, settings)
     session = "max_calls_per_session"
-    turn = "max_calls_per_turn"
+    if session in below and "max_calls_per_turn" in settings:
+        values = {**values, session: max(below[session], settings["max_calls_per_turn"])}
 
-    if session in below and turn in settings:
-        return {**overlay(below, settings), session: max(below[session], settings[turn])}
-
-    return overlay(below, settings)
+    return values
 
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
@@ -140,9 +118,10 @@ WorkspaceConfig: TypeAlias = Annotated[
 Durability: TypeAlias = Annotated[
     Literal["sync", "async", "exit"] | None,
     typer.Option(
+        rich_help_panel="Storage",
         help="When a step is on the disk: before the next one begins, so that a kill loses nothing (sync, the default);"
         " while the next one runs (async: a kill may lose the last step); when the turn ends (exit: it loses the turn)."
-        " Changes of files are always recorded before they happen."
+        " Changes of files are always recorded before they happen.",
     ),
 ]
 Debug: TypeAlias = Annotated[
@@ -169,9 +148,9 @@ def _run(default: str = "") -> Any:
 
 Run: TypeAlias = Annotated[str, _run()]
 NewestRun: TypeAlias = Annotated[str, _run("Default: the newest one.")]
-RunToResume: TypeAlias = Annotated[str, _run("Default: the newest one that can go on.")]
-RunToTalkOf: TypeAlias = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help=f"Go on with this run. {_A_RUN}")
+RunToResume: TypeAlias = Annotated[str, _run("Default: the newest one that can continue.")]
+RunToChatWith: TypeAlias = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help=f"Continue this run. {_A_RUN}")
 ]
 FromStep: TypeAlias = Annotated[
     int,
@@ -219,16 +198,23 @@ Unattended: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--unattended",
+        rich_help_panel="Unattended runs",
         help="Work on a branch of its own, without questions, with larger limits; changes have to be checked.",
     ),
 ]
 Commit: TypeAlias = Annotated[
-    bool, typer.Option("--commit", help="With --unattended: commit to the branch what has finished and was checked.")
+    bool,
+    typer.Option(
+        "--commit",
+        rich_help_panel="Unattended runs",
+        help="With --unattended: commit to the branch what has finished and was checked.",
+    ),
 ]
 PrBody: TypeAlias = Annotated[
     str,
     typer.Option(
         "--pr-body",
+        rich_help_panel="Unattended runs",
         metavar="FILE",
         help="With --unattended: write what was done as the text of a pull request; `-` is standard output.",
         show_default=False,
@@ -281,7 +267,8 @@ def at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-_ANSWERED_AT_ONCE = frozenset({"-h", "--help", "--version"})
+_HELP = frozenset({"-h", "--help"})
+_NEED_NO_TASK = _HELP | {"--version"}
 """Options that need no task."""
 
 _TASK_COMMAND = "run"
@@ -291,49 +278,79 @@ _TASK_COMMAND = "run"
 class TaskGroup(TyperGroup):
     """A group whose options may stand anywhere, and whose first words are a task unless they name a command."""
 
-    def format_epilog(self, _: Any, formatter: Any) -> None:
-        """What the exit codes mean."""
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code.value), meaning) for code, meaning in MEANINGS.items()])
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, then the options that are not for a run alone."""
+        self.format_commands(ctx, formatter)
+        _write_options(ctx, formatter, [param for param in self.params if param.rich_help_panel is None])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Hand the words on in the order that the parser expects."""
-        general = {}
+        """Pass the words to the parser in the order that it expects."""
+        if args[:1] == [_TASK_COMMAND] and not _HELP.isdisjoint(args[-1:]):
+            return super().parse_args(ctx, args)
+
+        takes_value = {}
         for param in self.params:
             for name in (*param.opts, *param.secondary_opts):  # a switch's second name, such as --no-evidence
-                general[name] = not getattr(param, "is_flag", True)
+                takes_value[name] = not getattr(param, "is_flag", True)
 
-        ordered = in_order(args, set(self.commands), general)
+        ordered = in_order(args, set(self.commands), takes_value)
 
         if ordered[-1:] == [_TASK_COMMAND] != args[-1:] and (ctx.resilient_parsing or at_terminal()):
-            # Options alone: a person means a chat, and shell completion offers commands as well.
-            ordered.pop()
+            ordered.pop()  # options alone: a person means a chat, and shell completion offers commands as well
             if not ctx.resilient_parsing:
                 ordered.append("chat")
 
         if "--" in ordered and not ctx.resilient_parsing and {"--", _TASK_COMMAND}.isdisjoint(args):
-            words = ordered[ordered.index("--") + 1 :]
-            # Other scripts than ours write a whole sentence without a space.
-            if all(word.isascii() and word.split() == [word] != ["-"] for word in words):
-                from mendgraph.nodes.language.names import closest_names
-
-                near = " or ".join(closest_names(words[0], self.commands, 2))
-                meant = "."
-                if near:
-                    meant = f"; did you mean {near}?"
-
-                task = shlex.quote(" ".join(words))
-                ctx.fail(f"{words[0]!r} is no command{meant} As a task it is: mendgraph run -- {task}")
+            self._refuse_unknown_command(ctx, ordered[ordered.index("--") + 1 :])
 
         return super().parse_args(ctx, ordered)
 
+    def _refuse_unknown_command(self, context: Any, words: Sequence[str]) -> None:
+        """Refuse words that look like a mistyped command; other scripts than ours write a sentence without a space."""
+        if not all(word.isascii() and word.split() == [word] != ["-"] for word in words):
+            return
 
-def in_order(arguments: Sequence[str], commands: Collection[str], general: Mapping[str, bool]) -> list[str]:
-    """The general options, then the command (`run` where the first word is none), then all other words.
+        from mendgraph.nodes.language.names import closest_names
 
-    `general` are the options that stand before a command, each with whether it takes the next argument as its value;
-    where that is missing the line ends with the option, which the parser then names. A command's own options stay with
-    it. The words of a task, and those after `--`, are no options whatever they are.
+        remedy = "."
+        if near := closest_names(words[0], self.commands, 2):
+            remedy = f"; did you mean {' or '.join(near)}?"
+
+        task = shlex.quote(" ".join(words))
+        context.fail(f"{words[0]!r} is no command{remedy} As a task it is: mendgraph run -- {task}")
+
+
+class TaskCommand(TyperCommand):
+    """The command for one task, whose help lists all options of a run in groups, and the exit codes."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of the whole program."""
+        _write_options(ctx, formatter, [*self.params, *ctx.parent.command.params])
+
+    def format_epilog(self, _: Any, formatter: Any) -> None:
+        """Write the meanings of the exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code.value), meaning) for code, meaning in MEANINGS.items()])
+
+
+def _write_options(context: Any, formatter: Any, params: Iterable[Any]) -> None:
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for param in params:
+        record = param.get_help_record(context)
+        if record is not None:
+            panels.setdefault(param.rich_help_panel or "Options", []).append(record)
+
+    for panel, records in panels.items():
+        with formatter.section(panel):
+            formatter.write_dl(records)
+
+
+def in_order(arguments: Sequence[str], commands: Collection[str], takes_value: Mapping[str, bool]) -> list[str]:
+    """Return the program's options, then the command (`run` if the first word is none), then all other words.
+
+    `takes_value` says of each option of the program whether the next argument is its value; if that is missing the line
+    ends with the option, which the parser then names. A command's own options stay with it. The words of a task, and
+    those after `--`, are never options.
     """
     options: list[str] = []
     words: list[str] = []
@@ -341,38 +358,34 @@ def in_order(arguments: Sequence[str], commands: Collection[str], general: Mappi
     remaining = iter(arguments)
 
     for argument in remaining:
-        is_command = words[:1] != [_TASK_COMMAND] and not set(words[:1]).isdisjoint(commands)
+        is_word = argument == "-" or not argument.startswith("-")
+        in_command = words[:1] != [_TASK_COMMAND] and not set(words[:1]).isdisjoint(commands)
 
         if argument == "--":
             literal = [*remaining]
-        elif (
-            argument == "-"
-            or not argument.startswith("-")
-            or (is_command and argument.partition("=")[0] not in general)
-        ):
+        elif is_word or (in_command and argument.partition("=")[0] not in takes_value):
             words.append(argument)
         else:
             options.append(argument)
-
-            if general.get(argument, False):
-                value = [*islice(remaining, 1)]
-                if not value:
+            if takes_value.get(argument, False):
+                value = next(remaining, None)
+                if value is None:
                     return options
 
-                options += value
+                options.append(value)
 
-    if not words and not literal and (not options or _ANSWERED_AT_ONCE & set(options)):
+    if not words and not literal and (not options or _NEED_NO_TASK & set(options)):
         return options
 
-    first = _TASK_COMMAND
+    command = _TASK_COMMAND
     if words and words[0] in commands:
-        first = words.pop(0)
+        command = words.pop(0)
 
-    if first == _TASK_COMMAND:
+    if command == _TASK_COMMAND:
         literal = [*words, *literal]
         words = []
 
     if literal:
         literal.insert(0, "--")
 
-    return [*options, first, *words, *literal]
+    return [*options, command, *words, *literal]

@@ -1,4 +1,4 @@
-"""How the process ends: exit codes, refusals in one line, signals, streams that accept any text."""
+"""How the process ends: exit codes, refused commands, signals, and streams that accept any text."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from mendgraph.graph.terminal.answers import LONGEST_LINE, as_json
+from mendgraph.graph.terminal.output import LONGEST_LINE, as_json
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
 
@@ -24,11 +24,11 @@ Value = TypeVar("Value")
 
 
 class ExitCode(IntEnum):
-    """How the process ended. The three terminals of the machine have a code each.
+    """How the process ended. Each terminal node of the machine has its code.
 
-    A run that was stopped after its running step has an outcome, and so that outcome's code, whoever stopped it. What
-    was ended at once, and a chat as a whole, has none: its code is that of the signal (128 and its number, as in a
-    shell). STUCK is what a shell says of SIGPROF; see `mendgraph.graph.start`.
+    A run that was stopped after its running step has an outcome, and the outcome's code. A process that was ended at
+    once, and a chat, have the code of the signal (128 and its number, as in a shell). STUCK is that of SIGPROF; see
+    `mendgraph.graph.start`.
     """
 
     FINISHED = 0
@@ -60,7 +60,7 @@ MEANINGS: dict[ExitCode, str] = {
 
 
 def exit_code_of(outcome: Outcome, *, require_changes: bool = False) -> ExitCode:
-    """The exit code of a run that ended with this outcome; with `require_changes` a refused call is no success."""
+    """Return the exit code of a run with this outcome; with `require_changes` a refused call is no success."""
     refused = require_changes and outcome.kind is OutcomeKind.FINISHED and bool(outcome.refused)
     if refused or outcome.reason is StopReason.NOT_CHECKED:
         return ExitCode.NOT_CHECKED
@@ -69,7 +69,7 @@ def exit_code_of(outcome: Outcome, *, require_changes: bool = False) -> ExitCode
 
 
 class RefusedError(Exception):
-    """A command is refused. `named` are further lines, which name things; see `fail`."""
+    """A command is refused. `named` are further lines, which name what blocks it."""
 
     def __init__(
         self, code: ExitCode, message: str, error: Mapping[str, Any] | None = None, named: Sequence[str] = ()
@@ -82,9 +82,9 @@ class RefusedError(Exception):
 
 
 def fail(words: Sequence[str], refusal: RefusedError) -> int:
-    """Say what is wrong on standard error, as an object as well where one was asked for, and return the code.
+    """Write the problem to standard error, with `--json` or `--json-lines` among the `words` also as an object.
 
-    `words` are those of the command line, which may be what is wrong: `--json` or `--json-lines` asks for the object.
+    Return the exit code.
     """
     lines = [f"mendgraph: {part}" for part in refusal.message.split("\n")]
     typer.echo("\n".join([*lines, *refusal.named]), err=True)
@@ -100,29 +100,27 @@ def fail(words: Sequence[str], refusal: RefusedError) -> int:
 
 
 _WRONG_WORD: Final = frozenset({ToolErrorCode.NOT_FOUND, ToolErrorCode.INVALID_ARGUMENT})
-"""Errors that are the command line's: what it names does not exist, or may be several things."""
+"""Errors of the command line: it names something that does not exist or is ambiguous."""
 
 _MOST_NAMED: Final = 50
 """Files that a refusal lists."""
 
 
 def unwrap(value: Value | ToolError) -> Value:
-    """The value of a result; RefusedError with an exit code where it is an error."""
+    """Return the value of a result; raise RefusedError if it is an error."""
     if not isinstance(value, ToolError):
         return value
 
     message, named = refusal_words(value)
-
+    code = ExitCode.SYSTEM_ERROR
     if value.code in _WRONG_WORD:
         code = ExitCode.USAGE_ERROR
-    else:
-        code = ExitCode.SYSTEM_ERROR
 
     raise RefusedError(code, message, value.as_map(), named)
 
 
 def unwrap_settings(value: "Value | tuple[Problem, ...]") -> Value:
-    """The settings or tasks of files; RefusedError with each problem on a line where the files are wrong."""
+    """Return the settings or tasks of files; raise RefusedError with each problem on a line."""
     if not isinstance(value, tuple):
         return value
 
@@ -132,7 +130,7 @@ def unwrap_settings(value: "Value | tuple[Problem, ...]") -> Value:
 
 
 def refusal_words(error: ToolError) -> tuple[str, list[str]]:
-    """The message of an error with its suggestions, and lines that name what blocks the command."""
+    """Return the message of an error with its suggestions, and lines that name what blocks the command."""
     message = one_line(error.message.replace("skip_changed", "--skip-changed"), 2_000)
     named = [one_line(suggestion) for suggestion in error.suggestions]
     if error.code in _WRONG_WORD:
@@ -150,7 +148,7 @@ def refusal_words(error: ToolError) -> tuple[str, list[str]]:
 
 
 def bug(error: Exception, *, debug: bool) -> RefusedError:
-    """The refusal for a bug, with `debug` after its traceback; a damaged store is no bug."""
+    """Return the refusal for an unexpected error; with `debug` write its traceback. A damaged store is no bug."""
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
     from mendgraph.nodes.execute_tools.store.database import StoreError
 
@@ -165,11 +163,11 @@ def bug(error: Exception, *, debug: bool) -> RefusedError:
         sys.stderr.write(scrub("".join(traceback.format_exception(error))))
 
     what = one_line(scrub(f"{type(error).__name__}: {error}"))
-    return RefusedError(ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
+    return RefusedError(ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with the output of --debug")
 
 
 def write_file(folder: str, name: str, content: bytes, *, force: bool) -> None:
-    """Write a file atomically; RefusedError where that fails, or where the file exists, unless `force`."""
+    """Write a file atomically; raise RefusedError if that fails, or if the file exists, unless `force`."""
     from mendgraph.nodes.execute_tools.files.workspace import Workspace, WriteFile
 
     workspace = Workspace(folder, lambda *_: None)
@@ -178,14 +176,14 @@ def write_file(folder: str, name: str, content: bytes, *, force: bool) -> None:
         sha256 = unwrap(workspace.read_file(name)).sha256
 
     if sha256 and not force:
-        message = f"{os.path.join(folder, name)!r} is there already: name another file, or write over it with --force."
+        message = f"{os.path.join(folder, name)!r} exists: name another file, or replace it with --force."
         raise RefusedError(ExitCode.USAGE_ERROR, one_line(message, LONGEST_LINE))
 
     unwrap(workspace.change_files([WriteFile(name, content, expected_sha256=sha256)]))
 
 
 def close_output(message: str = "") -> int:
-    """Discard output from now on, as its reader has gone or the disk is full; writes `message` to standard error."""
+    """Discard further output, as nobody reads it or the disk is full; write `message` to standard error."""
     if message:
         sys.stderr.write(f"mendgraph: {message}\n")
 
@@ -196,10 +194,7 @@ def close_output(message: str = "") -> int:
 
 
 def make_streams_writable() -> None:
-    """What the terminal's encoding does not know is written as an escape; a closed stream swallows everything.
-
-    A closed input has nothing to read.
-    """
+    """Write unknown characters as escapes, and replace closed streams by the null device."""
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - open until the process ends
 
@@ -225,7 +220,7 @@ SIGNALS: Final[Mapping[int, str]] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "S
 
 
 def by_whom(name: str) -> str:
-    """Who stops a run with this signal: Ctrl-C is the person who reads it."""
+    """Return who stops a run with this signal."""
     if name == SIGNALS[signal.SIGINT]:
         return "by you (Ctrl-C)"
     return f"by {name}"

@@ -9,9 +9,9 @@ import typer
 
 from mendgraph.graph.runs.run_words import command_line, resume_command
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task
-from mendgraph.graph.terminal.process_end import ExitCode, unwrap, write_file
+from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, terminal_width
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap, write_file
 from mendgraph.nodes.language.display import count_of, one_line, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -23,45 +23,63 @@ app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.
 memories = typer.Typer(help="List what runs noted here for later ones, or `forget` it.", rich_markup_mode=None)
 cassettes = typer.Typer(help="Test on recorded conversations: `from-run`.", rich_markup_mode=None)
 
-NOTHING_TO_UNDO = "nothing to undo: it changed no file, or all of that has been taken back"
+NOTHING_TO_UNDO = "nothing to undo: the run changed no file, or all of its changes were taken back"
 
 
 @app.callback(invoke_without_command=True)
 def runs(context: typer.Context) -> int:
-    """List the runs of this folder; the one that was at work last comes first."""
+    """List the runs of this folder, the one that worked last first."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
 
     from mendgraph.graph.runs.runs import list_runs
-    from mendgraph.graph.terminal.output_lines import run_lines, run_object
+    from mendgraph.graph.terminal.run_tables import run_lines, run_object
 
     chosen = options_without_a_task(context)
-    listed = unwrap(list_runs(str(chosen.root)))
-    lines = run_lines(listed, terminal_width(), datetime.now(UTC))
+    records = unwrap(list_runs(str(chosen.root)))
+    lines = run_lines(records, terminal_width(), datetime.now(UTC))
 
-    return answer([*map(run_object, listed)], lines, as_json=chosen.as_json)
+    return answer([*map(run_object, records)], lines, as_json=chosen.as_json)
+
+
+def _id_of(run: str, chosen: opt.Options) -> str:
+    """Return the run that is named, or the newest one of the folder."""
+    if run:
+        return run
+
+    from mendgraph.graph.runs.runs import list_runs
+
+    records = unwrap(list_runs(str(chosen.root)))
+    if not records:
+        raise RefusedError(ExitCode.USAGE_ERROR, "There are no runs of this folder yet.")
+
+    return records[0].run_id
 
 
 @app.command()
-def show(context: typer.Context, run: opt.Run, patch: opt.Patch = False) -> int:
+def show(context: typer.Context, run: opt.NewestRun = "", patch: opt.Patch = False) -> int:
     """Show a run and its steps, for `undo` and `fork`."""
     if patch:
-        return _show_patch(context, run)
+        return diff(context, run)
 
     from mendgraph.graph.runs.runs import get_run, steps_of
-    from mendgraph.graph.terminal.output_lines import run_details, run_object, step_object
+    from mendgraph.graph.terminal.run_tables import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
-    run_record = unwrap(get_run(run, str(chosen.root)))
-    steps = unwrap(steps_of(run, str(chosen.root)))
+    run_record = unwrap(get_run(_id_of(run, chosen), str(chosen.root)))
+    steps = unwrap(steps_of(run_record.run_id, str(chosen.root)))
     value = {**run_object(run_record), "steps": [*map(step_object, steps)]}
 
     return answer(value, run_details(run_record, steps, datetime.now(UTC)), as_json=chosen.as_json)
 
 
-def _show_patch(context: typer.Context, run: str) -> int:
+def diff(context: typer.Context, run: opt.NewestRun = "") -> int:
+    """Show what a run has changed, or what was taken back of it.
+
+    `mendgraph apply` makes again what was taken back.
+    """
     from mendgraph.graph.runs.runs import run_diffs
-    from mendgraph.graph.terminal.output_lines import diff_lines
+    from mendgraph.graph.terminal.outcome_lines import diff_lines
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 
     chosen = options_without_a_task(context)
@@ -69,13 +87,12 @@ def _show_patch(context: typer.Context, run: str) -> int:
     lines: list[Line] = []
     values = []
 
-    for file in unwrap(run_diffs(run, str(chosen.root), attempt=True)):
-        diff = scrub(file.diff)
-        lines += diff_lines([diff or f"{file.path}: {file.problem}"])
-        values.append({**asdict(file), "diff": diff})
+    for file in unwrap(run_diffs(_id_of(run, chosen), str(chosen.root), attempt=True)):
+        text = scrub(file.diff)
+        lines += diff_lines([text or f"{file.path}: {file.problem}"])
+        values.append({**asdict(file), "diff": text})
 
-    value = {"diff": values}
-    return answer(value, lines or [Line("no file is changed")], as_json=chosen.as_json)
+    return answer({"diff": values}, lines or [Line("no file is changed")], as_json=chosen.as_json)
 
 
 @app.command()
@@ -85,9 +102,9 @@ def prune(
     older_than: opt.OlderThan = None,
     unfinished: opt.Unfinished = False,
 ) -> int:
-    """Remove runs with all that is kept of them.
+    """Remove runs with everything that is stored of them.
 
-    What they did to files stays, and cannot be undone any more.
+    Their changes of files stay, and can no longer be undone.
     """
     if keep is None and older_than is None:
         context.fail("say which runs to remove: --keep N, --older-than DAYS, or both")
@@ -106,56 +123,58 @@ def prune(
 
 
 def undo(
-    context: typer.Context, run: opt.Run, from_step: opt.FromStep = 0, skip_changed: opt.SkipChanged = False
+    context: typer.Context, run: opt.NewestRun = "", from_step: opt.FromStep = 0, skip_changed: opt.SkipChanged = False
 ) -> int:
     """Restore the files as they were before a run or a step.
 
-    Nothing is restored where one of them was changed since by somebody else, and no other file is touched.
+    Nothing is restored if one of them was changed since by somebody else, and no other file is touched.
     """
     from mendgraph.graph.runs.runs import undo_run
 
     chosen = options_without_a_task(context)
-    done = unwrap(undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
-    lines = restored_lines(done) or [Line(NOTHING_TO_UNDO)]
+    run_id = _id_of(run, chosen)
+    restored = unwrap(undo_run(run_id, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
+    lines = restored_lines(restored) or [Line(NOTHING_TO_UNDO)]
 
-    return answer(restored_object(done), lines, as_json=chosen.as_json)
+    return answer(restored_object(restored), lines, as_json=chosen.as_json)
 
 
 def apply(context: typer.Context, run: opt.Run) -> int:
     """Make the changes of a run again that were taken back.
 
-    A run whose work failed takes them back itself. Where a file has changed so that they do not fit, nothing changes.
+    A run whose work failed takes them back automatically. If the files have changed so that they do not fit, nothing
+    changes.
     """
     from mendgraph.graph.runs.runs import apply_run, steps_of
 
     chosen = options_without_a_task(context)
-    done = unwrap(apply_run(run, str(chosen.root)))
-    steps = steps_of(run, str(chosen.root))
-    paths = {file.path for file in done}
+    root = str(chosen.root)
+    changes = unwrap(apply_run(run, root))
+    steps = steps_of(run, root)
+    paths = {change.path for change in changes}
+
     last_step = 0
-    if isinstance(steps, tuple):  # a user's graph has no steps
-        for step in steps:
-            if paths <= set(step.changed):
-                last_step = max(last_step, step.number)
+    if not isinstance(steps, ToolError):  # a user's graph has no steps
+        last_step = max((step.number for step in steps if paths <= set(step.changed)), default=0)
 
     words = ["undo", short_id(run)]
     if last_step > 1:  # earlier turns of the run stay unchanged
         words += ["--from-step", str(last_step)]
 
-    undo = command_line(str(chosen.root), *words)
-    lines = [*(Line(one_line(f"{change.kind} {change.path}")) for change in done), Line(f"take it back with: {undo}")]
-    value = {"applied": [{"path": change.path, "kind": str(change.kind)} for change in done], "undo": undo}
+    undo_command = command_line(root, *words)
+    lines = [Line(one_line(f"{change.kind} {change.path}")) for change in changes]
+    lines.append(Line(f"undo with: {undo_command}"))
+    if not changes:
+        lines = [Line("nothing to apply: the files already have these changes")]
 
-    if not done:
-        lines = [Line("nothing to apply: the files hold it already")]
-
-    return answer(value, lines, as_json=chosen.as_json)
+    applied = [{"path": change.path, "kind": str(change.kind)} for change in changes]
+    return answer({"applied": applied, "undo": undo_command}, lines, as_json=chosen.as_json)
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:
-    """Begin a new run where another one was after a step.
+    """Begin a new run from another run's state after a step.
 
-    It has the conversation and the files of that time: what the other run did later is taken back.
+    It has the conversation and the files of that step: later changes of the other run are taken back.
     """
     from mendgraph.graph.runs.runs import fork_run
 
@@ -163,27 +182,30 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     done = unwrap(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
     resume = resume_command(done.run_id, str(chosen.root))
     message = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
-    lines = [*restored_lines(done.restored), Line(f"{message}; go on with: {resume}")]
+    lines = [*restored_lines(done.restored), Line(f"{message}; continue with: {resume}")]
     value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": resume}
 
     return answer({**value, **restored_object(done.restored)}, lines, as_json=chosen.as_json)
 
 
-def restored_lines(restored: "Restored") -> list[Line]:
-    """A line for each file that was restored or left unchanged."""
-    words = {"edited": "restored", "deleted": "removed", "created": "brought back"}
-    unknown = "before it was cut off: nobody knows what that is"
+_RESTORED = {"edited": "restored", "deleted": "removed", "created": "brought back"}
 
+
+def restored_lines(restored: "Restored") -> list[Line]:
+    """Return a line for each file that was restored or left unchanged."""
     return [
-        *(Line(one_line(f"{words[file.kind]} {file.path}")) for file in restored.files),
+        *(Line(one_line(f"{_RESTORED[file.kind]} {file.path}")) for file in restored.files),
         *(Line(one_line(f"removed {path}/, which was empty")) for path in restored.removed),
         *(Line(one_line(f"left {file.path}: {file.why}", 500), "yellow") for file in restored.left),
-        *(Line(one_line(f"left what {tool} changed {unknown}"), "yellow") for tool in restored.cut_off),
+        *(
+            Line(one_line(f"left the changes of {tool}, which was interrupted: they are unknown"), "yellow")
+            for tool in restored.cut_off
+        ),
     ]
 
 
 def restored_object(restored: "Restored") -> dict[str, Any]:
-    """What was restored and left, as an object."""
+    """Return what was restored and what was left unchanged, as an object."""
     return {
         "restored": [{"path": file.path, "kind": str(file.kind)} for file in restored.files],
         "left": [{"path": file.path, "why": file.why} for file in restored.left],
@@ -211,9 +233,9 @@ def report(
     ] = "",
     force: opt.Force = False,
 ) -> int:
-    """Write what a run did as one page, for a browser.
+    """Write what a run did as one HTML page.
 
-    It needs no network and no script, and nothing of the run is changed by it.
+    The page needs no network and no script.
     """
     from mendgraph.graph.report.page import make_report
     from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
@@ -223,7 +245,7 @@ def report(
     if output == "-" and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
 
-    run_id, page = unwrap(make_report(run, str(chosen.root)))
+    run_id, page = unwrap(make_report(_id_of(run, chosen), str(chosen.root)))
     html = page.encode("utf-8")
     if output == "-":
         typer.echo(html, nl=False)
@@ -255,7 +277,7 @@ def from_run(
 ) -> int:
     """Make a cassette of a run, and a pytest file that replays it.
 
-    The run is played in a copy of this folder. Where it does not go the same way again, nothing is written.
+    The run is replayed in a copy of this folder. If the replay differs, nothing is written.
     """
     from mendgraph.graph.cassettes.from_run import cassette_from_run
 

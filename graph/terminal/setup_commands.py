@@ -2,23 +2,23 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
+from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap, unwrap_settings
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
-from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
+from mendgraph.nodes.call_model.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.language.installation import how_to_add
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolErrorCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mendgraph.graph.terminal.doctor import Finding
 
 config_app = typer.Typer(help="Show settings and who set them, or `trust` this folder's.", rich_markup_mode=None)
-permissions_app = typer.Typer(help="List what you have allowed for good, or `remove` it.", rich_markup_mode=None)
+permissions_app = typer.Typer(help="List what you have allowed permanently, or `remove` it.", rich_markup_mode=None)
 model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 
 
@@ -43,38 +43,34 @@ def configure(context: typer.Context) -> "Configuration":
 
 
 def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[str, Any]]":
-    """The configuration of files for the folder `root`, and the settings of a run: options over files over defaults."""
+    """Return the configuration files of the folder `root`, and a run's settings: options over files over defaults."""
     from mendgraph.graph.configuration.context import HOSTED, UNATTENDED
     from mendgraph.graph.configuration.loading import load_configuration
 
     def load(defaults: Mapping[str, Any]) -> "Configuration":
         return unwrap_settings(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
 
-    defaults: Mapping[str, Any] = {}
     if chosen.unattended is not None:
-        defaults = UNATTENDED
+        read = load(UNATTENDED)
+        settings = {**UNATTENDED, **read.values, "mode": UNATTENDED["mode"]}  # nobody can be asked
+        return read, opt.merged(settings, chosen.settings)
 
-    read = load(defaults)
-    if not defaults and _is_hosted(opt.merged(read.values, chosen.settings)):
-        defaults = HOSTED
-        read = load(defaults)  # a workspace's file may set what is below these limits
-
-    below = {**defaults, **read.values}
-    if chosen.unattended is not None:  # without a person to ask
-        below["mode"] = UNATTENDED["mode"]
-
-    return read, opt.merged(below, chosen.settings)
-
-
-def _is_hosted(settings: Mapping[str, Any]) -> bool:
-    """Whether the model is another one than the embedded one."""
+    read = load({})
+    settings = opt.merged(read.values, chosen.settings)
     endpoint = find_endpoint(settings.get("model"), settings.get("base_url"), os.environ)
-    return isinstance(endpoint, Endpoint) and not endpoint.embedded
+    if not isinstance(endpoint, Endpoint) or endpoint.embedded:
+        return read, settings
+
+    read = load(HOSTED)  # a workspace's file may set what is below these limits
+    return read, opt.merged({**HOSTED, **read.values}, chosen.settings)
 
 
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> int:
-    """Show all settings of a run here, and who set them. Every problem of a file is named with its line and field."""
+    """Show all settings of a run in this folder, and where they come from.
+
+    Every problem of a file is named with its line and field.
+    """
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
 
@@ -85,28 +81,20 @@ def config(context: typer.Context) -> int:
     chosen = options_without_events(context)
     read = configure(context)
     values = AgentContext(**{"workspace": str(chosen.root), **context.obj.settings}).model_dump(mode="json")
-    for name, origin in read.origins.items():
-        variable = os.environ.get(origin.name)
-        if variable is not None:
-            values[name] = Redactor().text(variable)  # an address without its login
-
-    from_caller = dict.fromkeys(["workspace", *chosen.settings], Origin(CALLER))
-    origins = {**dict.fromkeys(values, Origin(DEFAULT)), **read.origins, **from_caller}
+    origins = {**read.origins, **dict.fromkeys(["workspace", *chosen.settings], Origin(CALLER))}
     settings = {}
-    cells = []
-    styles = []
+    rows = []
 
     for name, value in values.items():
-        origin = origins[name]
-        settings[name] = {"value": value, "origin": origin.name, "line": origin.line}
-        cells.append((name, _as_toml(value), plain(str(origin))))
-        if origin == Origin(DEFAULT):
-            styles.append("dim")
-        else:
-            styles.append("")
+        origin = origins.get(name, Origin(DEFAULT))
+        if name in read.origins and (variable := os.environ.get(read.origins[name].name)) is not None:
+            value = Redactor().text(variable)  # noqa: PLW2901 - an address without its login
 
-    lines = [Line(row.rstrip(), style) for row, style in zip(table(cells), styles, strict=True)]
-    files = ", ".join(read.files) or "none is there"
+        settings[name] = {"value": value, "origin": origin.name, "line": origin.line}
+        rows.append((name, _as_toml(value), plain(str(origin))))
+
+    lines = [Line(row.rstrip()) for row in table(rows)]
+    files = ", ".join(read.files) or "none exists"
     lines.append(Line(one_line(f"Files that were read: {files}."), "dim"))
 
     return answer({"settings": settings, "files": list(read.files)}, lines, as_json=chosen.as_json)
@@ -118,32 +106,30 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
     It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
-    from mendgraph.graph.configuration.loading import Settings, read_workspace_settings
+    from mendgraph.graph.configuration.loading import read_workspace_settings
     from mendgraph.nodes.execute_tools.store import user_files
 
     chosen = options_without_events(context)
+    root = str(chosen.root)
+    if forget:
+        unwrap(user_files.trust(root, ""))
+        line = Line(f"{user_files.SETTINGS_FILE} of this folder is no longer trusted")
+        return answer({"trusted": False, "sha256": ""}, [line], as_json=chosen.as_json)
 
-    workspace_settings = Settings()
-    if not forget:
-        workspace_settings = unwrap_settings(read_workspace_settings(str(chosen.root)))
+    settings = unwrap_settings(read_workspace_settings(root))
+    if not settings.file:
+        _not_found(f"There is no {user_files.SETTINGS_FILE} in this folder to trust.")
 
-    if not workspace_settings.file and not forget:
-        message = f"There is no {user_files.SETTINGS_FILE} in this folder to trust."
-        unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
-
-    sha256 = ""
-    if workspace_settings.file:
-        sha256 = workspace_settings.sha256
-
-    unwrap(user_files.trust(str(chosen.root), sha256))
-    lines = [Line(f"trusted {workspace_settings.file} as it is now; it sets")]
-    for name, value in workspace_settings.values.items():
+    unwrap(user_files.trust(root, settings.sha256))
+    lines = [Line(f"trusted {settings.file} as it is now; it sets")]
+    for name, value in settings.values.items():
         lines.append(Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE)))
 
-    if forget:
-        lines = [Line(f"{user_files.SETTINGS_FILE} of this folder is not trusted any more")]
+    return answer({"trusted": True, "sha256": settings.sha256}, lines, as_json=chosen.as_json)
 
-    return answer({"trusted": bool(sha256), "sha256": sha256}, lines, as_json=chosen.as_json)
+
+def _not_found(message: str) -> NoReturn:
+    raise RefusedError(ExitCode.USAGE_ERROR, message, {"code": ToolErrorCode.NOT_FOUND.value})
 
 
 def _as_toml(value: Any) -> str:
@@ -162,11 +148,10 @@ Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
 
 
 def doctor(context: typer.Context, offline: Offline = False) -> int:
-    """Check this machine, and say what to do.
+    """Check this machine, and say how to fix problems.
 
-    It looks at model, sandbox, store, programs and settings; exit code 1 where there is a problem.
-
-    Options of a run, such as --model, are honoured. Nothing is written.
+    It checks model, sandbox, store, programs and settings; the exit code is 1 if there is a problem. Options of a run,
+    such as --model, are honoured. Nothing is written.
     """
     from mendgraph.graph.terminal.doctor import examine, report
 
@@ -183,7 +168,7 @@ def doctor(context: typer.Context, offline: Offline = False) -> int:
 
 
 def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
-    """A line for each finding, and one for what to do about it."""
+    """Yield a line for each finding, and one for its remedy."""
     from mendgraph.graph.terminal.doctor import summary
 
     width = max((len(finding.name) for finding in findings), default=0)
@@ -210,19 +195,17 @@ def pull(context: typer.Context) -> int:
         pulled = pull_weights(progress)
 
     if isinstance(pulled, PullFailure):
+        code = ExitCode.SYSTEM_ERROR
         if pulled.interrupted:
             code = ExitCode.INTERRUPTED
-        else:
-            code = ExitCode.SYSTEM_ERROR
 
         raise RefusedError(code, plain(pulled.message))
 
+    result = "is in place and verified"
     if pulled.source == "cache":
-        how = "was already there"
-    else:
-        how = "is in place and verified"
+        result = "was already there"
 
-    line = Line(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
+    line = Line(f"the model {result}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
     return answer(asdict(pulled), [line], as_json=chosen.as_json)
 
 
@@ -237,14 +220,12 @@ def status(context: typer.Context) -> int:
     usable = has_server and weights.state is WeightsState.READY
     size = f"{_gigabytes(weights.bytes_present)} of {_gigabytes(weights.bytes_expected)}"
 
-    if weights.state is WeightsState.READY:
-        remedy = ""
-    else:
+    remedy = ""
+    if weights.state is not WeightsState.READY:
         remedy = ": run `mendgraph model pull`"
 
-    if has_server:
-        extra = "installed"
-    else:
+    extra = "installed"
+    if not has_server:
         extra = f"not installed; it is {how_to_add('local')}"
 
     lines = (f"weights: {weights.state.value} ({size}){remedy}", f"file: {weights.path}", f'extra "local": {extra}')
@@ -255,34 +236,6 @@ def status(context: typer.Context) -> int:
         return ExitCode.FINISHED
 
     return ExitCode.SYSTEM_ERROR
-
-
-@model_app.command()
-def serve(
-    context: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1 (0: a free one).")] = 0,
-) -> int:
-    """Serve the embedded model on this machine until Ctrl-C."""
-    from mendgraph.nodes.call_model.local_model import start_local_server, why_unavailable
-    from mendgraph.nodes.records import ProviderFailure
-
-    chosen = options_without_events(context)
-    server = why_unavailable() or start_local_server(weights_path(), port=port)
-    if isinstance(server, ProviderFailure):
-        raise RefusedError(ExitCode.SYSTEM_ERROR, plain(server.message))
-
-    message = f"serving {server.model} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
-    try:
-        answer(
-            {"base_url": server.base_url, "model": server.model},
-            [Line(f"{message} and --model {server.model}")],
-            as_json=chosen.as_json,
-        )
-        raise RefusedError(ExitCode.SYSTEM_ERROR, f"the model server ended by itself (exit code {server.wait()})")
-    except KeyboardInterrupt:
-        return ExitCode.FINISHED
-    finally:
-        server.stop()
 
 
 def _gigabytes(count: int) -> str:
@@ -323,47 +276,47 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int,
 
 @permissions_app.callback(invoke_without_command=True)
 def permissions(context: typer.Context) -> int:
-    """List what you have allowed for good, in all folders: the answer "always" of mode ask."""
+    """List what you have allowed permanently, in all folders: the answer "always" of mode ask."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
 
     from mendgraph.graph.configuration.permissions import list_permissions
 
     chosen = options_without_a_task(context)
-    rows = [("ID", "FOLDER", "ALLOWED")]
-    value = []
-    for permission in unwrap(list_permissions()):
-        rows.append((permission.id, plain(permission.place), permission.allows))
-        value.append({"id": permission.id, **permission.model_dump(mode="json")})
+    stored = unwrap(list_permissions())
+    rows = [(permission.id, plain(permission.place), permission.allows) for permission in stored]
+    lines = _titled_table([("ID", "FOLDER", "ALLOWED"), *rows])
+    if not rows:
+        lines = [Line("Nothing is allowed permanently.")]
 
-    head, *others = table(rows)
-    lines = [Line(head.rstrip(), "bold"), *(Line(row.rstrip()) for row in others)]
-    if not value:
-        lines = [Line("Nothing is allowed for good.")]
-
+    value = [{"id": permission.id, **permission.model_dump(mode="json")} for permission in stored]
     return answer(value, lines, as_json=chosen.as_json)
 
 
 @permissions_app.command()
 def remove(context: typer.Context, ids: opt.PermissionIds = None, everything: opt.AllPermissions = False) -> int:
-    """Remove permissions; the next run asks again, and so does one that is at work."""
+    """Remove permissions; the next run asks again, and so does a run that is at work."""
     if bool(ids) == everything:
         context.fail("say what to remove: an ID, as `mendgraph permissions` lists it, or --all")
 
     from mendgraph.graph.configuration.permissions import list_permissions, remove_permissions
 
     chosen = options_without_a_task(context)
-    all_ids = [permission.id for permission in unwrap(list_permissions())]
-    removed = list(ids or all_ids)
-
+    stored = [permission.id for permission in unwrap(list_permissions())]
+    removed = list(ids or stored)
     for permission_id in removed:
-        if permission_id not in all_ids:
-            message = f"There is no permission {permission_id!r}: `mendgraph permissions` lists them."
-            unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+        if permission_id not in stored:
+            _not_found(f"There is no permission {permission_id!r}: `mendgraph permissions` lists them.")
 
     unwrap(remove_permissions(removed))
     line = Line(f"removed {count_of(len(removed), 'permission')}")
     return answer({"removed": removed}, [line], as_json=chosen.as_json)
+
+
+def _titled_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[Line]:
+    """Return a table whose first row is its head."""
+    head, *others = table(rows, right)
+    return [Line(head.rstrip(), "bold"), *(Line(row.rstrip()) for row in others)]
 
 
 # --- usage
@@ -382,25 +335,24 @@ def usage(context: typer.Context, days: opt.Days = 7) -> int:
 
 
 def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
-    """A table with a line for each model of each day."""
+    """Return a table with a line for each model of each day."""
     if not spent:
         return [Line("No model was called in this time.")]
 
-    rows = []
+    rows = [("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")]
     for day in spent:
         model = one_line(day.model) or "(the default)"
-        counts = (day.calls, day.input_tokens, day.cached_tokens, day.output_tokens)
-        rows.append((str(day.day), model, *map("{:,}".format, counts), _money(day.cost_usd, day.unpriced_calls)))
+        calls, tokens, cached, output = map(
+            "{:,}".format, (day.calls, day.input_tokens, day.cached_tokens, day.output_tokens)
+        )
+        rows.append((str(day.day), model, calls, tokens, cached, output, _money(day.cost_usd, day.unpriced_calls)))
 
-    head = ("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")
-    first, *lines = table([head, *rows], right=range(2, len(head) - 1))
-    unsettled = sum(day.unsettled for day in spent)
-    counted = f"Not settled: {count_of(unsettled, 'call')}, under way or killed, counted as reserved until resumed."
-    table_lines = [Line(first.rstrip(), "bold"), *(Line(line.rstrip()) for line in lines)]
-    if unsettled:
-        table_lines.append(Line(counted, "dim"))
+    lines = _titled_table(rows, right=range(2, 6))
+    if unsettled := sum(day.unsettled for day in spent):
+        calls = count_of(unsettled, "call")
+        lines.append(Line(f"Not settled: {calls}, under way or killed, counted as reserved until resumed.", "dim"))
 
-    return table_lines
+    return lines
 
 
 def _money(cost_usd: float, unpriced: int) -> str:

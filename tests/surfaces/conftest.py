@@ -1,6 +1,7 @@
 """The command in this process, and a spending book as two processes open it."""
 
 import io
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -37,12 +38,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """`mendgraph ...` on a model that says these lines: exit code, standard output, standard error."""
     assert folder.is_dir()
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "1000")
     script: list[Line] = []
     monkeypatch.setattr(cli, "_session_options", lambda: {"model": ScriptedModel(script)})
 
     def called(
-        *words: str, says: tuple[Line | str, ...] = (), typed: io.StringIO | None = None
+        *words: str, says: tuple[Line | str, ...] = (), typed: io.StringIO | None = None, piped: bool = False
     ) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: not piped)
         script[:] = [Say(line) if isinstance(line, str) else line for line in says]
         if typed is not None:
             monkeypatch.setattr("sys.stdin", typed)

@@ -12,7 +12,7 @@ from benchmarks.redteam.steps import Step
 from mendgraph import AgentContext, ApprovalAnswer, ApprovalRequest, Session
 from mendgraph.graph.runs.events import Asked, Denied, Event, StepDone, ToolStarted
 from mendgraph.graph.runs.run_result import RunResult
-from mendgraph.graph.terminal.output_lines import outcome_lines
+from mendgraph.graph.terminal.outcome_lines import outcome_lines
 
 SHOWN_LINES: Final = 5
 """Lines of an outcome that count as its first ones."""

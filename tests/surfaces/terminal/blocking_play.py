@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from mendgraph.graph import start
 from mendgraph.graph.machine import bound_nodes, build as compiled
-from mendgraph.graph.terminal import turns as signals
-from mendgraph.graph.terminal.screen import RunView
+from mendgraph.graph.terminal import signals
+from mendgraph.graph.terminal.run_view import RunView
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 
 BEGUN: Final = "begun"
@@ -39,7 +39,7 @@ HOW: Final = {"python": in_python, "c": in_c, "kernel": in_the_kernel}
 WHERE: Final[dict[str, tuple[Any, str]]] = {
     "tool": (Workspace, "list_directory"),
     "guard": (bound_nodes, "judge_calls"),
-    "view": (RunView, "show"),
+    "view": (RunView, "read"),
 }
 NODE_S: Final = 8
 SHORT_S: Final = 1.0

@@ -1,6 +1,7 @@
 """A terminal for tests: a workspace with a bug, a scripted model, and everything that is shown."""
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,10 @@ from rich.console import Console
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run_words import command_line
-from mendgraph.graph.terminal.answers import Screen
+from mendgraph.graph.terminal.output import Screen
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup
-from mendgraph.nodes.execute_tools.sandboxes.backends import choose_sandbox
-from mendgraph.nodes.records import ProviderFailure, ToolError
+from mendgraph.nodes.records import ProviderFailure
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 
@@ -21,8 +21,7 @@ BUG = "def add(a, b):\n    return a - b\n"
 READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
 
-_SANDBOX = choose_sandbox()
-FIRST_LINE = "" if isinstance(_SANDBOX, ToolError) else f"mendgraph: programs run in the sandbox {_SANDBOX.name}\n"
+FIRST_LINE = re.compile(r"mendgraph: .*mode (auto|ask|read-only)(, sandbox \w+)?(; at most .*)?\n")
 """What a session writes first on standard error."""
 
 
@@ -64,7 +63,7 @@ class Terminal:
     @property
     def err(self) -> str:
         """Standard error without the first line of a session, which names the sandbox."""
-        return self.whole_err.replace(FIRST_LINE, "", 1)
+        return FIRST_LINE.sub("", self.whole_err, count=1)
 
     @property
     def whole_err(self) -> str:

@@ -103,7 +103,7 @@ def test_second_signal_ends_the_process(
         time.sleep(0.5)  # two that come at once are one
         running.send(number)
         assert running.end() == code
-    assert "go on with: mendgraph resume" in running.err
+    assert "continue with: mendgraph resume" in running.err
     assert "mendgraph: Done." in resumed()
 
 

@@ -1,7 +1,6 @@
 """The commands of a chat, on a scripted model in a real workspace."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +42,7 @@ def test_undo_takes_back_turn_by_turn_and_the_model_hears_of_it(tmp_path: Path) 
     assert f"restored calc.py\n{DIFF}restored calc.py\nnothing to undo: " in terminal.out
     note = "(I took back your changes of these files, so look at them anew: calc.py.)\n\n"
     assert f"{note}and now?" in [message["content"] for message in model.calls[-1].prompt.messages]
-    assert terminal.err == f"mendgraph: run {tmp_path.name}; go on with: {terminal.chat}\n"
+    assert terminal.err == f"mendgraph: run {tmp_path.name}; continue with: {terminal.chat}\n"
 
 
 def test_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> None:
@@ -173,8 +172,6 @@ WRONG = {
     "/model gpt": "Model 'gpt' needs an endpoint: ",
     "/model local": "The embedded model is not on this machine: `mendgraph model pull` fetches it.",
     "/mode yolo": "/mode takes one of read-only, ask, auto.",
-    "/add": "/add takes the name of a file: /add README.md",
-    "/add .env": "",
     "/diff now": "/diff takes no arguments, and there is 'now'.",
     "/undo 1 2": NO_STEP,
     "/undo -1": NO_STEP,
@@ -194,59 +191,6 @@ def test_command_that_is_wrong_is_one_line_and_nothing_is_sent(tmp_path: Path) -
     assert terminal.setup.session_options["model"].calls == []
     told = [json.loads(line) for line in talked(tmp_path, [], list(WRONG), as_json=True).out.splitlines()]
     assert [set(each) for each in told] == [{"error"}] * len(WRONG)
-
-
-def test_added_file_is_read_with_the_next_request_and_forgotten_with_the_conversation(tmp_path: Path) -> None:
-    (tmp_path / "Makefile").write_text("all:\n\ttrue\n", encoding="utf-8")
-    lines = ["/add Makefile", "/clear", "hello", "/add @Makefile", "see"]
-    terminal = Terminal(tmp_path, ["Hello.", "It has one goal."], lines=lines)
-    model = terminal.setup.session_options["model"]
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert "Makefile (11 bytes) is read with the next request\n" in terminal.out
-    assert "→ read_file Makefile  2 lines\n" in terminal.out
-    assert model.calls[0].prompt.messages[-1]["content"] == "hello"
-    assert "(Read './Makefile' first.)\n\nsee" in [message["content"] for message in model.calls[-1].prompt.messages]
-
-
-def test_persons_own_command_is_shown_and_the_end_of_its_output_told_to_the_model(tmp_path: Path) -> None:
-    printed = "!printf 'x%.0s' $(seq 9000); echo end"
-    lines = ["!echo out; echo $KEY >&2; pwd; exit 3", printed, "see", "!!no command"]
-    terminal = Terminal(tmp_path, ["I see.", "So be it."], lines=lines, said="")
-    model = terminal.setup.session_options["model"]
-    environment = {"SHELL": "/bin/sh", "KEY": "\x1b[2Jseen", "PATH": os.environ["PATH"]}
-    assert chat(replace(terminal.setup, environment=environment)) is ExitCode.FINISHED
-    shown = ("out\n", "\\x1b[2Jseen\n", f"{tmp_path}\n", "exit code 3;", "x" * 9_000)
-    assert [said for said in shown if said not in terminal.out] == []
-    told = [str(message["content"]) for message in model.calls[-1].prompt.messages]
-    (request,) = [each for each in told if each.endswith("\n\nsee")]
-    assert ("(I ran `echo out; " in request, f"at its end:\n{'x' * 7_996}end\n)" in request) == (True, True)
-    assert "!no command" in told
-
-
-def test_empty_command_and_a_shell_that_is_not_there_are_told(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [], lines=["!", "!true"], said="")
-    assert chat(replace(terminal.setup, environment={"SHELL": "/nowhere/sh"})) is ExitCode.FINISHED
-    empty, absent = terminal.err.splitlines()
-    assert empty == "mendgraph: ! takes a command of your shell: !git status"
-    assert "/nowhere/sh" in absent
-
-
-def test_ctrl_c_ends_the_persons_command_and_the_chat_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> bool:
-        raise KeyboardInterrupt
-
-    terminal = Terminal(tmp_path, ["I see."], lines=["!sleep 60", "see"], said="")
-    monkeypatch.setattr("mendgraph.graph.terminal.chat.read_until", interrupted)
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert ("stopped by you (Ctrl-C);" in terminal.out, "mendgraph: I see.\n" in terminal.out) == (True, True)
-
-
-def test_text_that_is_piped_into_a_chat_gets_no_shell(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["I see."], lines=["!touch made"])
-    model = terminal.setup.session_options["model"]
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert not (tmp_path / "made").exists()
-    assert model.calls[0].prompt.messages[-1]["content"] == "!touch made"
 
 
 PROMPTS: tuple[tuple[str, bool, tuple[bool, bool], bool], ...] = (

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.terminal import doctor as checks
-from mendgraph.graph.terminal.doctor import Finding, Status, examine, run_checks
+from mendgraph.graph.terminal.doctor import Finding, Machine, Status, examine, run_checks
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
@@ -22,6 +23,8 @@ from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.extent import in_sweeps
 from tests.sandboxes import set_sandbox_problem
 from tests.surfaces.telemetry.conftest import context
+
+HERE = Machine(".", {})
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("problem", "status"), [(None, Status.OK), ("it does not start", Status.WARNING)])
 def test_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, problem)
-    found = checks.sandbox("auto")
+    found = checks.sandbox(Machine("", {}))
     assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
 
 
@@ -59,54 +62,55 @@ def test_data_folder_has_to_be_writable_and_to_have_room(data: Path, monkeypatch
     }
     free = iter(room)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free)))
-    found = [checks.data() for _ in room]
+    found = [checks.data(HERE) for _ in room]
     assert [each.status for each in found] == [*room.values()]
     assert [bool(each.remedy) for each in found] == [True, True, True, True, False]
-    assert ("made by the first run" in found[0].found, data.exists()) == (True, False)
+    assert ("the first run creates it" in found[0].found, data.exists()) == (True, False)
     data.write_text("", encoding="utf-8")
-    assert (checks.data().status, checks.data().found) == (Status.PROBLEM, f"{data} cannot be written")
+    assert (checks.data(HERE).status, checks.data(HERE).found) == (Status.PROBLEM, f"{data} is not writable")
 
 
 def test_database_is_looked_through(root: Path) -> None:
-    assert checks.database(str(root)).found == "no run of this folder yet"
-    assert checks.database("/").status is Status.OFF
+    assert checks.run_database(Machine(str(root), {})).found == "no run of this folder yet"
+    assert checks.run_database(Machine("/", {})).status is Status.OFF
     with ScriptedServer([Say("Done.")]) as server:
         run_task("Look.", context(root, server.base_url))
-    found = checks.database(str(root))
-    assert (found.status, "whole, 1 run, " in found.found) == (Status.OK, True)
+    found = checks.run_database(Machine(str(root), {}))
+    assert (found.status, "intact, 1 run, " in found.found) == (Status.OK, True)
     path = Path(workspace_folder_path(str(root)), "store.sqlite")
     half = path.stat().st_size // 2
     path.write_bytes(path.read_bytes()[:half] + b"\xff" * half)
-    damaged = checks.database(str(root))
+    damaged = checks.run_database(Machine(str(root), {}))
     assert (damaged.status, str(path) in damaged.remedy) == (Status.PROBLEM, True)
 
 
 @in_sweeps
 @pytest.mark.usefixtures("empty_store")
 def test_shared_store_is_looked_at(root: Path) -> None:
-    found = checks.database(str(root))
+    found = checks.run_database(Machine(str(root), {}))
     assert (found.status, ": PostgreSQL " in found.found) == (Status.OK, True)
 
 
 def test_shared_store_that_cannot_be_used_is_a_problem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somebody:plum-51-orchard@127.0.0.1:1/nowhere")
-    gone = checks.database(str(root))
+    gone = checks.run_database(Machine(str(root), {}))
     assert gone.status is Status.PROBLEM
     assert gone.found.startswith("The shared store 'nowhere' on 127.0.0.1:1 cannot be used")
     assert ("MENDGRAPH_STORE_URL" in gone.remedy, "plum" in repr(gone)) == (True, False)
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://nowhere")
-    assert checks.database(str(root)).status is Status.PROBLEM
+    assert checks.run_database(Machine(str(root), {})).status is Status.PROBLEM
 
 
 def test_runner_of_the_projects_tests_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.tests(str(tmp_path)) == Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})")
+    machine = Machine(str(tmp_path), {})
+    assert checks.tests(machine).found == f"no test runner was found (looked for {LOOKED_FOR})"
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch()
     (tmp_path / ".venv/lib/python3.12/site-packages/pytest").mkdir(parents=True)
-    assert checks.tests(str(tmp_path)) == Finding(Status.OK, "pytest in .venv")
+    assert checks.tests(machine) == Finding(Status.OK, "pytest in .venv")
     (tmp_path / "Cargo.toml").touch()
     monkeypatch.setenv("PATH", "")
-    found = checks.tests(str(tmp_path))
+    found = checks.tests(machine)
     assert (found.status, found.found) == (Status.WARNING, "pytest in .venv; cargo test (without cargo)")
 
 
@@ -135,7 +139,7 @@ def test_model_that_a_run_would_use_is_told_with_the_reason(monkeypatch: pytest.
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://x.example")
     monkeypatch.delenv("OPENAI_API_VERSION", raising=False)
     for settings, environment, status, said in CHOICES:
-        found = checks.choice(settings, environment)
+        found = checks.choice(Machine("", settings, environment))
         assert (found.status, said in found.found) == (status, True), (settings, environment, found)
         assert bool(found.remedy) == (status is not Status.OK), (settings, environment, found)
 
@@ -143,32 +147,34 @@ def test_model_that_a_run_would_use_is_told_with_the_reason(monkeypatch: pytest.
 def test_endpoint_is_asked_what_it_serves() -> None:
     with ScriptedServer() as server:
         url = {"base_url": server.base_url}
-        listed = checks.answer(url, {})
-        other = checks.answer({**url, "model": "other"}, {})
+        listed = checks.answer(Machine("", url, {}))
+        other = checks.answer(Machine("", {**url, "model": "other"}, {}))
     assert (listed.status, listed.found) == (Status.OK, "it answers, and serves scripted")
     assert (other.status, "does not list other" in other.found, other.remedy[-8:]) == (Status.WARNING, True, "scripted")
     for settings in ({"model": "local"}, {"model": "m"}):  # where there is no endpoint nobody is asked
-        assert checks.answer(settings, {}).status is Status.OFF
+        assert checks.answer(Machine("", settings, {})).status is Status.OFF
 
 
 def test_endpoint_that_cannot_be_asked_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = checks.answer({"base_url": "http://127.0.0.1:9/v1", "model": "m"}, KEY)
+    found = checks.answer(Machine("", {"base_url": "http://127.0.0.1:9/v1", "model": "m"}, KEY))
     assert (found.status, "cannot be reached" in found.found) == (Status.PROBLEM, True)
     assert "--model local" in found.remedy
     monkeypatch.setenv("HTTPS_PROXY", "nonsense://h.example")
-    found = checks.answer({"base_url": "https://h.example/v1", "model": "m"}, KEY)
+    found = checks.answer(Machine("", {"base_url": "https://h.example/v1", "model": "m"}, KEY))
     assert (found.status, "HTTPS_PROXY" in found.found) == (Status.PROBLEM, True)
 
 
 def test_refusal_of_an_endpoint_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Any] = [
+    answers: list[Any] = [
         ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="no"),
         ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no list"),
         ["a", "b"],
     ]
-    monkeypatch.setattr(checks, "_served", lambda *_: said.pop(0))
-    refused, listless, several = (checks.answer({"base_url": "http://127.0.0.1:9/v1"}, KEY) for _ in range(3))
-    assert (refused.status, refused.remedy) == (Status.PROBLEM, "set OPENAI_API_KEY to a key that it takes")
+    monkeypatch.setattr(chat_models, "served_models", lambda _: answers.pop(0))
+    refused, listless, several = (
+        checks.answer(Machine("", {"base_url": "http://127.0.0.1:9/v1"}, KEY)) for _ in range(3)
+    )
+    assert (refused.status, refused.remedy) == (Status.PROBLEM, "set OPENAI_API_KEY to a valid key")
     assert (listless.status, "lists no models" in listless.found) == (Status.WARNING, True)
     assert (several.status, several.remedy) == (Status.PROBLEM, "choose one with --model")
 
@@ -176,14 +182,14 @@ def test_refusal_of_an_endpoint_has_its_remedy(monkeypatch: pytest.MonkeyPatch) 
 def test_weights_have_to_be_there_whole_where_they_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_MODEL_DIR", str(tmp_path))
     path = Path(weights_path())
-    wanted, other = (checks.weights(each, KEY) for each in ({"model": "local"}, {"model": "m"}))
+    wanted, other = (checks.weights(Machine("", each, KEY)) for each in ({"model": "local"}, {"model": "m"}))
     assert (wanted.status, other.status) == (Status.PROBLEM, Status.OFF)
     assert ("model pull" in wanted.remedy, str(path) in wanted.found) == (True, True)
     path.write_bytes(b"we")
-    cut = checks.weights({}, {})
+    cut = checks.weights(HERE)
     assert (cut.status, "2 of 1,117,320,768 bytes" in cut.found) == (Status.PROBLEM, True)
     os.truncate(path, embedded_weights().size_bytes)
-    whole = checks.weights({}, {})
+    whole = checks.weights(HERE)
     assert whole.status is (Status.OK if find_spec("xllamacpp") else Status.PROBLEM)
 
 
@@ -220,15 +226,15 @@ def test_looking_at_a_machine_changes_nothing_and_shows_no_secret(
 def test_check_that_breaks_or_hangs_leaves_the_others() -> None:
     hang = threading.Event()
 
-    def hanging() -> Finding:
+    def hanging(_: Machine) -> Finding:
         hang.wait(60)
         return Finding(Status.OK, "")
 
-    def leaving() -> Finding:
+    def leaving(_: Machine) -> Finding:
         raise SystemExit(3)
 
     fine = Finding(Status.OK, "so")
-    found = run_checks({"late": hanging, "left": leaving, "fine": lambda: fine}, 0.5)
+    found = run_checks({"late": hanging, "left": leaving, "fine": lambda _: fine}, HERE, 0.5)
     hang.set()
     assert [each.status for each in found] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
     assert found[0].found == "no answer within 0.5 s"

@@ -12,20 +12,13 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Compacted, OfChild, Paid, Text
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import ListedRun, RunState
-from mendgraph.graph.terminal.answers import Line, clock
-from mendgraph.graph.terminal.output_lines import (
-    Account,
-    commit_message,
-    compaction_words,
-    outcome_lines,
-    pull_request,
-    run_lines,
-    session_line,
-    usage_block,
-    usage_lines,
-)
+from mendgraph.graph.terminal.outcome_lines import outcome_lines, usage_block, usage_lines
+from mendgraph.graph.terminal.output import Line, clock
 from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.run_tables import run_lines
+from mendgraph.graph.terminal.run_view import Account
 from mendgraph.graph.terminal.turns import run_once
+from mendgraph.graph.terminal.unattended_output import commit_message, pull_request
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import Price, Spending, Used, begin_turn, charge, priced, usage_report
 from mendgraph.nodes.records import Outcome, OutcomeKind, Plan, StopReason
@@ -79,8 +72,6 @@ def test_usage_of_a_later_turn_stands_beside_the_sessions() -> None:
     assert "\n".join(line.text for line in usage_block(report, LIMITS)) == (
         "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n  Input Tokens: 41000/100000\n  Output Tokens: 110/50000"
     )
-    assert session_line({}, LIMITS, Account()).text.startswith("session: 0/100 calls, 0 tokens in, 0 out")
-
     compacted = Compacted(1, "cleared", 9, 3)
     for event in (paid(cost_usd=None, model="a"), compacted, paid(cost_usd=None, model="b"), Text("Hello")):
         nested.note(OfChild("1.1", "Find it.", event))
@@ -88,22 +79,14 @@ def test_usage_of_a_later_turn_stands_beside_the_sessions() -> None:
     assert (nested.compactions, nested.unpriced) == ([compacted], ["a", "b"])
     _, session = usage_lines({**report, "cost_usd": None}, LIMITS, nested)
     assert session.text.endswith("110 out (96 reasoning), cost unknown: no price for a, b (see prices.toml)")
-    nested.begin()
+    nested.begin_turn()
     assert nested.as_map() == {"steps": [], "compactions": []}
 
 
-COMPACTIONS = {
-    "cleared": "older results are no longer shown to the model",
-    "summarised": "the model is shown a summary of the conversation's beginning",
-    "slid": "the conversation's beginning is no longer shown to the model",
-    "other": "the model is shown less of the conversation",
-}
 CLOCKS = {0: "0:00", 5.4: "0:05", 59.6: "1:00", 754: "12:34", 3_600: "1:00:00", 3_723: "1:02:03"}
 
 
-def test_compaction_and_time_are_told_in_words() -> None:
-    told = {kind: compaction_words(Compacted(1, kind, 13_400, 6_900)) for kind in COMPACTIONS}
-    assert told == {kind: f"{words}: 13,400 -> 6,900 tokens" for kind, words in COMPACTIONS.items()}
+def test_duration_is_shown_as_a_clock() -> None:
     assert {seconds: clock(seconds) for seconds in CLOCKS} == CLOCKS
 
 
@@ -233,11 +216,11 @@ STYLES = {
 
 def test_runs_are_a_table_that_is_no_wider_than_the_terminal() -> None:
     head, done, long = run_lines([DONE, LONG], None, NOW, UTC)
-    assert head == Line("RUN       WHEN         STATE               TURNS  FILES  TASK", "bold")
-    assert done == Line("3f2a9c01  today 10:05  finished            1      2      Mend add.")
-    beginning = r"nightly   today 10:05  stopped: max steps  12     0      Look at all of\x1b[31m it and"
+    assert head == Line("RUN       WHEN         STATE               FILES  TASK", "bold")
+    assert done == Line("3f2a9c01  today 10:05  finished            2      Mend add.")
+    beginning = r"nightly   today 10:05  stopped: max steps  0      Look at all of\x1b[31m it and"
     assert (long.text.startswith(f"{beginning} more and more "), long.text.endswith("...")) == (True, True)
-    *_, narrow, cut = run_lines([DONE, LONG], 90, NOW, UTC)
+    *_, narrow, cut = run_lines([DONE, LONG], 83, NOW, UTC)
     assert (narrow.text, cut.text) == (done.text, f"{beginning}...")
     lines = {standing: run_lines([run(standing=standing, reason="")], None, NOW, UTC)[1] for standing in STYLES}
     assert {standing: line.style for standing, line in lines.items()} == STYLES

@@ -8,9 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from mendgraph.graph.runs.events import Asked, Event, FellBack, OfChild, Paid, Text, ToolStarted, Traced
-from mendgraph.graph.terminal.answers import as_json
 from mendgraph.graph.terminal.chat import chat
-from mendgraph.graph.terminal.output_lines import event_as_map, line_schema, object_schema
+from mendgraph.graph.terminal.json_output import event_as_map, line_schema, object_schema
+from mendgraph.graph.terminal.output import as_json
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor

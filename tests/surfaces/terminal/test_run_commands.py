@@ -34,9 +34,9 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(command: Command, folde
     code, out, err = command("runs")
     assert (code, err) == (0, "")
     head, first, second = (line.split() for line in out.splitlines())
-    assert head == ["RUN", "WHEN", "STATE", "TURNS", "FILES", "TASK"]
-    assert (first[0], first[3:]) == (dead[:8], ["cut", "off", "1", "0", "Mend", "add."])
-    assert (second[0], second[3:]) == (done[:8], ["finished", "1", "4", "Mend", "add."])
+    assert head == ["RUN", "WHEN", "STATE", "FILES", "TASK"]
+    assert (first[0], first[3:]) == (dead[:8], ["cut", "off", "0", "Mend", "add."])
+    assert (second[0], second[3:]) == (done[:8], ["finished", "4", "Mend", "add."])
     shown = loaded(command("--json", "runs"))
     standing = [(each["run_id"], each["state"], each["can_go_on"]) for each in shown]
     assert standing == [(dead, "cut off", True), (done, "finished", False)]
@@ -74,7 +74,7 @@ def test_undo_tells_what_it_restored(command: Command, folder: Path) -> None:
     empty = "removed docs/, which was empty\nremoved pkg/, which was empty\n"
     assert command("undo", done[:8]) == (0, RESTORED + empty, "")
     assert tree(folder) == before
-    nothing = "nothing to undo: it changed no file, or all of that has been taken back\n"
+    nothing = "nothing to undo: the run changed no file, or all of its changes were taken back\n"
     assert command("undo", done)[:2] == (0, nothing)
 
 

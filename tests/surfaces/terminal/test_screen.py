@@ -1,7 +1,6 @@
 """How a run looks: words once, a line for each call, nothing of the calls' JSON, and nothing that steers the screen."""
 
 import io
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,8 +26,10 @@ from mendgraph.graph.runs.events import (
     Traced,
     Waiting,
 )
-from mendgraph.graph.terminal.answers import Line, Screen
-from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
+from mendgraph.graph.terminal.output import Line, Screen
+from mendgraph.graph.terminal.run_view import RunView
+from mendgraph.graph.terminal.screen import Display, RunScreen
+from mendgraph.graph.terminal.visible_text import VisibleText
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -68,11 +69,12 @@ class Shown:
         out, err = (
             Screen(Console(file=file, force_terminal=bool(colours), color_system=colours)) for file in self._files
         )
-        self.view = RunView(Display(out, err, **options), VisibleText(frozenset({"read_file"})), "/work")
+        self.view = RunView(VisibleText(frozenset({"read_file"})))
+        self.screen = RunScreen(Display(out, err, **options), self.view)
 
     def show(self, *events: Event) -> "Shown":
         for event in events:
-            self.view.show(event)
+            self.screen.show(event)
         return self
 
     @property
@@ -136,8 +138,8 @@ def _evil(text: str) -> Iterable[Event]:
 @given(EVIL)
 def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
     shown = Shown(debug=True).show(*_evil(text))
-    shown.view.answer(f"answer {text}")
-    shown.view.lines(Line(text, ""))
+    shown.screen.answer(f"answer {text}")
+    shown.screen.summary(Line(text, ""))
     assert shown.out.count("\r") == 0  # nor does a return overwrite a line
     assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
 
@@ -148,7 +150,7 @@ ENDING = READ.model_copy(update={"tool": "final_answer", "implied": True})
 LINES: tuple[tuple[Event, str], ...] = (
     (
         HealingBegan(2, (PAREN,)),
-        "… that reply cannot be used (MISSING_CLOSING_PAREN in line 1): asking again, attempt 2\n",
+        "… the reply is unusable (MISSING_CLOSING_PAREN in line 1): asking again, attempt 2\n",
     ),
     (Waiting(0.35753, "Busy."), "… Busy. Trying again in 0.4 s\n"),
     (Waiting(0.5, "It says:\ntoo many requests."), "… It says: too many requests. Trying again in 0.5 s\n"),
@@ -157,7 +159,7 @@ LINES: tuple[tuple[Event, str], ...] = (
         "… The endpoint: busy. Asking local instead of gpt-x at llm.test\n",
     ),
     (Compacted(1, "cleared", 13_400, 6_900), f"… {SAVED}\n"),
-    (Rescued((READ,)), "… that was a call in another form: it is read as it is\n"),
+    (Rescued((READ,)), "… the reply was a call in another format, and is read as one\n"),
     (LoopOverridden((REPEATED,)), "↻ read_file a.py: the same action 3 times, refused from now on\n"),
     (LoopOverridden(()), ""),
     (CallsRead((ENDING,)), ""),
@@ -191,27 +193,25 @@ SAID = (
 def test_answer_is_shown_unless_it_was_seen_as_it_came() -> None:
     for said, answer, out in SAID:
         shown = Shown().show(Text(said), ENDED)
-        shown.view.answer(answer)
+        shown.screen.answer(answer)
         assert (said, answer, shown.out) == (said, answer, out)
 
 
-def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -> None:
-    shown = Shown(debug=True).show(*TURN)
-    assert shown.out == "mendgraph: I look.\nNow it is clear.\n"
-    debug = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
-    assert [(each["event"], each.get("tool")) for each in debug] == [
-        *(("tool.call", tool) for tool in ("read_file", "edit_file", "x")),
-        ("guard.denied", "edit_file"),
-        ("sandbox.refused", None),
-        *(("tool.response", tool) for tool in ("read_file", "edit_file", "x")),
-        ("tool.call", "final_answer"),
-        ("tool.response", "final_answer"),
-    ]
-    assert debug[0] == {"event": "tool.call", "tool": "read_file", "args": {"path": "calc.py"}}
-    assert debug[1]["args"] == {"path": ".env", "token": "***"}
-    assert (debug[2]["error"], debug[3]["rule"]) == ("MISSING_CLOSING_PAREN: Missing ')'", "env_file")
-    assert debug[4] == {"event": "sandbox.refused", "root": "/work", "path": "../x"}
-    assert debug[5]["response"] == {"ok": True, "data": {"lines_shown": 2}}
+def test_pipe_gets_the_answer_alone() -> None:
+    shown = Shown(piped=True).show(*TURN)
+    shown.screen.answer("Now it is clear.")
+    shown.screen.summary(Line("FINISHED"))
+    assert shown.out == "Now it is clear.\n"
+    assert shown.err == (
+        "mendgraph: I look.\n"
+        "→ read_file calc.py  2 lines\n"
+        "⛔ edit_file .env: Blocked by rule 'env_file': secrets.\n"
+        "⛔ x: Blocked by rule 'env_file': secrets.\n"
+        "FINISHED\n"
+    )
+    stopped = Shown(piped=True).show(Text("I look."), ENDED)
+    stopped.screen.answer("")
+    assert (stopped.out, stopped.err) == ("", "mendgraph: I look.\n")
 
 
 def test_refused_call_is_told_apart_from_one_that_failed() -> None:
@@ -222,7 +222,7 @@ def test_refused_call_is_told_apart_from_one_that_failed() -> None:
         assert shown.out.startswith("⛔ read_file calc.py: No." if code in refusals else "→ read_file calc.py  ")
         refused = [{"tool": "read_file", "target": "calc.py", "code": code.value, "message": "No."}]
         assert shown.view.refused == (refused if code in refusals else [])
-        shown.view.begin()
+        shown.view.begin_turn()
         assert shown.view.refused == []
 
 

@@ -26,8 +26,10 @@ from mendgraph.graph.runs.events import (
     ToolStarted,
     Waiting,
 )
-from mendgraph.graph.terminal.answers import Screen
+from mendgraph.graph.terminal.output import Screen
+from mendgraph.graph.terminal.run_view import RunView
 from mendgraph.graph.terminal.status_line import StatusLine, amount, is_live
+from mendgraph.graph.terminal.visible_text import VisibleText
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
@@ -52,12 +54,14 @@ class Shown:
         self.line = StatusLine(
             console(self.terminal, width), RunLimits(**limits), lambda: self.loads, lambda: self.now_s
         )
+        self.view = RunView(VisibleText(frozenset()))
+        self.line.begin_turn(self.view, {})
         self.out, self.err = (Screen(console(self.terminal, width), self.line.write) for _ in range(2))
 
     def note(self, *events: Event) -> str:
         for event in events:
-            self.line.note(event)
-        return self.line.words()
+            list(self.view.read(event))
+        return self.line.text(1_000)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -125,11 +129,11 @@ def test_nearer_limit_is_shown_and_a_turn_that_is_taken_up_goes_on_counting() ->
     turn = {"calls": 4, "input_tokens": 9_000, "output_tokens": 1_500, "steps": 3, "seconds": 12.5}
     used |= {f"{name}_in_current_turn": value for name, value in turn.items()}
     shown = Shown(max_output_tokens_per_turn=5_000)
-    shown.line.begin(used)
-    assert shown.line.words().endswith("0:00 · calls 95/100 · $0.25 · in 60k/100k · out 0/5k · step 1")
+    shown.line.begin_turn(shown.view, used)
+    assert shown.note().endswith("0:00 · calls 95/100 · $0.25 · in 60k/100k · out 0/5k · step 1")
     shown = Shown(api=APILimits(max_calls_per_session=200))
-    shown.line.begin(used, same_turn=True)
-    assert shown.line.words().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")
+    shown.line.begin_turn(shown.view, used, resumed=True)
+    assert shown.note().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")
 
 
 # --- Where it stands
@@ -156,6 +160,12 @@ def test_line_is_never_wider_than_the_terminal_and_steers_nothing(width: int) ->
     with shown.at_work():
         (line,) = shown.terminal.shown or [""]
         assert (cell_len(line) < width, "\x1b[2J" in line) == (True, False)
+
+
+def test_last_parts_are_left_out_where_the_line_does_not_fit() -> None:
+    shown = Shown()
+    shown.note(PAID)
+    assert shown.line.text(60) == "waiting for the model · 0:00 · calls 1/10 · $0.02"
 
 
 def test_terminal_has_a_status_line_unless_it_cannot_or_does_not_want_it() -> None:

@@ -122,7 +122,7 @@ def test_second_signal_does_not_wait_for_the_tool(
         running.send(numbers[1])
         assert running.end() == code
     assert without_first_line(running.err).startswith(
-        f"{stopping(first)}mendgraph: stopped {by_whom(by)}; go on with: mendgraph resume "
+        f"{stopping(first)}mendgraph: stopped {by_whom(by)}; continue with: mendgraph resume "
     )
     assert sorted(os.listdir(root)) == ["a.py", "begun"]
 

@@ -55,7 +55,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 def said(shown: str) -> list[str]:
     """The command that the last line names."""
-    words = shlex.split(shown.splitlines()[-1].rpartition("go on with: ")[2])
+    words = shlex.split(shown.splitlines()[-1].rpartition("continue with: ")[2])
     assert words[0] == "mendgraph"
     return words[1:]
 

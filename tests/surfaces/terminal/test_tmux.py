@@ -83,13 +83,13 @@ def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
         assert calc.read_text(encoding="utf-8") == FIXED
     assert max(map(len, lines)) <= 40
     assert DONE.text in whole
-    help_lines = whole[whole.index("/add") : whole.index("You: Fix add")].splitlines()
+    help_lines = whole[whole.index("/diff") : whole.index("You: Fix add")].splitlines()
     assert max(map(len, help_lines)) <= 40
     assert "→ edit_file calc.py  1 replacement\n" in whole
 
 
 def test_chat_at_a_terminal(tmp_path: Path) -> None:
-    """Several lines, undo and its note to the model, another model, a command, and the history of the next chat."""
+    """Several lines, undo and its note to the model, another model, and the history of the next chat."""
     with terminal(tmp_path, [FIX, DONE, Say("I see."), Say("So be it.")]) as (tmux, calc, server):
         tmux.wait("You:")
         tmux.type("Fix add", "Enter")
@@ -110,21 +110,15 @@ def test_chat_at_a_terminal(tmp_path: Path) -> None:
         tmux.press("Up", "Up")
         tmux.wait("three", 2)
         tmux.press("C-c")
-        tmux.type("!echo $((6*7))", "Enter")
-        tmux.wait("exit code 0")
-        tmux.wait("You:", 6)
         tmux.type("And now?", "Enter")
         tmux.wait("So be it.")
-        tmux.wait("You:", 7)
+        tmux.wait("You:", 6)
         tmux.press("C-c", "C-c")
         assert tmux.exit_code() == 0
     note = "(I took back your changes of these files, so look at them anew: calc.py.)"
     assert [each["model"] for each in server.requests] == ["scripted"] * 3 + ["another"]
     said = [each["content"] for each in server.requests[2]["messages"] if each["role"] == "user"]
     assert f"{note}\n\none\ntwo\nthree\nfour" in said
-    assert "(I ran `echo $((6*7))`, exit code 0. It printed, at its end:\n42\n)\n\nAnd now?" in str(
-        server.requests[3]["messages"][-1]["content"]
-    )
 
 
 BASH = shutil.which("bash")

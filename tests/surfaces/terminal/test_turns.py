@@ -15,11 +15,13 @@ import pytest
 from rich.console import Console
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.terminal.answers import Screen
+from mendgraph.graph.runs.run_words import command_line
+from mendgraph.graph.terminal.output import Screen
 from mendgraph.graph.terminal.process_end import ExitCode, by_whom
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.status_line import StatusLine
-from mendgraph.graph.terminal.turns import Turns, edits_in_blocks, resume_once, run_once
+from mendgraph.graph.terminal.turns import Turns, resume_once, run_once
+from mendgraph.graph.terminal.visible_text import edits_in_blocks
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
@@ -76,7 +78,8 @@ def test_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
         ),
     ]
     assert usage.startswith("usage: 3/10 calls, ")
-    assert terminal.err == f"mendgraph: run {tmp_path.name}\n"
+    undo = command_line(str(tmp_path), "undo", tmp_path.name)
+    assert terminal.err == f"mendgraph: run {tmp_path.name}; undo with: {undo}\n"
 
 
 @needs_sandbox
@@ -85,7 +88,7 @@ def test_first_line_of_a_session_names_the_sandbox_once(tmp_path: Path) -> None:
     with Turns(terminal.setup) as turns:
         turns.take("first")
         turns.take("second")
-    assert terminal.whole_err.startswith(FIRST_LINE)
+    assert FIRST_LINE.match(terminal.whole_err)
     assert terminal.whole_err.count("sandbox") == 1
 
 
@@ -124,7 +127,7 @@ def test_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     said = "Changed calc.py; not checked: the run ended before its changes were checked."
     assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}. {said}\n" in terminal.out
     assert f"\nHow to go on: Continue with `{terminal.resume}`, or send another message.\n" in terminal.out
-    ended = f"mendgraph: run {tmp_path.name}; go on with: {terminal.resume}\n"
+    ended = f"mendgraph: run {tmp_path.name}; continue with: {terminal.resume}\n"
     assert terminal.err == STOPPING.replace("Ctrl-C", by) + ended
 
 
@@ -138,7 +141,7 @@ def test_second_signal_ends_a_task_at_once_and_says_what_was_changed(
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
     assert run_once(terminal.setup, "Fix add") is code
     assert terminal.out == "→ edit_file calc.py  1 replacement\n"
-    said = f"mendgraph: stopped {by_whom(by)}; changed before that: calc.py; go on with: {terminal.resume}\n"
+    said = f"mendgraph: stopped {by_whom(by)}; changed before that: calc.py; continue with: {terminal.resume}\n"
     assert terminal.err.removeprefix(STOPPING.replace("Ctrl-C", by)) == said
 
 
@@ -164,7 +167,7 @@ def test_signal_at_a_question_ends_the_task_at_once(tmp_path: Path, number: Sign
 
     assert run_once(replace(terminal.setup, ask=hear), "Fix add") is code
     by = by_whom("Ctrl-C" if number is SIGINT else "SIGTERM")
-    assert f"mendgraph: stopped {by}; go on with: {terminal.resume}\n" in terminal.err
+    assert f"mendgraph: stopped {by}; continue with: {terminal.resume}\n" in terminal.err
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
@@ -202,7 +205,7 @@ def test_status_line_stands_below_the_run_and_nothing_of_it_stays(tmp_path: Path
     counts = [re.sub(r" · [\d:]+ · ", " · ", line[: line.index(" · in ")]) for line in seen if "calls" in line]
     assert counts == [f"waiting for the model · calls {calls}/10" for calls in range(3)]
     assert not [line for line in screen.shown if " · calls " in line]
-    assert screen.shown[:4] == [
+    assert screen.shown[1:5] == [
         "mendgraph: I look.",
         "→ read_file calc.py  2 lines",
         "→ edit_file calc.py  1 replacement",
@@ -226,4 +229,4 @@ def test_usage_before_that_cannot_be_read_is_left_to_the_turn(tmp_path: Path) ->
         database.execute("UPDATE checkpoints SET type = NULL")
     setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "And now?") is ExitCode.SYSTEM_ERROR
-    assert screen.shown[0].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")
+    assert screen.shown[1].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")

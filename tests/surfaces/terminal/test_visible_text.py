@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from mendgraph.graph.terminal.screen import VisibleText
+from mendgraph.graph.terminal.visible_text import VisibleText
 from mendgraph.nodes.language.formats.table import FORMATS
 from mendgraph.nodes.small_model.blocks import read_blocks
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mendgraph.graph.terminal.screen import VisibleText
+from mendgraph.graph.terminal.visible_text import VisibleText
 from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.language.formats.call_format import CallFormat

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mendgraph import RunResult, report_html
-from mendgraph.graph.terminal.output_lines import outcome_lines, result_object
+from mendgraph.graph.terminal.json_output import result_object
+from mendgraph.graph.terminal.outcome_lines import outcome_lines
 from mendgraph.nodes.records import Mark
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
