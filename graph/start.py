@@ -1,4 +1,4 @@
-"""Where the command begins: it loads the rest, so that Ctrl-C has an answer from the first moment on."""
+"""The entry point of the command. It loads the rest inside a handler for Ctrl-C."""
 
 import faulthandler
 import os
@@ -10,14 +10,17 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 STUCK_S: Final = 30.0
-"""Seconds of processor time without one moment for Python after which the process ends: reading one huge JSON document
-takes several. And half a second more for each processor: threads that do not keep the interpreter's lock may use them
-all between two beats."""
+"""Seconds of processor time without any Python code running, after which the process ends.
+
+Parsing a huge JSON document takes several. Half a second is added for each processor: threads without the interpreter's
+lock may use all of them.
+"""
+
 _BEAT_S: Final = 0.25
 
 
 def main() -> int:
-    """Run the command `mendgraph`, and return its exit code; 130 for a Ctrl-C that nobody else has heard."""
+    """Run the command `mendgraph` and return its exit code; 130 for a Ctrl-C that was not handled."""
     try:
         with ended_when_stuck():
             from mendgraph.graph import cli
@@ -30,35 +33,34 @@ def main() -> int:
 
 @contextmanager
 def ended_when_stuck() -> Iterator[None]:
-    """Inside, code of C that keeps the interpreter's lock cannot keep the process: SIGPROF ends it, exit code 155.
+    """Inside, C code that holds the interpreter's lock for too long ends the process with SIGPROF, exit code 155.
 
-    No handler of Python's, no thread and no deadline works while such code runs. So the kernel counts: a thread winds
-    its timer up again and again, and when it no longer can, the timer ends the process, after faulthandler has told on
-    standard error where each thread was. The timer counts processor time: a process that is stopped, or that waits,
-    does not age.
+    No Python signal handler, thread or deadline works while such code runs, so the kernel counts: a thread resets an
+    interval timer again and again. If it cannot, the timer ends the process, after faulthandler has written the stacks
+    of all threads to standard error. The timer counts processor time: a stopped or waiting process is not ended.
     """
-    if signal.getsignal(signal.SIGPROF) is not signal.SIG_DFL:  # somebody measures this process
+    if signal.getsignal(signal.SIGPROF) is not signal.SIG_DFL:  # a profiler uses the signal
         yield
         return
 
-    over = threading.Event()
+    stopped = threading.Event()
     seconds = STUCK_S + (os.cpu_count() or 1) / 2
 
     def beat() -> None:
-        while not over.wait(_BEAT_S):
+        while not stopped.wait(_BEAT_S):
             signal.setitimer(signal.ITIMER_PROF, seconds)
 
-    with suppress(OSError, RuntimeError, ValueError):  # without a standard error it ends in silence
+    with suppress(OSError, RuntimeError, ValueError):  # without standard error there are no stacks
         faulthandler.register(signal.SIGPROF, chain=True)
 
-    beating = threading.Thread(target=beat, name="mendgraph-beat", daemon=True)
-    signal.setitimer(signal.ITIMER_PROF, seconds)  # code that is stuck before the first beat ends as well
-    beating.start()
+    thread = threading.Thread(target=beat, name="mendgraph-beat", daemon=True)
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # for code that is stuck before the first beat
+    thread.start()
 
     try:
         yield
     finally:
-        over.set()
-        beating.join()
+        stopped.set()
+        thread.join()
         signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.unregister(signal.SIGPROF)

@@ -1,4 +1,4 @@
-"""Output of commands: lines for a person, or an object for a program."""
+"""Output of commands: lines for people, or objects for programs."""
 
 import json
 import math
@@ -19,30 +19,32 @@ LONGEST_LINE = 1_000
 
 
 class Line(NamedTuple):
-    """One line of output, and the style that a colour terminal gives it (rich's words for styles)."""
+    """One line of output, and its Rich style in a terminal with colours."""
 
     text: str
     style: str = ""
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Each row as a line, with columns as wide as they need; the texts of the columns `right` end at their right."""
+    """Return each row as a line, with aligned columns; the columns `right` are aligned right."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
 
-    def cell(number: int, text: str) -> str:
-        gap = " " * (widths[number] - cell_len(text))
-        if number in right:
-            return gap + text
+    lines = []
+    for row in rows:
+        cells = []
+        for number, text in enumerate(row):
+            gap = " " * (widths[number] - cell_len(text))
+            cells.append(gap + text if number in right else text + gap)
 
-        return text + gap
+        lines.append("  ".join(cells))
 
-    return ["  ".join(cell(number, text) for number, text in enumerate(row)) for row in rows]
+    return lines
 
 
 def clock(seconds: float) -> str:
-    """A duration as 0:05, 12:34 or 1:02:03."""
+    """Return a duration as 0:05, 12:34 or 1:02:03."""
     minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -52,10 +54,10 @@ def clock(seconds: float) -> str:
 
 
 class Screen:
-    """One stream of the terminal. Whatever is written, no control character of it reaches the screen.
+    """One stream of the terminal. Control characters are written as escapes, so no text can steer the terminal.
 
-    The line ends of Windows are line ends. A carriage return alone is shown as its escape: none overwrites a line.
-    `write` is what writes a text, and the same with its colours, where the terminal has a status line.
+    CRLF is a line end; a carriage return alone is escaped and overwrites nothing. `write` writes to a terminal with a
+    status line; it takes the file, the text, and the text with colours.
     """
 
     def __init__(self, console: "Console", write: Callable[[IO[str], str, str], None] | None = None) -> None:
@@ -66,7 +68,7 @@ class Screen:
             self._colours = ColorSystem.STANDARD
 
         self._in_line = False
-        self._return = ""  # a carriage return, of which the next piece says whether it ends a line
+        self._return = ""  # a carriage return: the next piece may begin with a line feed
 
     def write(self, text: str) -> None:
         """Write at once, without ending the line."""
@@ -106,7 +108,7 @@ class Screen:
 
 
 def answer(value: Any, lines: Iterable[Line], *, as_json: bool) -> int:
-    """Show the value to a program, or the lines to a person, and return the exit code 0."""
+    """Write the value for a program, or the lines for a person, and return exit code 0."""
     from rich.console import Console
 
     if as_json:
@@ -120,13 +122,13 @@ def answer(value: Any, lines: Iterable[Line], *, as_json: bool) -> int:
 
 
 def write_object(value: Any) -> int:
-    """Show this value as JSON on one line of standard output, and return the exit code 0."""
+    """Write the value as JSON on one line of standard output, and return exit code 0."""
     typer.echo(as_json(value))
     return 0
 
 
 def terminal_width() -> int | None:
-    """How many cells a line of the terminal has; None where the output is no terminal."""
+    """Return the width of the terminal in cells, or None if the output is no terminal."""
     from rich.console import Console
 
     console = Console()
@@ -137,10 +139,9 @@ def terminal_width() -> int | None:
 
 
 def as_json(value: Any) -> str:
-    """ASCII on one line: nothing in it can steer a terminal, and every encoding can write it.
+    """Return strict JSON (RFC 8259) in ASCII on one line.
 
-    It is JSON as RFC 8259 has it: no number is infinite or none at all (null stands for them), and half a surrogate
-    pair, which no text in UTF-8 has, is U+FFFD.
+    Numbers that are not finite become null, unpaired surrogates U+FFFD.
     """
     return json.dumps(_strict(value), ensure_ascii=True, default=str)
 

@@ -21,17 +21,17 @@ from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import plain
 
 MOST_OFFERED: Final = 200
-"""Names that a menu holds at most."""
+"""Most names in a menu."""
 
 _MENU_LINES: Final = 9
-"""Lines below the prompt that a menu may take."""
+"""Lines of the menu below the prompt."""
 
 _WORD: Final = re.compile(r"(?<![^\s'\"`(),;])[^\s'\"`(),;]*$")
 _AT: Final = re.compile(r"(?:^|(?<=[\s'\"`(]))@[^\s'\"`(),;]*$")
 
 
 class ScrubbedHistory(History):
-    """The history for prompt_toolkit: requests without secrets, and none twice in a row."""
+    """The history for prompt_toolkit: requests without secrets, and no request twice in a row."""
 
     def __init__(self, requests: RequestHistory, scrub: Callable[[str], str]) -> None:
         super().__init__()
@@ -54,9 +54,9 @@ class ScrubbedHistory(History):
 
 
 class ChatCompleter(Completer):
-    """Commands at the beginning of a line with "/", and names of files: after "@" at once, otherwise when asked for.
+    """Completes commands after "/" at the beginning of a line, and file names: after "@" as typed, otherwise with Tab.
 
-    `files` gives the workspace's files; it is asked once for each line that wants them.
+    `files` returns the workspace's files; it is called once for each line that needs them.
     """
 
     def __init__(self, commands: Mapping[str, str], files: Callable[[], Sequence[str]]) -> None:
@@ -65,11 +65,11 @@ class ChatCompleter(Completer):
         self._names: Sequence[str] | None = None
 
     def forget(self) -> None:
-        """Read the names of files again at the next completion."""
+        """Read the file names again at the next completion."""
         self._names = None
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """What may stand in place of the word before the cursor."""
+        """Yield the completions of the word before the cursor."""
         before = document.text_before_cursor
         if before.startswith("/") and not re.search(r"\s", before):
             for name, help_text in self._commands.items():
@@ -90,7 +90,7 @@ class ChatCompleter(Completer):
                 yield Completion(path, -len(word.group()), display=plain(path))
 
     def _matching(self, prefix: str) -> list[str]:
-        """Paths with this prefix, then those with a name that has it; at most `MOST_OFFERED`."""
+        """Return paths with this prefix, then paths with a component that has it; at most `MOST_OFFERED`."""
         if self._names is None:
             self._names = self._files()
 
@@ -102,10 +102,9 @@ class ChatCompleter(Completer):
 
 
 class PromptInput:
-    """Asks for the lines of a chat. Raises EOFError for Ctrl-D, and KeyboardInterrupt for Ctrl-C pressed twice.
+    """Reads the requests of a chat. Raises EOFError for Ctrl-D, and KeyboardInterrupt for Ctrl-C pressed twice.
 
-    Enter sends; Alt-Enter, Ctrl-J, or Enter after a backslash begins a new line, and lines that are pasted stay
-    together. What SIGTERM raises ends the prompt, and the terminal is left as it was.
+    Enter sends; Alt-Enter, Ctrl-J, or Enter after a backslash begins a new line; pasted lines are one request.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class PromptInput:
         colours: bool = True,
         terminal: tuple[Input, Output] | None = None,
     ) -> None:
-        """`terminal` is that of the process by default."""
+        """`terminal` is the process's own by default."""
         self._completer = completer
         self._leaving = False
         input_stream, output_stream = terminal or (None, None)
@@ -128,7 +127,7 @@ class PromptInput:
         self._session: PromptSession[str] = PromptSession(
             history=ScrubbedHistory(requests, scrub),
             completer=completer,
-            complete_while_typing=Condition(self._offers),
+            complete_while_typing=Condition(self._completes_as_typed),
             complete_in_thread=True,
             reserve_space_for_menu=_MENU_LINES,
             multiline=True,
@@ -141,12 +140,12 @@ class PromptInput:
             input=input_stream,
             output=output_stream,
         )
-        self._session.default_buffer.on_text_changed += self._stays
+        self._session.default_buffer.on_text_changed += self._keep_hint
         # A prompt that knows where it stands fills the screen to its bottom, with empty lines.
         self._session.app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
 
     def __call__(self, prompt: str) -> str:
-        """The next request, as it was typed."""
+        """Return the next request, as it was typed."""
         self._completer.forget()
         self._leaving = False
         return self._session.prompt(prompt)
@@ -157,7 +156,7 @@ class PromptInput:
 
         return []
 
-    def _offers(self) -> bool:
+    def _completes_as_typed(self) -> bool:
         before = self._session.default_buffer.document.text_before_cursor
         return before.startswith("/") or _AT.search(before) is not None
 
@@ -196,12 +195,12 @@ class PromptInput:
 
         return keys
 
-    def _stays(self, buffer: Buffer) -> None:
+    def _keep_hint(self, buffer: Buffer) -> None:
         self._leaving = self._leaving and not buffer.text
 
 
 def _accepts_completion(buffer: Buffer) -> bool:
-    """Whether Enter takes the name of a file from the menu; a command is sent with the same key."""
+    """Return whether Enter accepts a file name from the menu; a command from the menu is sent at once."""
     state = buffer.complete_state
     if state is None or state.current_completion is None or buffer.text.startswith("/"):
         return False
