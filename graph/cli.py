@@ -164,7 +164,7 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
     def work(setup: "Setup") -> int:
         from mendgraph.graph.terminal.turns import resume_once
 
-        return resume_once(setup, anew=bool({*chosen.given} - {"--durability"}))
+        return resume_once(setup, anew=bool({*chosen.run_options} - {"--durability"}))
 
     if "/" in run:
         return _resume_served(chosen, run, work)
@@ -341,7 +341,7 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 
     settings = {**opt.merged(record.context.model_dump(), chosen.settings), "workspace": root}
     resumed = replace(chosen, settings=settings, run_id=record.run_id)
-    if "--durability" not in chosen.given:
+    if "--durability" not in chosen.run_options:
         resumed = replace(resumed, durability=record.durability)
 
     return _start(resumed, work, attended=True)
@@ -356,7 +356,7 @@ def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]"
 
     url = postgres_url()
     user, _, thread = run.partition("/")
-    if url is None or {*chosen.given} - {"--durability"}:
+    if url is None or {*chosen.run_options} - {"--durability"}:
         message = "a run of a server is resumed in its database (MENDGRAPH_STORE_URL), and with no other options"
         raise RefusedError(ExitCode.USAGE_ERROR, message)
 

@@ -35,7 +35,7 @@ _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStat
 
 
 class CommandAnswer(NamedTuple):
-    """The output of a command: `lines` for a person, `value` for a program. `leave`: the chat is over.
+    """The output of a command: `lines` for a person, `value` for a program. `leave` ends the chat.
 
     `note` is for the model, and is sent with the next request.
     """
@@ -96,7 +96,7 @@ def _quoted(word: str) -> str:
 
 
 def _or_default(value: Value | ToolError, default: Value) -> Value | ToolError:
-    """The value; `default` before the first turn, when the store has no run yet."""
+    """Return the value, or `default` before the first turn, when the store has no run yet."""
     if isinstance(value, ToolError) and value.code is ToolErrorCode.NOT_FOUND:
         return default
 
@@ -306,14 +306,14 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
 
 
 OpenPrompt = Callable[[Turns, Display], ReadLine]
-"""Opens the prompt of a chat at a terminal for its turns."""
+"""Opens the prompt of a chat at a terminal."""
 
 MOST_NAMES: Final = 20_000
-"""Most names of a workspace that completion reads."""
+"""Most files of a workspace that completion reads."""
 
 
 def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
-    """The function that opens a prompt where these streams are a terminal that can move its cursor, or else None."""
+    """Return the function that opens a prompt if these streams are a terminal that can move its cursor, or None."""
     simple = setup.display.as_json or setup.environment.get("TERM") in {"dumb", "unknown"}
     if simple or not all(stream.isatty() for stream in streams):
         return None
@@ -322,7 +322,7 @@ def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
 
 
 def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
-    """A prompt with the history of the workspace's chats; a history that cannot be stored is reported once."""
+    """Open a prompt with the history of the workspace's chats; a history that cannot be stored is reported once."""
     from mendgraph.graph.terminal.prompt_input import ChatCompleter, PromptInput
 
     root = turns.context.workspace
@@ -412,7 +412,7 @@ def _show(display: Display, answer: CommandAnswer | ToolError) -> None:
 
 
 def _files(context: AgentContext) -> list[str]:
-    """The files of the workspace that may be named to a model, without what git ignores."""
+    """Return the files of the workspace that a model may read, without ignored ones."""
     files = judged_workspace(context.workspace, (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths)))
     entries = islice(files.walk(), MOST_NAMES)
     return [entry.path for entry in entries if entry.kind == "file" and files.denied(entry.path) is None]

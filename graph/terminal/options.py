@@ -126,14 +126,14 @@ Durability: TypeAlias = Annotated[
 ]
 Debug: TypeAlias = Annotated[
     bool,
-    typer.Option("--debug", help="Calls, results, refused paths (JSON lines) and the log's path on standard error."),
+    typer.Option("--debug", help="Events (JSON lines) and the path of the log on standard error."),
 ]
 AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
+    bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")
 ]
 JsonLines: TypeAlias = Annotated[
     bool,
-    typer.Option("--json-lines", help="Each event as a JSON object on a line, as it happens; the last has the result."),
+    typer.Option("--json-lines", help="Each event as a JSON object on a line; the last has the result."),
 ]
 Task: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads it from the input.")
@@ -161,21 +161,17 @@ AtStep: TypeAlias = Annotated[
 ]
 SkipChanged: TypeAlias = Annotated[
     bool,
-    typer.Option("--skip-changed", help="Leave files that were changed since as they are, and restore the others."),
+    typer.Option("--skip-changed", help="Leave files that were changed since, and restore the others."),
 ]
-Patch: TypeAlias = Annotated[
-    bool, typer.Option("--patch", help="Show what was taken back of it, for `apply`, or else what it has changed.")
-]
+Patch: TypeAlias = Annotated[bool, typer.Option("--patch", help="Show its changes, as `mendgraph diff` does.")]
 Keep: TypeAlias = Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N runs.")]
 OlderThan: TypeAlias = Annotated[
     float | None,
-    typer.Option(min=0, max=36_500, metavar="DAYS", help="Remove only runs that were last at work so long ago."),
+    typer.Option(min=0, max=36_500, metavar="DAYS", help="Remove only runs that last worked so long ago."),
 ]
-Unfinished: TypeAlias = Annotated[
-    bool, typer.Option("--unfinished", help="Remove runs as well that can go on; without it they are kept.")
-]
+Unfinished: TypeAlias = Annotated[bool, typer.Option("--unfinished", help="Also remove runs that can continue.")]
 Days: TypeAlias = Annotated[
-    int, typer.Option(min=1, max=36_500, metavar="N", help="How many days back, today included; two months are kept.")
+    int, typer.Option(min=1, max=36_500, metavar="N", help="Number of days, with today; two months are stored.")
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Stop trusting it.")]
 Note: TypeAlias = Annotated[str, typer.Argument(metavar="[ID]", help="The note.", show_default=False)]
@@ -191,7 +187,7 @@ TestFolder: TypeAlias = Annotated[
 TestName: TypeAlias = Annotated[
     str, typer.Option("--name", metavar="NAME", help="Name of test and cassette (default: run_ID).", show_default=False)
 ]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
 Unattended: TypeAlias = Annotated[
@@ -224,12 +220,11 @@ PrBody: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a run. `settings` are the fields of `AgentContext` that were given.
+    """The options of a command line. `settings` are the fields of `AgentContext` that it sets.
 
-    `as_json` is an object for programs in place of words; with `json_lines` it is the last of many lines.
-    `workspace_file` says whether the folder's own settings are read. `given` are the names of those options that a new
-    run is begun with. `run_id` is a run to take up, None for a new one. `unattended` is what an unattended run wants:
-    a `commit`, and where the `report` goes; None for a run that a person watches.
+    `as_json`: objects for programs in place of text; with `json_lines` also a line for each event. `run_options` are
+    the names of the given options that only a run has. `run_id` is the run to continue, None for a new one.
+    `workspace_file`: the folder's own settings are read. `unattended`: the `commit` and `report` options.
     """
 
     root: Path
@@ -237,7 +232,7 @@ class Options:
     debug: bool
     settings: Mapping[str, Any]
     durability: Literal["sync", "async", "exit"] = "sync"
-    given: tuple[str, ...] = ()
+    run_options: tuple[str, ...] = ()
     run_id: str | None = None
     json_lines: bool = False
     workspace_file: bool = True
@@ -245,34 +240,34 @@ class Options:
 
 
 def options_without_a_task(context: typer.Context) -> Options:
-    """The options of a command that begins no run: those of a run would have no effect, so they are refused."""
+    """Return the options of a command that starts no run; refuse options of a run, which would have no effect."""
     chosen = options_without_events(context)
-    if chosen.given:
-        context.fail(f"{chosen.given[0]} is for what works on a task (run, chat, resume)")
+    if chosen.run_options:
+        context.fail(f"{chosen.run_options[0]} is an option of run, chat and resume")
 
     return chosen
 
 
 def options_without_events(context: typer.Context) -> Options:
-    """The options of a command that works on no task, and so tells no events."""
+    """Return the options of a command that has no events."""
     chosen: Options = context.obj
     if chosen.json_lines:
-        context.fail("--json-lines is for what works on a task (run, chat, resume); use --json here")
+        context.fail("--json-lines is an option of run, chat and resume; use --json here")
 
     return chosen
 
 
 def at_terminal() -> bool:
-    """Whether a person types the input and reads the output."""
+    """Return whether a person types the input and reads the output."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 _HELP = frozenset({"-h", "--help"})
 _NEED_NO_TASK = _HELP | {"--version"}
-"""Options that need no task."""
+"""Options without a task."""
 
 _TASK_COMMAND = "run"
-"""The command that is meant where none is named. Its words are a task, so all options belong to the program."""
+"""The default command. Its words are a task, so all options belong to the program."""
 
 
 class TaskGroup(TyperGroup):
