@@ -68,6 +68,27 @@ def test_another_folder_may_be_named(command: Command, folder: Path, monkeypatch
     assert code_of(folder) == FIXED
 
 
+def test_in_a_pipe_standard_output_is_the_answer_alone(command: Command) -> None:
+    code, out, err = command(*MENDING, says=SAYS, piped=True)
+    assert (code, out) == (0, "It adds now.\n")
+    assert ("FINISHED (answered): Changed calc.py" in err, "+    return a + b\n" in err) == (True, True)
+
+
+def test_newest_run_is_taken_if_none_is_named(command: Command, folder: Path) -> None:
+    command(*MENDING, says=SAYS)
+    assert "+    return a + b\n" in command("diff")[1]
+    assert command("report")[1].startswith("report of run ")
+    assert command("undo") == (0, "restored calc.py\n", "")
+    assert code_of(folder) == BUG
+
+
+def test_events_of_the_engine_are_lines_only_with_debug(command: Command) -> None:
+    for words, has_traces in ((["--json-lines"], False), (["--json-lines", "--debug"], True)):
+        events = {json.loads(line)["event"] for line in command(*words, *MENDING, says=SAYS)[1].splitlines()}
+        assert {"text", "calls_read", "step_done", "ended"} <= events
+        assert ("traced" in events) is has_traces
+
+
 def test_json_is_one_object(command: Command) -> None:
     code, out, err = command("--json", "--debug", *MENDING, says=SAYS)
     assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
