@@ -354,7 +354,7 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
     Source of `/usage`: spec 1 section 6.
     """
     prompt = "You: "
-    if setup.display.as_json or setup.display.piped:
+    if setup.display.as_json:
         prompt = ""
 
     with Turns(setup) as turns:

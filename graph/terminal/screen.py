@@ -1,7 +1,7 @@
 """Writes a run to the streams of a command: the model's text as it arrives, a line for each call, and the outcome.
 
-At a terminal all of it goes to standard output. In a pipe standard output has the answers alone, and standard error the
-rest; with `--json` and `--json-lines` it has objects alone.
+At a terminal all of it goes to standard output. In a pipe standard output has the answers alone, and standard error all
+of it; with `--json` and `--json-lines` it has objects alone.
 """
 
 from collections.abc import Iterable
@@ -49,8 +49,8 @@ class Display:
         return self.out
 
     @property
-    def summary(self) -> Screen:
-        """The stream for the end of a run: its diff, outcome and usage."""
+    def text(self) -> Screen:
+        """The stream for what the model says, and for the end of a run: its diff, outcome and usage."""
         if self.piped:
             return self.err
 
@@ -63,7 +63,6 @@ class RunScreen:
     def __init__(self, display: Display, view: RunView) -> None:
         self.display = display
         self.view = view
-        self._piped_prose = ""  # of the newest reply: it may turn out to be the answer
 
     def show(self, event: Event) -> None:
         """Write what an event adds."""
@@ -77,19 +76,13 @@ class RunScreen:
         """Show the final answer, unless it was shown as it arrived."""
         if not self.display.piped:
             self._write(self.view.answer(text))
-            return
-
-        if not text or self._piped_prose.strip() not in text:
-            self._write_piped_prose()
-
-        self._piped_prose = ""
-        if text:
+        elif text:
             self.display.out.write(f"{text.strip()}\n")
 
     def summary(self, *lines: Line) -> None:
         """Write lines of the end of a run."""
         for line in lines:
-            self.display.summary.line(*line)
+            self.display.text.line(*line)
 
     def _write(self, items: Iterable[Prose | FinishedCall | Line]) -> None:
         for item in items:
@@ -101,29 +94,19 @@ class RunScreen:
                 self._write_notes([item])
 
         if not self.view.in_reply:
-            self.display.out.end_line()
+            self.display.text.end_line()
 
     def _write_prose(self, prose: Prose) -> None:
         if self.display.as_json:
-            return
-
-        if self.display.piped:
-            self._piped_prose += prose.text
             return
 
         prefix = ""
         if prose.begins_turn:
             prefix = PREFIX
 
-        self.display.out.write(prefix + prose.text)
+        self.display.text.write(prefix + prose.text)
 
     def _write_notes(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            self._write_piped_prose()
-            self.display.out.end_line()
+            self.display.text.end_line()
             self.display.notes.line(*line)
-
-    def _write_piped_prose(self) -> None:
-        if self._piped_prose:
-            self.display.err.write(f"{PREFIX}{self._piped_prose}\n")
-            self._piped_prose = ""

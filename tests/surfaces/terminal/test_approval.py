@@ -117,7 +117,7 @@ def test_question_shows_the_diff_or_the_command_and_the_choices() -> None:
         assert decided(Person("y"), command, width=400)[1][0] == f"? run_command {head}: ask_before_run"
     cut = {"kind": "arguments", "text": "The call would fail: no.", "truncated": True}
     _, shown = decided(Person("n x"), {**EDIT, "preview": cut})
-    assert shown[1:3] == ["│ The call would fail: no.", "not all of it is shown here: v shows all arguments"]
+    assert shown[1:3] == ["│ The call would fail: no.", "this is not all of it: v shows all arguments"]
     _, shown = decided(Person("?", "v", "y"), EDIT, width=120)
     assert [line for line in HELP if line in shown] == list(HELP)
     assert (f"a would allow: {GRANT}" in shown, '│   "old_str": "a - b",' in shown) == (True, True)

@@ -71,14 +71,14 @@ def test_tool_ends_at_its_time(root: Path, server: ScriptedServer) -> None:
     words = ("--max-seconds", "5", "Look here.")
     with mendgraph(root, server.base_url, *words, main=play("kernel", "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
-    assert "BUDGET_STOP (wall_clock)" in running.out
+    assert "BUDGET_STOP (wall_clock)" in running.err
 
 
 def test_node_ends_at_its_time(root: Path, server: ScriptedServer, resumed: Callable[[], str]) -> None:
     with mendgraph(root, server.base_url, "Look here.", main=play("python", "guard")) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
-    assert f"The step guard did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.out
-    assert "mendgraph: Done." in resumed()
+    assert f"The step guard did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.err
+    assert "Done." in resumed()
 
 
 def test_code_that_nothing_can_interrupt_ends_with_the_process(
@@ -87,7 +87,7 @@ def test_code_that_nothing_can_interrupt_ends_with_the_process(
     with mendgraph(root, server.base_url, "Look here.", main=play("c", "tool")) as running:
         assert running.end() == STUCK
     assert "in in_c" in running.err
-    assert "mendgraph: Done." in resumed()
+    assert "Done." in resumed()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_second_signal_ends_the_process(
         running.send(number)
         assert running.end() == code
     assert "continue with: mendgraph resume" in running.err
-    assert "mendgraph: Done." in resumed()
+    assert "Done." in resumed()
 
 
 def test_node_ends_in_the_main_thread_of_a_program_as_well(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ NO_STEP = "/undo takes the number of a step"
 WRONG = {
     "/model a b": "/model takes one name, and there is 'b' as well.",
     "/model gpt": "Model 'gpt' needs an endpoint: ",
-    "/model local": "The embedded model is not on this machine: `mendgraph model pull` fetches it.",
+    "/model local": "The embedded model is not on this machine: `mendgraph model pull` downloads it.",
     "/mode yolo": "/mode takes one of read-only, ask, auto.",
     "/diff now": "/diff takes no arguments, and there is 'now'.",
     "/undo 1 2": NO_STEP,

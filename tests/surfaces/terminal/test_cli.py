@@ -154,8 +154,8 @@ USAGE_ERRORS = [
     (["undo", "a", "--max-calls", "3"], "--max-calls is an option of run, chat and resume"),
     (["runs", "--durability", "exit"], "--durability is an option of run, chat and resume"),
     (["batch", "t.jsonl", "--json-lines"], "--json-lines is an option of run, chat and resume"),
-    (["batch", "t.jsonl", "--address", "a:1"], "--address is that of a cluster: give --on ray as well"),
-    (["Fix it", "--max-cost-usd", "0.00009"], "Invalid value for '--max-cost-usd': Input should be greater than"),
+    (["batch", "t.jsonl", "--address", "a:1"], "--address is the address of a cluster: add --on ray"),
+    (["Fix it", "--max-cost-usd", "0.00009"], "Invalid value for '--max-cost-usd': should be greater than"),
     (["Fix it", "--account", "a\nb"], "Invalid value for '--account': an account's name is empty, or has 1 to 200"),
     (["Fix it", "--fallback", "x @ y"], "Invalid value for '--fallback': Fallback model 1 is none: write"),
     (["Fix it", "--model", "m", "--fallback", "m"], "Invalid value for '--fallback': Fallback model 1 (m) is in the"),
@@ -199,7 +199,7 @@ def test_help_shows_commands_first_and_the_options_of_a_run_in_groups(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, shown, _ = command("--help")
-    wanted = ["\nCommands:", "  run  ", "  chat  ", "  undo  ", "  model  ", "\nOptions:", "--root DIR", "--json"]
+    wanted = ["\nCommands:", "  run  ", "  chat  ", "  undo  ", "  model  ", "\nOptions:", "--root DIR", "--version"]
     assert (code, sorted(wanted, key=shown.find), "--protocol" in shown) == (0, wanted, False)
     monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: False)
     assert command(piped=True) == (2, shown, "")
@@ -244,7 +244,7 @@ def test_command_that_a_stop_advises_works(
     [
         (KeyboardInterrupt(), 130, "mendgraph: stopped by you (Ctrl-C)\n"),
         (OSError(28, "No space left on device"), 1, "mendgraph: cannot read or write (No space left on device)\n"),
-        (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with what --debug says\n"),
+        (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with the output of --debug\n"),
     ],
 )
 def test_unexpected_error_is_one_line(
@@ -324,5 +324,5 @@ def test_shell_completes_commands_options_and_values(command: Command, monkeypat
     assert offered("mendgraph chat --ru") == ["--run"]
     assert "undo" in offered("mendgraph --json ")
     assert offered("mendgraph --mode re") == ["read-only"]
-    assert offered("mendgraph model ") == ["pull", "status", "serve"]
+    assert offered("mendgraph model ") == ["pull", "status"]
     assert offered("mendgraph nothing here ") == []

@@ -29,7 +29,7 @@ def test_report_of_a_bug_holds_no_secret_and_a_traceback_only_with_debug(
     refusal = process_end.bug(raised.value, debug=debug)
     assert process_end.fail([], refusal) is ExitCode.INTERNAL_ERROR
     said = capsys.readouterr().err
-    last = "mendgraph: this is a bug (KeyError: '[redacted secret]'): please report it with what --debug says\n"
+    last = "mendgraph: this is a bug (KeyError: '[redacted secret]'): please report it with the output of --debug\n"
     assert said.endswith(last)
     assert ("Traceback" in said, "k3y" in said) == (debug, False)
 

@@ -143,7 +143,7 @@ def test_report_is_written_and_replaces_a_file_only_by_force(folder: Path, comma
     path.write_text("mine")
     code, out, err = command("report", "-o", "page.html")
     assert (code, out, path.read_text()) == (2, "", "mine")
-    assert err == f"mendgraph: '{path}' is there already: name another file, or write over it with --force.\n"
+    assert err == f"mendgraph: '{path}' exists: name another file, or replace it with --force.\n"
     assert command("report", "-o", "page.html", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
