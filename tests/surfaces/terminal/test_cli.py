@@ -244,7 +244,11 @@ def test_command_that_a_stop_advises_works(
     [
         (KeyboardInterrupt(), 130, "mendgraph: stopped by you (Ctrl-C)\n"),
         (OSError(28, "No space left on device"), 1, "mendgraph: cannot read or write (No space left on device)\n"),
-        (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with the output of --debug\n"),
+        (
+            KeyError("x\n"),
+            70,
+            "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with the output of --debug\n",
+        ),
     ],
 )
 def test_unexpected_error_is_one_line(

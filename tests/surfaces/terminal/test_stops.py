@@ -14,7 +14,7 @@ from mendgraph import Effect, Ended, ToolContext, ToolOutput, tool
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
-from tests.sandboxes import needs_sandbox, without_first_line
+from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.tool_play import scripted, session
 from tests.surfaces.terminal.stopping import mendgraph, stalled_endpoint, stopping
 from tests.vocabulary import Protocol
