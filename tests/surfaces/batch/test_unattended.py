@@ -58,6 +58,8 @@ def run(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def called(*words: str, script: tuple[str, ...] = (FIX, "It adds now.")) -> tuple[int, str, str]:
         model = ScriptedModel([Say(line) for line in script])
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+        monkeypatch.setenv("TERM", "dumb")
         code = cli.main([*words, *(["--protocol", "text"] if "--unattended" in words else [])])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
@@ -256,11 +258,11 @@ def test_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) ->
 
 
 LACKS: list[tuple[tuple[str, ...], str]] = [
-    (("--commit", "Fix it"), "give --unattended as well"),
+    (("--commit", "Fix it"), "--commit and --pr-body need --unattended"),
     (("--unattended", "chat"), "--unattended is for a task"),
     (("--unattended", "--json", "--pr-body", "-", "Fix it"), "both want standard output"),
-    (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "make the folder, and name a file"),
-    (("--unattended", "--pr-body", ".git", "Fix it"), "make the folder, and name a file"),
+    (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "name a file in an existing folder"),
+    (("--unattended", "--pr-body", ".git", "Fix it"), "name a file in an existing folder"),
     (("--unattended", "--root", "../plain", "Fix it"), "is not a git repository"),
     (("--unattended", "--commit", "Fix it"), "Git does not know in whose name to commit"),
     (("--unattended", "--root", "../empty", "Fix it"), "has no commit yet: commit the files first"),

@@ -207,6 +207,7 @@ def test_pipe_gets_the_answer_alone() -> None:
         "→ read_file calc.py  2 lines\n"
         "⛔ edit_file .env: Blocked by rule 'env_file': secrets.\n"
         "⛔ x: Blocked by rule 'env_file': secrets.\n"
+        "Now it is clear.\n"
         "FINISHED\n"
     )
     stopped = Shown(piped=True).show(Text("I look."), ENDED)

@@ -45,6 +45,8 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     def called(*words: str, lines: tuple[Line, ...] = LINES, typed: io.StringIO | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": HistoryModel(lines)})
         monkeypatch.setattr(sys, "stdin", typed or io.StringIO())
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+        monkeypatch.setenv("TERM", "dumb")
         code = cli.main(words)
         shown = capsys.readouterr()
         return code, shown.out, without_first_line(shown.err)
@@ -66,7 +68,8 @@ def test_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, fol
     assert code == 0
     assert out.startswith("→ apply_patch  edited calc.py, created docs/calc.md\n→ delete_file notes.txt  deleted\n")
     assert "FINISHED (answered): Changed calc.py, pkg/new.py, docs/calc.md; deleted notes.txt; not checked" in out
-    assert err == f"mendgraph: resumes run {dead[:8]} (Mend add.)\nmendgraph: run {dead[:8]}\n"
+    assert err.startswith(f"mendgraph: resumes run {dead[:8]} (Mend add.), mode auto")
+    assert err.endswith(f"\nmendgraph: run {dead[:8]}; undo with: mendgraph undo {dead[:8]}\n")
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
@@ -74,7 +77,11 @@ def test_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path) 
     done = played(folder).thread_id
     after = tree(folder)
     talk = f"mendgraph chat --run {done[:8]}"
-    assert run("resume", done[:8]) == (0, "", f"mendgraph: run {done[:8]} has finished; ask it more with: {talk}\n")
+    assert run("resume", done[:8]) == (
+        0,
+        "",
+        f"mendgraph: run {done[:8]} has finished; send it another request with: {talk}\n",
+    )
     code, out, err = run("resume", done[:8], "--json")
     shown = json.loads(out)
     assert (code, err, shown["thread_id"], shown["outcome"]["answer"]) == (0, "", done, "It adds now.")
@@ -87,10 +94,13 @@ def test_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Pat
     command = shlex.split(json.loads(out)["resume"])[1:] if json_wanted else said(err)
     (stopped,) = [run_id for run_id, _ in listed(folder)]
     assert (code, command) == (3, ["resume", stopped[:8]])
-    assert ("go on with" in err) is not json_wanted
+    assert ("continue with" in err) is not json_wanted
     wrapped_up = Say("The limit is reached.")  # what the machine said itself is a reply of the conversation, too
     code, out, err = run(*command, lines=(*LINES[:4], wrapped_up, *LINES[4:]))
-    assert (code, err.splitlines()[1:]) == (0, [f"mendgraph: run {stopped[:8]}"])
+    assert (code, err.splitlines()[1:]) == (
+        0,
+        [f"mendgraph: run {stopped[:8]}; undo with: mendgraph undo {stopped[:8]}"],
+    )
     assert err.startswith(f"mendgraph: resumes run {stopped[:8]} (Mend add.)")
     assert not (folder / "notes.txt").exists()
 
@@ -159,6 +169,6 @@ def test_run_that_could_not_begin_is_none_to_go_on_with(run: Run, folder: Path) 
 
 
 def test_command_says_one_line_of_a_run_that_needs_nothing(run: Run, folder: Path) -> None:
-    assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", run("Mend add.")[2])
+    assert re.fullmatch(r"mendgraph: run ([0-9a-f]{8}); undo with: mendgraph undo \1\n", run("Mend add.")[2])
     assert [each for each in run("Mend add.", "--json")[2].splitlines() if each.startswith("mendgraph")] == []
     assert len(listed(folder)) == 2

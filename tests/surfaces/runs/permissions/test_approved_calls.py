@@ -263,7 +263,7 @@ def test_permissions_are_listed_and_removed_by_their_ids(root: Path, capsys: pyt
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
-    assert said("permissions") == (0, "Nothing is allowed for good.\n", "")
+    assert said("permissions") == (0, "Nothing is allowed permanently.\n", "")
     for name in ("log", "status"):
         git = Permission(
             rule="ask_before_run", tool="run_command", subject="/usr/bin/git", prefix=("git", name), scope="workspace"
@@ -282,4 +282,4 @@ def test_permissions_are_listed_and_removed_by_their_ids(root: Path, capsys: pyt
     assert "There is no permission 'x'" in said("permissions", "remove", log["id"], "x")[2]
     assert said("permissions", "remove", log["id"]) == (0, "removed 1 permission\n", "")
     assert json.loads(said("permissions", "remove", "--all", "--json")[1]) == {"removed": [status["id"]]}
-    assert said("permissions")[1] == "Nothing is allowed for good.\n"
+    assert said("permissions")[1] == "Nothing is allowed permanently.\n"

@@ -166,7 +166,7 @@ def test_only_the_turn_that_failed_is_taken_back(root: Path, capsys: pytest.Capt
     assert files(root) == {**BEFORE, "first.txt": "1\n"}
     assert main(["--root", str(root), "apply", "play"]) == 0
     assert files(root) == {**AFTER, "first.txt": "1\n"}
-    undo = capsys.readouterr().out.rpartition("take it back with: mendgraph ")[2]
+    undo = capsys.readouterr().out.rpartition("undo with: mendgraph ")[2]
     assert main(shlex.split(undo)) == 0
     assert files(root) == {**BEFORE, "first.txt": "1\n"}, "what an earlier turn did stays"
 
