@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from time import monotonic
@@ -122,7 +123,7 @@ def run_checks(checks: Mapping[str, Callable[[Machine], Finding]], machine: Mach
     """Return the findings in order; a check that raises or takes too long is a problem."""
     workers = {}
     for name, check in checks.items():
-        workers[name] = Worker(contextvars.copy_context(), lambda check=check: check(machine))
+        workers[name] = Worker(contextvars.copy_context(), partial(check, machine))
 
     deadline = monotonic() + timeout_s
     findings = []

@@ -276,7 +276,7 @@ class TaskGroup(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, then the options that are not for a run alone."""
         self.format_commands(ctx, formatter)
-        _write_options(ctx, formatter, [param for param in self.params if param.rich_help_panel is None])
+        _write_options(ctx, formatter, [param for param in self.params if not getattr(param, "rich_help_panel", None)])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Pass the words to the parser in the order that it expects."""

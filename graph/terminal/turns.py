@@ -199,7 +199,7 @@ class Turns:
         if isinstance(event, Ended):  # the result has it
             return
 
-        inner = event
+        inner: Event = event
         while isinstance(inner, OfChild):
             inner = inner.inner
 
