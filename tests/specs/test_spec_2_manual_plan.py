@@ -1,6 +1,7 @@
 """Spec 2's manual test plan and its acceptance criteria, by machine: each on a whole run."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,11 @@ def test_replies_in_chunks_are_one_message_each_of_the_history(root: Path) -> No
     assert len(messages) == 1 + 2 + 4 + 1
 
 
-def test_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+    monkeypatch.setenv("TERM", "dumb")
     replies: list[Reply] = [
         message_of(use(("read_file", {"path": "calc.py"})), Protocol.NATIVE),
         Chunked(Say(LONG), 20),
@@ -157,12 +162,11 @@ def test_debug_shows_calls_responses_and_decisions_in_json_on_standard_error(
         main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "--debug", "Read this."])
     shown = capsys.readouterr()
     lines = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
-    called, answered, [refused] = (
-        [line for line in lines if line["event"] == event]
-        for event in ("tool.call", "tool.response", "sandbox.refused")
-    )
-    assert [line["args"]["path"] for line in called] == ["A/../../x", "calc.py"]
-    assert [line["response"]["ok"] for line in answered] == [False, True]
-    assert answered[1]["response"]["data"]["content"] == "a = 1\n"
+    [called] = [line["calls"] for line in lines if line["event"] == "calls_read"]
+    [answered] = [[result["result"] for result in line["results"]] for line in lines if line["event"] == "step_done"]
+    [refused] = [line["payload"] for line in lines if line.get("name") == "sandbox.refused"]
+    assert [call["arguments"]["path"] for call in called] == ["A/../../x", "calc.py"]
+    assert [result["ok"] for result in answered] == [False, True]
+    assert answered[1]["data"]["content"] == "a = 1\n"
     assert (refused["root"], refused["clean"], refused["relative"]) == (str(root), "../x", "../x")
     assert "{" not in shown.out

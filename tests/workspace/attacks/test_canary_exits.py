@@ -28,7 +28,7 @@ class Terminal:
     """The command as a person starts it, with the tools of this test."""
 
     def __init__(self, scene: Scene, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
-        self.scene, self._capsys = scene, capsys
+        self.scene, self._capsys, self._patch = scene, capsys, patch
         self.session_options: Callable[[], Mapping[str, Any]] = lambda: {"tools": TOOLS}
         patch.setattr(cli, "_session_options", self._session_options)
 
@@ -42,6 +42,8 @@ class Terminal:
         return code
 
     def command(self, *words: str) -> int:
+        self._patch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+        self._patch.setenv("TERM", "dumb")
         code = cli.main(["--root", str(self.scene.root), "--model", "m", *words])
         shown = self._capsys.readouterr()
         self.scene.places["stdout"], self.scene.places["stderr"] = shown.out, shown.err
