@@ -324,13 +324,13 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
     """Work on a stored run with its own context; options of this command replace what the context holds."""
-    from mendgraph.graph.fleet.unattended import taken_up
+    from mendgraph.graph.fleet.unattended import find_unattended
     from mendgraph.graph.runs.runs import RunState, get_run
 
     root = str(chosen.root)
-    unattended = taken_up(root)
+    unattended = find_unattended(root)
     if unattended is not None:
-        run = run or unattended.run
+        run = run or unattended.run_prefix
 
     record = unwrap(get_run(run, root))
     is_over = record.standing is RunState.FINISHED and unattended is None  # an unattended run also commits
@@ -385,15 +385,15 @@ def _unattended_setup(chosen: opt.Options, task: str) -> "Setup":
     """Create the worktree of an unattended run, and return its setup."""
     from uuid import uuid4
 
-    from mendgraph.graph.fleet.unattended import begin, cost_limit
+    from mendgraph.graph.fleet.unattended import begin_unattended, cost_limit
 
     run_id = uuid4().hex
-    place = unwrap(begin(str(chosen.root), task, run_id, **chosen.unattended or {}))
+    place = unwrap(begin_unattended(str(chosen.root), task, run_id, **chosen.unattended or {}))
     settings = {**cost_limit(chosen.settings), **chosen.settings}
-    settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed())
+    settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed_folders)
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)
 
-    for line in place.first_words():
+    for line in place.start_messages():
         setup.display.err.line(f"mendgraph: {one_line(line, 1_000)}")
 
     return replace(setup, unattended=place)

@@ -1,4 +1,4 @@
-"""A task that nobody watches: it works in a git worktree on a branch of its own, which may end in a commit."""
+"""Unattended tasks: each works in a git worktree on its own branch, and may end with a commit."""
 
 import os
 import re
@@ -20,72 +20,68 @@ _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0
 
 
-class Published(NamedTuple):
-    """What is there at the end: the `branch`, its `commit`, the `worktree`, each "" where there is none.
+class PublishResult(NamedTuple):
+    """The result of a task: its `branch`, its `commit` and the remaining `worktree`, each "" if there is none.
 
-    `words` say that to people; `problem` is what could not be done.
+    `message` says it to people; `problem` is what could not be done.
     """
 
     branch: str
     commit: str
     worktree: str
-    words: str
+    message: str
     problem: ToolError | None = None
 
 
-class Unattended(NamedTuple):
-    """The worktree of a task, whose workspace is `root`."""
+class UnattendedTask(NamedTuple):
+    """A task in its worktree; `root` is its workspace there."""
 
     root: str
     copy: workspace_copies.Copy
     request: workspace_copies.BranchRequest
 
     @property
-    def run(self) -> str:
-        """How the id of its run begins."""
+    def run_prefix(self) -> str:
+        """The beginning of the id of its run."""
         return self.copy.folder.rpartition("-")[2]
 
-    def installed(self) -> tuple[str, ...]:
-        """Folders of the person's own workspace that tests have to see: what was installed for the project."""
+    @property
+    def installed_folders(self) -> tuple[str, ...]:
+        """Folders of the user's workspace that tests have to read: what is installed for the project."""
         return installed_folders(self.root)
 
-    def first_words(self) -> Sequence[str]:
-        """Where it works, what is not there, and how to go on if it is cut off."""
+    def start_messages(self) -> Sequence[str]:
+        """Return where it works, what is not in the copy, and how to continue if it is interrupted."""
         where = f"It works on the branch {self.request.branch} from commit {self.copy.base[:9]}, in {self.root}"
         return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
 
-    def _not_checked(self) -> ToolError:
-        again = command_line(self.root, "resume", "--no-require-checks")
-        message = (
-            f"Nothing is committed, as no check has seen all changes. Look at them, then commit them with: {again}"
-        )
+    def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> PublishResult:
+        """Commit the changed files if requested, and remove the worktree if all its changes are committed.
 
-        return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
-
-    def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> Published:
-        """Commit the changed files, if a commit is requested, and remove the worktree if all its changes are committed.
-
-        A run that has not `finished` commits nothing and leaves its worktree. So does one with changes that are not
-        `checked`, or for which no commit is requested.
+        Nothing is committed, and the worktree stays, if the run has not `finished` or its changes are not `checked`.
         """
         branch = self.request.branch
-        commit: workspace_copies.BranchCommit | ToolError = workspace_copies.BranchCommit("", {})
-        if finished and files and self.request.commit:
-            commit = self._commit(files, message, checked=checked)
-
-        words = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
-        if isinstance(commit, ToolError):
-            return Published(branch, "", self.root, words, commit)
+        not_committed = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
         if not finished or (files and not self.request.commit):
-            return Published(branch, "", self.root, words)
+            return PublishResult(branch, "", self.root, not_committed)
 
-        return self._remove_worktree(branch, commit, len(files))
+        commit: workspace_copies.BranchCommit | ToolError = workspace_copies.BranchCommit("", {})
+        if files:
+            commit = self._commit(files, message, checked=checked)
+        if isinstance(commit, ToolError):
+            return PublishResult(branch, "", self.root, not_committed, commit)
+
+        return self._remove_worktree(commit, len(files))
 
     def _commit(
         self, files: Sequence[str], message: str, *, checked: bool
     ) -> workspace_copies.BranchCommit | ToolError:
         if not checked:
-            return self._not_checked()
+            again = command_line(self.root, "resume", "--no-require-checks")
+            reason = (
+                f"Nothing is committed, as no check has seen all changes. Look at them, then commit them with: {again}"
+            )
+            return ToolError(code=ToolErrorCode.CHECK_FAILED, message=reason)
 
         identity = find_identity(self.root)
         if isinstance(identity, ToolError):
@@ -93,8 +89,9 @@ class Unattended(NamedTuple):
 
         return workspace_copies.commit_branch(self.copy, files, message, identity)
 
-    def _remove_worktree(self, branch: str, commit: workspace_copies.BranchCommit, files: int) -> Published:
-        """Remove the worktree, unless it holds changes that are not committed."""
+    def _remove_worktree(self, commit: workspace_copies.BranchCommit, files: int) -> PublishResult:
+        """Remove the worktree, unless it has changes that are not committed."""
+        branch = self.request.branch
         message = "Nothing is committed"
         if commit.id:
             count = count_of(files - len(commit.left_out), "file")
@@ -105,16 +102,18 @@ class Unattended(NamedTuple):
         if isinstance(left_out, ToolError):
             problem = left_out
         elif left_out:
-            return Published(branch, commit.id, self.root, f"{message}; {_uncommitted_words(left_out, self.root)}")
+            return PublishResult(
+                branch, commit.id, self.root, f"{message}; {_uncommitted_message(left_out, self.root)}"
+            )
 
         if not commit.id:
-            return Published("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
+            return PublishResult("", "", "", "Nothing was changed: there is no commit, and no branch", problem)
 
-        return Published(branch, commit.id, "", message, problem)
+        return PublishResult(branch, commit.id, "", message, problem)
 
 
-def _uncommitted_words(reasons: Mapping[str, str], root: str) -> str:
-    """The files that stay in the worktree, grouped by their reasons."""
+def _uncommitted_message(reasons: Mapping[str, str], root: str) -> str:
+    """Return which files stay in the worktree, grouped by their reasons."""
     parts = []
     for reason in dict.fromkeys(reasons.values()):
         names = [quoted(name) for name in reasons if reasons[name] == reason]
@@ -127,10 +126,12 @@ def _uncommitted_words(reasons: Mapping[str, str], root: str) -> str:
     return "; ".join(parts)
 
 
-def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) -> Unattended | ToolError:
+def begin_unattended(
+    workspace: str, task: str, run_id: str, *, commit: bool, report: str
+) -> UnattendedTask | ToolError:
     """Create the worktree of a task; `commit` and `report` are those of `BranchRequest`.
 
-    The error says what is missing: a repository, a commit in it, or an identity to commit with.
+    The error says what is missing: a repository, a commit in it, or an author for commits.
     """
     path = os.path.abspath(workspace)
     if commit:
@@ -152,28 +153,27 @@ def begin(workspace: str, task: str, run_id: str, *, commit: bool, report: str) 
     if isinstance(branch_result, ToolError):
         return branch_result
 
-    return Unattended(branch_result.root, branch_result, commit_request)
+    return UnattendedTask(branch_result.root, branch_result, commit_request)
 
 
-def taken_up(root: str) -> Unattended | None:
-    """The unattended task whose worktree holds this folder, None where there is none."""
+def find_unattended(root: str) -> UnattendedTask | None:
+    """Return the unattended task whose worktree contains this folder, if there is one."""
     folder = os.path.join(os.path.realpath(data_folder()), _WORKTREES)
     real = os.path.realpath(root)
     name = os.path.relpath(real, folder).split(os.sep)[0]
 
     if name in {os.curdir, os.pardir}:
-        copy = None
-    else:
-        copy = workspace_copies.open_copy(os.path.join(folder, name))
+        return None
 
+    copy = workspace_copies.open_copy(os.path.join(folder, name))
     if copy is None or copy.request is None:
         return None
 
-    return Unattended(real, copy, copy.request)
+    return UnattendedTask(real, copy, copy.request)
 
 
 def cost_limit(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A limit on the cost, where the settings name one model, of which the price is known."""
+    """Return a limit on the cost if the settings name one model, with a known price."""
     prices = load_prices()
     model = settings.get("model")
     unknown = not model or isinstance(prices, ToolError) or find_price(prices, model) is None

@@ -1,4 +1,4 @@
-"""The course of a run, read from its checkpoints: visits of nodes, turns, and in each the steps, one for each reply."""
+"""The transcript of a run, read from its checkpoints: visits of nodes, and turns with a step for each reply."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,30 +26,30 @@ TERMINALS = frozenset({"FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"})
 
 @dataclass(frozen=True)
 class Visit:
-    """One node at work. `target` is where the run went from there, "" where it has not left it yet.
+    """One execution of a node. `target` is the next node, "" if the run has not left this one.
 
-    `before` and `after` are the state's small channels around it; `asked` are the questions that it put to a person.
-    `taken_up`: what came before it was not its predecessor, but a run that was stopped, or the one it was forked from.
+    `before` and `after` are the state's small channels around it; `questions` are its interrupts for a person.
+    `is_resumed`: the run was stopped before it, or forked here.
     """
 
     node: str
     target: str
-    began: datetime
-    ended: datetime | None
+    started_at: datetime
+    ended_at: datetime | None
     before: Mapping[str, Any]
     after: Mapping[str, Any]
-    asked: tuple[Mapping[str, Any], ...] = ()
-    taken_up: bool = False
+    questions: tuple[Mapping[str, Any], ...] = ()
+    is_resumed: bool = False
 
     @property
     def seconds(self) -> float:
-        """The duration in seconds; 0 for a visit that is not over.
+        """The duration in seconds; 0 for a visit that has not ended.
 
-        Of model calls and tools it is the time of the ledger, without that between a kill and `resume`.
+        For model calls and tools it is the ledger's time, which leaves out the time between a kill and `resume`.
         """
         duration = 0.0
-        if self.ended:
-            duration = (self.ended - self.began).total_seconds()
+        if self.ended_at:
+            duration = (self.ended_at - self.started_at).total_seconds()
 
         before = self.before.get("spending") or Spending()
         after = self.after.get("spending") or Spending()
@@ -61,7 +61,7 @@ class Visit:
 
     @property
     def transition(self) -> routes.Transition | None:
-        """The edge by which the run left the node; None where it has not left it, and for an unknown edge."""
+        """The edge by which the run left the node; None if it has not left it, or the edge is unknown."""
         edges = [edge for edge in routes.TRANSITIONS if (edge.source, edge.target) == (self.node, self.target)]
         pending = self.after.get("pending_call")
 
@@ -79,9 +79,9 @@ class Visit:
 
 @dataclass(frozen=True)
 class History:
-    """A run's visits in order; `values` is the newest state, `requests` are the person's, oldest first.
+    """A run's visits in order; `values` is the newest state, `requests` are the user's, oldest first.
 
-    `children` are the histories of its children, by the step and the place of the call.
+    `children` are the histories of delegated runs, by the step and index of the call.
     """
 
     visits: tuple[Visit, ...]
@@ -91,7 +91,7 @@ class History:
 
 
 def read_history(saver: BaseCheckpointSaver[Any], run_id: str, namespace: str = "") -> History:
-    """The history of the run, or of the child with this `namespace`.
+    """Read the history of the run, or of the child with this `namespace`.
 
     Raises:
         StoreError: a checkpoint cannot be read.
@@ -121,16 +121,16 @@ def _delegates(snapshot: StateSnapshot) -> bool:
 
 
 def _children(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[tuple[tuple[int, int], History]]:
-    """The children by step and place; of a call that was made twice, as after time travel, the later one."""
-    every = (snapshot.config["configurable"]["checkpoint_ns"] for snapshot in saver.list(thread_config(run_id)))
-    for namespace in reversed([*dict.fromkeys(every)]):
+    """Yield the children by step and index; of a call that was made twice, as after time travel, the later one."""
+    namespaces = (snapshot.config["configurable"]["checkpoint_ns"] for snapshot in saver.list(thread_config(run_id)))
+    for namespace in reversed([*dict.fromkeys(namespaces)]):
         parent, step = parent_of(f"{run_id}|{namespace}")
         if parent == run_id:
             yield (step, int(namespace.rpartition("|")[2])), read_history(saver, run_id, namespace)
 
 
 def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
-    """The visits between checkpoints: one holds the node that runs next, its successor the state after that."""
+    """Yield the visits between checkpoints: one has the next node, its successor the state after that node."""
     by_id = {_id(snapshot.config): snapshot for snapshot in snapshots}
 
     for after in snapshots:
@@ -147,26 +147,26 @@ def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
 
 
 def _visit(before: StateSnapshot, target: str, after: StateSnapshot | None) -> Visit:
-    ended = None
+    ended_at = None
     values: Mapping[str, Any] = {}
     if after:
-        ended = _time(after)
+        ended_at = _time(after)
         values = after.values
 
     return Visit(
         node=before.next[0],
         target=target,
-        began=_time(before),
-        ended=ended,
+        started_at=_time(before),
+        ended_at=ended_at,
         before=before.values,
         after=values,
-        asked=tuple(interrupt.value for interrupt in before.interrupts if isinstance(interrupt.value, Mapping)),
-        taken_up=_source(before) in {"update", "fork"},
+        questions=tuple(interrupt.value for interrupt in before.interrupts if isinstance(interrupt.value, Mapping)),
+        is_resumed=_source(before) in {"update", "fork"},
     )
 
 
 def _follows(before: StateSnapshot, after: StateSnapshot) -> bool:
-    """Whether exactly one node ran between them: with durability exit only a turn's end is stored."""
+    """Return whether exactly one node ran between them: with durability "exit" only a turn's end is stored."""
     numbers = [int((snapshot.metadata or {}).get("step", -1)) for snapshot in (before, after)]
     return _source(after) == "loop" and numbers[1] == numbers[0] + 1
 
@@ -187,31 +187,31 @@ def _time(snapshot: StateSnapshot) -> datetime:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One call of a reply, with its verdict and result, each None where it is unknown.
+class JudgedCall:
+    """One call of a reply, with its verdict and result, each None if unknown.
 
-    `was` is the call of the approval request; its arguments differ where the person edited them. `child` is the course
-    of the child that the call delegated to.
+    `request` is the call in the approval request; its arguments differ if the user edited them. `child` is the
+    transcript of the run that the call delegated to.
     """
 
     item: ToolCall | CallError
     verdict: Verdict | None
     result: CallResult | None
-    was: Mapping[str, Any] | None = None
-    child: "Course | None" = None
+    request: Mapping[str, Any] | None = None
+    child: "Transcript | None" = None
 
 
 @dataclass
 class Step:
-    """A model call and the work on its reply. `number` counts in the run from 1, `turn` from 1, 0 where unknown."""
+    """A model call and the handling of its reply. `number` and `turn` count from 1; a turn of 0 is unknown."""
 
     number: int
     turn: int
     visits: list[Visit] = field(default_factory=list)
-    children: dict[int, "Course"] = field(default_factory=dict)
+    children: dict[int, "Transcript"] = field(default_factory=dict)
 
     def of(self, node: str) -> Visit | None:
-        """The last visit of this node: the model may be visited several times for one reply."""
+        """Return the last visit of this node: one reply may need several visits of the model."""
         return next((visit for visit in reversed(self.visits) if visit.node == node), None)
 
     def _after(self, node: str) -> Mapping[str, Any]:
@@ -228,7 +228,7 @@ class Step:
 
     @cached_property
     def reply(self) -> ModelReply | None:
-        """The model's reply, None where there is none."""
+        """The model's reply, if there is one."""
         return self._after("call_model").get("reply")
 
     @cached_property
@@ -248,7 +248,7 @@ class Step:
         return inputs, after.total_output_tokens - before.total_output_tokens
 
     @cached_property
-    def calls(self) -> tuple[Judged, ...]:
+    def calls(self) -> tuple[JudgedCall, ...]:
         """The calls of the reply in order, with their verdicts and results."""
         guard = self.of("guard")
         if guard is None:
@@ -260,7 +260,7 @@ class Step:
         results = list((self.of("execute_tools") or guard).after.get("results") or ())
         requests: dict[Any, Mapping[str, Any]] = {}
 
-        for question in guard.asked:
+        for question in guard.questions:
             for call in question.get("calls") or ():
                 requests.setdefault(call.get("index"), call)  # an edited call may be asked about once more
 
@@ -270,14 +270,14 @@ class Step:
 
         calls = []
         for place, (item, verdict, result) in enumerate(zip(items, [*verdicts, *missing], results, strict=False)):
-            calls.append(Judged(item, verdict, result, requests.get(place), self.children.get(place)))
+            calls.append(JudgedCall(item, verdict, result, requests.get(place), self.children.get(place)))
 
         return tuple(calls)
 
 
 @dataclass
 class Turn:
-    """A request and its steps. `outcomes` has several where the turn was resumed.
+    """A request and its steps. A turn that was resumed has several `outcomes`.
 
     `number` is 0 for steps that a fork inherits from the middle of a turn.
     """
@@ -289,10 +289,10 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Course:
-    """All turns, the newest last, and the numbers of transitions by edge and of visits by node.
+class Transcript:
+    """All turns, the newest last, and the counts of transitions and of visits.
 
-    `at` is the node that the run has not left, "" where it has ended.
+    `at` is the node that the run has not left, "" if it has ended.
     """
 
     turns: tuple[Turn, ...]
@@ -310,8 +310,8 @@ class Course:
         return tuple(steps)
 
 
-def course_of(history: History, *, has_begun: bool = True) -> Course:
-    """The turns and steps of a history; none of a fork that has not begun."""
+def transcript_of(history: History, *, has_begun: bool = True) -> Transcript:
+    """Return the turns and steps of a history; none for a fork that has not begun."""
     turns: list[Turn] = []
     visits = history.visits
     for visit in visits:
@@ -332,10 +332,10 @@ def course_of(history: History, *, has_begun: bool = True) -> Course:
     if not has_begun:
         turns = []
 
-    return Course(
+    return Transcript(
         turns=tuple(turns),
         edges=Counter(visit.transition for visit in visits if visit.transition is not None),
-        visited=Counter(visit.node for visit in visits if visit.target or visit.asked),
+        visited=Counter(visit.node for visit in visits if visit.target or visit.questions),
         at=at,
     )
 
@@ -343,7 +343,7 @@ def course_of(history: History, *, has_begun: bool = True) -> Course:
 def _add_children(step: Step, history: History) -> None:
     for (number, place), child in history.children.items():
         if number == step.number:
-            step.children[place] = course_of(child)
+            step.children[place] = transcript_of(child)
 
 
 def _add_visit(visit: Visit, turns: list[Turn]) -> None:

@@ -1,6 +1,6 @@
-"""The report of a run as one page: HTML that needs no network, no script and no other file.
+"""The report of a run as one HTML page without scripts, network access or other files.
 
-Each view is a map by the names that `report.html` uses. Texts hold no secrets, and are cut to a length.
+Each view is a map with the names that `report.html` uses. Texts are redacted, and cut to a length.
 """
 
 from base64 import b64encode
@@ -13,7 +13,7 @@ from typing import Any, Final
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.machine.routes import TRANSITIONS
-from mendgraph.graph.report.history import Course, History, course_of, read_history
+from mendgraph.graph.report.history import History, Transcript, read_history, transcript_of
 from mendgraph.graph.report.picture import draw
 from mendgraph.graph.report.step_views import step_view
 from mendgraph.graph.report.texts import Field, Texts, cost_words, seconds_words, time_words, visible
@@ -23,12 +23,12 @@ from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.language.display import short_id
-from mendgraph.nodes.records import JsonMap, Outcome, Plan, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Plan, ToolError, ToolErrorCode
 
 MOST_STEPS: Final = 300
-"""Steps of a page; of more steps the last are shown."""
+"""The most steps of a page; the last ones are shown."""
 
-_LOOKS: Final = {
+_STYLES: Final = {
     RunState.FINISHED: "good",
     RunState.STOPPED: "warn",
     RunState.FAILED: "bad",
@@ -37,7 +37,7 @@ _LOOKS: Final = {
     "BUDGET_STOP": "warn",
     "SYSTEM_ERROR": "bad",
 }
-_STANDINGS: Final = {
+_STATE_SENTENCES: Final = {
     RunState.WORKING: "It is at work: this page shows what was on the disk when it was made.",
     RunState.ASKS: "It waits for a person to decide about the calls of its last step.",
     RunState.CUT_OFF: "It was cut off: its process ended before the turn did.",
@@ -49,13 +49,13 @@ _STANDINGS: Final = {
 
 
 def report_html(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> str | ToolError:
-    """The page of a run's report; the run is named by its id or the beginning of it, by default it is the newest one.
+    """Return the HTML page of a run's report; `run` is its id or the beginning of it, by default the newest run.
 
-    Nothing is changed, and a run that is at work goes on: the page shows what is on the disk. `secrets` are values that
-    it does not show, beside those of the environment and whatever has a secret's shape.
+    Nothing is changed, and an active run continues: the page shows what is on the disk. `secrets` are values to redact,
+    beside those of the environment and all that look like secrets.
 
     Returns:
-        The page; NOT_FOUND or INVALID_ARGUMENT where no single run is meant, IO_ERROR where the store cannot be read.
+        The page; NOT_FOUND or INVALID_ARGUMENT if no run or several match, IO_ERROR if the store cannot be read.
     """
     report = make_report(run, workspace, secrets=secrets)
     if isinstance(report, ToolError):
@@ -66,7 +66,7 @@ def report_html(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
 
 
 def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> tuple[str, str] | ToolError:
-    """The id of the run, and the page; see `report_html`."""
+    """Return the id of the run, and the page; see `report_html`."""
     if not run:
         runs = list_runs(workspace)
         if isinstance(runs, ToolError):
@@ -90,7 +90,7 @@ def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
 
 
 def _rendered(view: JsonMap, redactor: Redactor) -> str:
-    """Render the template; `finalize` cleans all texts again, should a view have omitted it."""
+    """Render the template; `finalize` redacts all texts again, should a view have omitted it."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -111,40 +111,42 @@ def _rendered(view: JsonMap, redactor: Redactor) -> str:
 
 
 def page_view(run: ListedRun, history: History, root: str, texts: Texts) -> JsonMap:
-    """The view of a run: its texts, bars and picture, by the names that `report.html` uses."""
+    """Return the view of a run: its texts, bars and picture."""
     context: AgentContext = history.values.get("context") or run.context
     spending: Spending = history.values.get("spending") or Spending()
     plan = history.values.get("plan") or Plan()
-    course = course_of(history, has_begun=run.standing is not RunState.FORKED)
+    transcript = transcript_of(history, has_begun=run.standing is not RunState.FORKED)
+    outcome = _last_outcome(run, history, transcript)
+
     return {
         "title": texts.line(run.task, 80),
         "task": texts.shown(run.task, 2_000),
         "standing": str(run.standing),
-        "look": _LOOKS.get(run.standing, "calm"),
-        "standing_says": _STANDINGS.get(run.standing, ""),
-        "end": _last_end(run, history, course, texts),
-        "facts": [(name, texts.line(value, 500)) for name, value in _facts(run, context, course)],
+        "look": _STYLES.get(run.standing, "calm"),
+        "standing_says": _STATE_SENTENCES.get(run.standing, ""),
+        "end": outcome and _outcome_view(outcome, texts),
+        "facts": [(name, texts.line(value, 500)) for name, value in _facts(run, context, transcript)],
         "settings": _settings(context, texts),
-        "picture": draw(course.edges, course.visited, course.at),
-        "edges": [{**edge._asdict(), "count": course.edges.get(edge, 0)} for edge in TRANSITIONS],
-        "turns": _turns(course, texts, working=run.standing is RunState.WORKING),
-        "steps": len(course.steps),
-        "totals": _totals(run, spending, course),
+        "picture": draw(transcript.edges, transcript.visited, transcript.at),
+        "edges": [{**edge._asdict(), "count": transcript.edges.get(edge, 0)} for edge in TRANSITIONS],
+        "turns": _turns(transcript, texts, working=run.standing is RunState.WORKING),
+        "steps": len(transcript.steps),
+        "totals": _totals(run, spending, transcript),
         "bars": [
             ("The last turn", turn_bars(spending, context)),
             ("The whole session", session_bars(spending, context)),
         ],
         "plan": [(step.status.value.replace("_", " "), texts.line(step.title)) for step in plan.steps],
         "files": [texts.line(path, 500) for path in run.files],
-        "commands": [(what, command_line(root, *words)) for what, *words in _commands(run, course)],
-        "gaps": list(_gaps(run, course)),
+        "commands": [(what, command_line(root, *words)) for what, *words in _commands(run, transcript)],
+        "gaps": list(_gaps(run, transcript)),
         "version": metadata.version("mendgraph"),
         "made": time_words(datetime.now(UTC)),
     }
 
 
-def _facts(run: ListedRun, context: AgentContext, course: Course) -> list[tuple[str, str]]:
-    models = {step.reply.model for step in course.steps if step.reply and step.reply.model}
+def _facts(run: ListedRun, context: AgentContext, transcript: Transcript) -> list[tuple[str, str]]:
+    models = {step.reply.model for step in transcript.steps if step.reply and step.reply.model}
     facts = [
         ("Begun", time_words(run.created)),
         ("Last at work", time_words(run.updated)),
@@ -165,8 +167,8 @@ def _settings(context: AgentContext, texts: Texts) -> list[tuple[str, str]]:
     return [(field.name, texts.line(field.value.text, 500)) for field in texts.fields(settings)]
 
 
-def _totals(run: ListedRun, spending: Spending, course: Course) -> list[tuple[str, str]]:
-    steps = course.steps
+def _totals(run: ListedRun, spending: Spending, transcript: Transcript) -> list[tuple[str, str]]:
+    steps = transcript.steps
     usage = spending.usage
     totals = []
     if steps:
@@ -188,23 +190,23 @@ def _totals(run: ListedRun, spending: Spending, course: Course) -> list[tuple[st
 
 
 def _total(noun: str, number: int) -> tuple[str, str]:
-    """A number with its noun, which is plural unless the number is 1."""
+    """Return the noun, plural unless the number is 1, and the number."""
     if number == 1:
         return noun, "1"
 
     return f"{noun}s", f"{number:,}"
 
 
-def _turns(course: Course, texts: Texts, *, working: bool) -> list[JsonMap]:
-    """Each request with its steps and outcomes; of more than `MOST_STEPS` steps the first are omitted."""
-    steps = course.steps
+def _turns(transcript: Transcript, texts: Texts, *, working: bool) -> list[JsonMap]:
+    """Return each request with its steps and outcomes; of more than `MOST_STEPS` steps the first are omitted."""
+    steps = transcript.steps
     longest_s = max((step.seconds for step in steps), default=0.0)
     scale = longest_s, max((sum(step.tokens) for step in steps), default=0)
     omitted = max(0, len(steps) - MOST_STEPS)
     place = 0
     turns = []
 
-    for turn in course.turns:
+    for turn in transcript.turns:
         views = []
         for step in turn.steps:
             place += 1
@@ -217,46 +219,36 @@ def _turns(course: Course, texts: Texts, *, working: bool) -> list[JsonMap]:
                 "request": texts.shown(turn.request or ""),
                 "steps": views,
                 "left_out": len(turn.steps) - len(views),
-                "ends": [_end(outcome, texts) for outcome in turn.outcomes],
+                "ends": [_outcome_view(outcome, texts) for outcome in turn.outcomes],
             }
         )
 
     return turns
 
 
-def _last_end(run: ListedRun, history: History, course: Course, texts: Texts) -> JsonMap | None:
-    """The last outcome; that of the list of runs where no checkpoint holds it."""
+def _last_outcome(run: ListedRun, history: History, transcript: Transcript) -> Outcome | None:
+    """Return the last outcome, from the list of runs if no checkpoint has it; None if the run has not ended."""
     if run.state != "ended" or not run.kind:
         return None
 
     last: Outcome | None = history.values.get("outcome")
-    for turn in course.turns:
+    for turn in transcript.turns:
         for outcome in turn.outcomes:
             last = outcome
 
     if last is not None and last.reason.value == run.reason:
-        return _end(last, texts)
+        return last
 
-    answer = None
-    if run.answer != run.message:
-        answer = texts.shown(run.answer)
-
-    return {
-        "kind": run.kind,
-        "reason": run.reason,
-        "look": _LOOKS.get(run.kind, "warn"),
-        "message": texts.shown(run.message),
-        "diagnostics": [],
-        "value": [],
-        "ran": [],
-        "refused": [],
-        "answer": answer,
-        "changed": [texts.line(path, 500) for path in run.changed],
-        "advice": "",
-    }
+    return Outcome.model_construct(  # the reason of a run that was undone is no StopReason
+        kind=OutcomeKind(run.kind),
+        reason=run.reason,
+        message=run.message,
+        answer=run.answer,
+        changed_files=run.changed,
+    )
 
 
-def _end(outcome: Outcome, texts: Texts) -> JsonMap:
+def _outcome_view(outcome: Outcome, texts: Texts) -> JsonMap:
     value: list[Field] = []
     if outcome.value is not None:
         value = texts.fields({"value": outcome.value})
@@ -276,8 +268,8 @@ def _end(outcome: Outcome, texts: Texts) -> JsonMap:
 
     return {
         "kind": outcome.kind.value,
-        "reason": outcome.reason.value,
-        "look": _LOOKS[outcome.kind.value],
+        "reason": str(outcome.reason),
+        "look": _STYLES[outcome.kind.value],
         "message": texts.shown(outcome.message),
         "diagnostics": [texts.line(diagnostic, 1_000) for diagnostic in outcome.diagnostics],
         "value": value,
@@ -289,7 +281,7 @@ def _end(outcome: Outcome, texts: Texts) -> JsonMap:
     }
 
 
-def _commands(run: ListedRun, course: Course) -> Iterator[tuple[str, ...]]:
+def _commands(run: ListedRun, transcript: Transcript) -> Iterator[tuple[str, ...]]:
     short = short_id(run.run_id)
     if run.standing is RunState.ASKS:
         yield "Answer the question, and go on", "resume", short
@@ -301,13 +293,13 @@ def _commands(run: ListedRun, course: Course) -> Iterator[tuple[str, ...]]:
         yield "Send it another request", "chat", "--run", short
     if run.files:
         yield "Restore the files as they were before it", "undo", short
-    if course.steps:
-        first = min(step.number for step in course.steps)
+    if transcript.steps:
+        first = min(step.number for step in transcript.steps)
         yield "Begin a new run after one of its steps", "fork", short, "--at", str(first)
     yield "Show its steps in the terminal", "runs", "show", short
 
 
-def _gaps(run: ListedRun, course: Course) -> Iterator[str]:
+def _gaps(run: ListedRun, transcript: Transcript) -> Iterator[str]:
     if run.durability == "exit":
         yield (
             "Not every step was kept (durability exit writes a turn down when it has ended), so the picture, the"
@@ -315,15 +307,15 @@ def _gaps(run: ListedRun, course: Course) -> Iterator[str]:
         )
     if run.parent:
         yield f"What it has from run {short_id(run.parent)}, up to step {run.forked_at}, is in that run's report."
-    if run.standing is RunState.CUT_OFF and course.at:
-        yield f"It was cut off in {course.at}: whether that did anything is not in its checkpoints."
+    if run.standing is RunState.CUT_OFF and transcript.at:
+        yield f"It was cut off in {transcript.at}: whether that did anything is not in its checkpoints."
 
 
 # --- Budgets
 
 
 def session_bars(spending: Spending, context: AgentContext) -> list[JsonMap]:
-    """The usage of the thread in all its turns, and its limits."""
+    """Return the usage of all turns, and its limits."""
     usage = spending.usage
     cost = cost_words(spending.cost_usd, spending.unpriced_calls)
     return [
@@ -335,7 +327,7 @@ def session_bars(spending: Spending, context: AgentContext) -> list[JsonMap]:
 
 
 def turn_bars(spending: Spending, context: AgentContext) -> list[JsonMap]:
-    """The usage of the last turn, and its limits."""
+    """Return the usage of the last turn, and its limits."""
     now = spending.usage
     start = spending.at_turn_start
     inputs = now.total_input_tokens - start.total_input_tokens
@@ -355,7 +347,7 @@ def turn_bars(spending: Spending, context: AgentContext) -> list[JsonMap]:
 
 
 def _bar(name: str, usage: float, limit: float | None) -> JsonMap:
-    """One budget: usage and limit in words, and the used share; `state` is ok, near (80 % or more) or full."""
+    """Return one budget: usage and limit in words, and the used share; `state` is ok, near (80 % or more) or full."""
     bar: JsonMap = {"name": name, "used": f"{usage:,}", "limit": "", "share": None, "state": "ok"}
     if limit is None:
         return bar

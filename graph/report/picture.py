@@ -1,8 +1,7 @@
-"""The machine as a picture: each transition of the table as a line, with the way of one run drawn over it. Pure.
+"""The picture of the machine: each transition as a line, with the path of one run drawn over it. Pure.
 
-The places are chosen by hand, as on the map of an underground: the usual way leads down the middle, corrections on its
-left, and each end has a rail of its own on the right. What is drawn comes from `TRANSITIONS`: a transition
-without a place raises, so that none can be forgotten.
+The usual path leads down the middle, corrections are on its left, and the lines to each terminal node share a column on
+the right. A transition of `TRANSITIONS` without a line raises KeyError.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ HEIGHT: Final = 830
 
 
 class Box(NamedTuple):
-    """A node's place: its middle and its size, in pixels of the picture."""
+    """The box of a node: its center and its size, in pixels."""
 
     x: int
     y: int
@@ -40,94 +39,56 @@ BOXES: Final[Mapping[str, Box]] = {
     END: Box(400, 812, 64, 28),
 }
 
-Points = tuple[tuple[int, int], ...]
 
+class Line(NamedTuple):
+    """The line of a transition: its SVG path, and the place of its label, the baseline of its first letter."""
 
-class Route(NamedTuple):
-    """A line's corners from its source to its target, and where its label stands: the middle of its first letter."""
-
-    points: Points
+    path: str
     label: tuple[int, int]
 
 
-def _down(source: str, target: str) -> Route:
-    above = BOXES[source]
-    below = BOXES[target]
-    start = above.y + above.height // 2
-    end = below.y - below.height // 2
-
-    return Route(((above.x, start), (above.x, end)), (above.x + 10, (start + end) // 2 + 4))
-
-
-def _again(node: str, y: int) -> Route:
-    """Out of a node to the right and back into it, a little lower."""
-    edge = BOXES[node].x + BOXES[node].width // 2
-    return Route(((edge, y), (edge + 18, y), (edge + 18, y + 8), (edge, y + 8)), (edge + 24, y + 8))
-
-
-def _to_rail(source: str, y: int, terminal: str) -> Route:
-    """To the right along y, then down the rail of an end."""
-    box = BOXES[source]
-    end = BOXES[terminal]
-    edge = box.x + box.width // 2
-
-    return Route(((edge, y), (end.x, y), (end.x, end.y - end.height // 2)), (edge + 8, y - 5))
-
-
-def _under(port: int, y: int, terminal: str) -> Route:
-    """From below the box of corrections to the right, under `parse`, then down a rail."""
-    box = BOXES["heal"]
-    end = BOXES[terminal]
-    return Route(((port, box.y + 23), (port, y), (end.x, y), (end.x, end.y - 23)), (160, y - 5))
-
-
-def _to_the_end(terminal: str) -> Route:
-    box = BOXES[terminal]
-    end = BOXES[END]
-    return Route(((box.x, box.y + 23), (box.x, end.y), (end.x + end.width // 2, end.y)), (0, 0))
-
-
-ROUTES: Final[Mapping[Transition, Route]] = {
-    Transition(START, "", "begin_turn"): _down(START, "begin_turn"),
-    Transition("begin_turn", "accepted", "call_model"): _down("begin_turn", "call_model"),
-    Transition("begin_turn", "invalid request", "SYSTEM_ERROR"): _to_rail("begin_turn", 92, "SYSTEM_ERROR"),
-    Transition("call_model", "replied", "parse"): _down("call_model", "parse"),
-    Transition("call_model", "retry", "call_model"): _again("call_model", 193),
-    Transition("call_model", "next model", "call_model"): _again("call_model", 207),
-    Transition("call_model", "conversation shortened", "call_model"): _again("call_model", 221),
-    Transition("call_model", "provider failed", "SYSTEM_ERROR"): _to_rail("call_model", 161, "SYSTEM_ERROR"),
-    Transition("call_model", "budget exhausted", "BUDGET_STOP"): _to_rail("call_model", 181, "BUDGET_STOP"),
-    Transition("parse", "calls", "guard"): Route(((400, 315), (400, 407)), (410, 332)),
-    Transition("parse", "only malformed", "heal"): Route(((325, 292), (169, 292)), (180, 287)),
-    Transition("parse", "an answer", "FINISHED"): _to_rail("parse", 292, "FINISHED"),
-    Transition("heal", "ask again", "call_model"): Route(((106, 269), (106, 206), (325, 206)), (116, 244)),
-    Transition("heal", "repaired locally", "guard"): Route(((70, 315), (70, 424), (325, 424)), (116, 419)),
-    Transition("heal", "budget exhausted", "BUDGET_STOP"): _under(106, 384, "BUDGET_STOP"),
-    Transition("heal", "exhausted", "SYSTEM_ERROR"): _under(142, 354, "SYSTEM_ERROR"),
-    Transition("guard", "calls allowed", "execute_tools"): _down("guard", "execute_tools"),
-    Transition("guard", "all denied", "loop_check"): Route(
-        ((325, 442), (290, 442), (290, 630), (325, 630)), (186, 540)
-    ),
-    Transition("guard", "stopped by a person", "BUDGET_STOP"): _to_rail("guard", 430, "BUDGET_STOP"),
-    Transition("execute_tools", "", "loop_check"): _down("execute_tools", "loop_check"),
-    Transition("loop_check", "fresh or override", "call_model"): Route(
-        ((325, 664), (22, 664), (22, 178), (325, 178)), (40, 659)
-    ),
-    Transition("loop_check", "answered", "FINISHED"): _to_rail("loop_check", 606, "FINISHED"),
-    Transition("loop_check", "budget exhausted", "BUDGET_STOP"): _to_rail("loop_check", 629, "BUDGET_STOP"),
-    Transition("loop_check", "still repeating", "SYSTEM_ERROR"): _to_rail("loop_check", 652, "SYSTEM_ERROR"),
-    Transition("loop_check", "tries used up", "SYSTEM_ERROR"): _to_rail("loop_check", 675, "SYSTEM_ERROR"),
-    Transition("loop_check", "workspace failed", "SYSTEM_ERROR"): _to_rail("loop_check", 698, "SYSTEM_ERROR"),
-    **{Transition(end, "", END): _to_the_end(end) for end in ("FINISHED", "BUDGET_STOP", "SYSTEM_ERROR")},
+_ROWS: Final = (
+    ("__start__", "", "begin_turn", "M400 40L400 69", 410, 58),
+    ("begin_turn", "accepted", "call_model", "M400 115L400 148", 410, 135),
+    ("begin_turn", "invalid request", "SYSTEM_ERROR", "M475 92L900 92L900 747", 483, 87),
+    ("call_model", "replied", "parse", "M400 232L400 269", 410, 254),
+    ("call_model", "retry", "call_model", "M475 193L493 193L493 201L475 201", 499, 201),
+    ("call_model", "next model", "call_model", "M475 207L493 207L493 215L475 215", 499, 215),
+    ("call_model", "conversation shortened", "call_model", "M475 221L493 221L493 229L475 229", 499, 229),
+    ("call_model", "provider failed", "SYSTEM_ERROR", "M475 161L900 161L900 747", 483, 156),
+    ("call_model", "budget exhausted", "BUDGET_STOP", "M475 181L775 181L775 747", 483, 176),
+    ("parse", "calls", "guard", "M400 315L400 407", 410, 332),
+    ("parse", "only malformed", "heal", "M325 292L169 292", 180, 287),
+    ("parse", "an answer", "FINISHED", "M475 292L650 292L650 747", 483, 287),
+    ("heal", "ask again", "call_model", "M106 269L106 206L325 206", 116, 244),
+    ("heal", "repaired locally", "guard", "M70 315L70 424L325 424", 116, 419),
+    ("heal", "budget exhausted", "BUDGET_STOP", "M106 315L106 384L775 384L775 747", 160, 379),
+    ("heal", "exhausted", "SYSTEM_ERROR", "M142 315L142 354L900 354L900 747", 160, 349),
+    ("guard", "calls allowed", "execute_tools", "M400 453L400 507", 410, 484),
+    ("guard", "all denied", "loop_check", "M325 442L290 442L290 630L325 630", 186, 540),
+    ("guard", "stopped by a person", "BUDGET_STOP", "M475 430L775 430L775 747", 483, 425),
+    ("execute_tools", "", "loop_check", "M400 553L400 592", 410, 576),
+    ("loop_check", "fresh or override", "call_model", "M325 664L22 664L22 178L325 178", 40, 659),
+    ("loop_check", "answered", "FINISHED", "M475 606L650 606L650 747", 483, 601),
+    ("loop_check", "budget exhausted", "BUDGET_STOP", "M475 629L775 629L775 747", 483, 624),
+    ("loop_check", "still repeating", "SYSTEM_ERROR", "M475 652L900 652L900 747", 483, 647),
+    ("loop_check", "tries used up", "SYSTEM_ERROR", "M475 675L900 675L900 747", 483, 670),
+    ("loop_check", "workspace failed", "SYSTEM_ERROR", "M475 698L900 698L900 747", 483, 693),
+    ("FINISHED", "", "__end__", "M650 793L650 812L432 812", 0, 0),
+    ("BUDGET_STOP", "", "__end__", "M775 793L775 812L432 812", 0, 0),
+    ("SYSTEM_ERROR", "", "__end__", "M900 793L900 812L432 812", 0, 0),
+)
+LINES: Final[Mapping[Transition, Line]] = {
+    Transition(source, on, target): Line(path, (x, y)) for source, on, target, path, x, y in _ROWS
 }
-"""Where each transition is drawn."""
+"""The line of each transition, at places chosen by hand."""
 
 
 def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = "") -> JsonMap:
-    """The machine with the way of a run: how often it took each edge and visited each node, and where it is now.
+    """Return the picture: how often the run took each edge and visited each node, and the node that it is `at`.
 
-    The `kind` of a node is its look: node, end, start; its `state` says whether the run came by: on, off, now. Edges
-    that were taken come last, so that they lie on top.
+    A node has a `kind` (node, end, start) and a `state` (on: visited, off: not visited, now). Edges that were taken
+    come last, so that they lie on top.
     """
     counts = {**visited, END: sum(count for edge, count in edges.items() if edge.target == END)}
     nodes = [_node_view(name, counts.get(name, 0), at) for name in (START, *NODES, END)]
@@ -136,9 +97,7 @@ def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = 
     lines = []
 
     for edge in (*untaken, *taken_edges):
-        route = ROUTES[edge]
-        path = "M" + "L".join(f"{x} {y}" for x, y in route.points)
-        lines.append({"transition": edge, "path": path, "label": route.label, "count": edges.get(edge, 0)})
+        lines.append({"transition": edge, **LINES[edge]._asdict(), "count": edges.get(edge, 0)})
 
     return {"nodes": nodes, "edges": lines, "width": WIDTH, "height": HEIGHT}
 

@@ -1,10 +1,10 @@
-"""The steps of a run and their calls as the report shows them: maps by the names that `report.html` uses. Pure."""
+"""Views of steps and calls: maps with the names that `report.html` uses. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mendgraph.graph.report.history import Judged, Step
+from mendgraph.graph.report.history import JudgedCall, Step
 from mendgraph.graph.report.texts import Texts, cost_words, seconds_words, time_words
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.display import count_of, output_words, result_words, target_of
@@ -33,9 +33,10 @@ _TIMES: Final = {"model": "model", "tools": "tools", "person": "waiting for a pe
 
 
 def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, working: bool = False) -> JsonMap:
-    """The step at place `at` of the page; `working`: the run is at work. `scale` has the lengths of the two bars.
+    """Return the view of the step at place `at` of the page. `working`: the run is active.
 
-    Widths are percentages of the bar; `state` is its look: ok, failed, denied, unusable, now.
+    `scale` has the seconds and tokens that fill a bar; widths are percentages. `state` is ok, failed, denied, unusable
+    or now.
     """
     before, after = step.spending
     inputs, outputs = step.tokens
@@ -59,7 +60,7 @@ def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, wo
         "number": step.number,
         "title": _title(step, texts, working=working),
         "state": _state(step, calls),
-        "when": time_words(step.visits[0].began),
+        "when": time_words(step.visits[0].started_at),
         "duration": seconds_words(step.seconds),
         "parts": _time_parts(step, scale[0]),
         "tokens": f"{inputs:,} in, {output_words(outputs, after.reasoning_tokens - before.reasoning_tokens)}",
@@ -132,7 +133,7 @@ def _time_parts(step: Step, longest_s: float) -> list[tuple[str, float, str]]:
         elif visit.node == "execute_tools":
             seconds["tools"] += visit.seconds
 
-        if visit.asked:
+        if visit.questions:
             seconds["person"] += visit.seconds
 
     seconds["rest"] = max(0.0, step.seconds - sum(seconds.values()))
@@ -153,7 +154,7 @@ def _percent(part: float, total: float) -> float:
 
 def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
     notes = []
-    if any(visit.taken_up for visit in step.visits):
+    if any(visit.is_resumed for visit in step.visits):
         notes.append("The run was taken up again here.")
     if step.reply is not None and step.reply.preloaded:
         notes.append("The machine asked for this itself: files that the request names are read before the model is.")
@@ -243,10 +244,10 @@ _VERDICTS: Final[Mapping[VerdictKind, str]] = {
 }
 
 
-def call_view(call: Judged, texts: Texts) -> JsonMap:
-    """The call: its arguments, its verdict, and its result.
+def call_view(call: JudgedCall, texts: Texts) -> JsonMap:
+    """Return the view of a call: its arguments, its verdict and its result.
 
-    `state` is its look: ok, failed, denied, unknown; `verdict` and `person` are words, "" without a verdict or person.
+    `state` is ok, failed, denied or unknown. `verdict` and `person` are sentences, "" without a verdict or person.
     """
     item = call.item
     arguments: Mapping[str, Any]
@@ -268,7 +269,7 @@ def call_view(call: Judged, texts: Texts) -> JsonMap:
     }
 
 
-def _state_of_call(call: Judged) -> str:
+def _state_of_call(call: JudgedCall) -> str:
     if call.verdict and call.verdict.kind is VerdictKind.DENY:
         return "denied"
     if call.result is None:
@@ -279,10 +280,10 @@ def _state_of_call(call: Judged) -> str:
     return "failed"
 
 
-def _verdict_view(call: Judged, texts: Texts) -> JsonMap:
+def _verdict_view(call: JudgedCall, texts: Texts) -> JsonMap:
     if call.verdict:
         return {"verdict": _VERDICTS[call.verdict.kind], "rule": texts.line(call.verdict.rule, 80)}
-    if call.was:
+    if call.request:
         return {"verdict": "waits for a person", "rule": ""}
 
     return {"verdict": "not judged", "rule": ""}
@@ -306,7 +307,7 @@ def _result_view(result: CallResult | None, texts: Texts) -> JsonMap:
     return {"result": words, "data": texts.fields(result.result.data), "diffs": diffs, "duration": duration}
 
 
-def _child_view(call: Judged, texts: Texts) -> list[JsonMap]:
+def _child_view(call: JudgedCall, texts: Texts) -> list[JsonMap]:
     """The steps of the child that the call delegated to."""
     if call.child is None:
         return []
@@ -323,14 +324,14 @@ def _why(item: ToolCall | CallError, verdict: Verdict | None, texts: Texts) -> s
     return ""
 
 
-def _person_words(call: Judged, texts: Texts) -> str:
-    if call.was is None:
+def _person_words(call: JudgedCall, texts: Texts) -> str:
+    if call.request is None:
         return ""
-    rule = texts.line(str(call.was.get("rule") or "a rule"), 80)
+    rule = texts.line(str(call.request.get("rule") or "a rule"), 80)
     if call.verdict is None:
         return f"{rule} asks for it"
     if call.verdict.kind is VerdictKind.ALLOW:
-        if isinstance(call.item, ToolCall) and call.was.get("arguments") != call.item.arguments:
+        if isinstance(call.item, ToolCall) and call.request.get("arguments") != call.item.arguments:
             return f"{rule} asked a person, who edited the arguments and approved"
 
         return f"{rule} asked a person, who approved"

@@ -1,9 +1,9 @@
-"""One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
+"""OpenTelemetry: a span `invoke_agent mendgraph` for a run, with a child span for each model call and each tool call.
 
-The machine says what happens, and it becomes spans and counters of the providers that the process has set. Nothing of
-OpenTelemetry is imported before somebody else has: then nobody observes, and a run pays for one look.
+Spans and counters go to the providers that the process has set. This module imports nothing of OpenTelemetry unless the
+program has imported it.
 
-Names are those of OpenTelemetry's conventions for generative AI; what these have no name for begins with `mendgraph.`.
+Names are those of OpenTelemetry's conventions for generative AI; other names begin with `mendgraph.`.
 Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Attributes = Mapping[str, Any]
 
 OBSERVER: Final["ContextVar[RunSpan | None]"] = ContextVar("mendgraph_observer", default=None)
-"""Who observes the run that this thread or task works for; LangGraph hands it on to the nodes, and these to tools."""
+"""The observer of the current run. LangGraph copies the context to nodes, and nodes copy it to tools."""
 
 AGENT_NAME: Final = "mendgraph"
 INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
@@ -41,7 +41,7 @@ _PACKAGES: Final[Mapping[str, str]] = {
     "mistralai": "mistral_ai",
     "xai": "x_ai",
 }
-"""The conventions' names for the providers of LangChain's packages, where they differ."""
+"""The conventions' names for the providers of LangChain's packages, if they differ."""
 
 
 EVENTS: Final[Mapping[str, str]] = {
@@ -53,11 +53,11 @@ EVENTS: Final[Mapping[str, str]] = {
     "overrides": "Actions that were refused as they were repeated",
     "truncated": "Results of reading tools that show a part of what there is",
 }
-"""What is counted of runs, with its description: the metric `mendgraph.{name}`. The names are those of `Mending`."""
+"""The metrics `mendgraph.{name}` and their descriptions. The names are those of `Mending`."""
 
 
 def count_events(events: Mapping[str, int]) -> None:
-    """Count these on the meters of the process, where it has set a provider: one that is not the API's own."""
+    """Add these counts to the metrics, if the process has set a meter provider."""
     metrics = sys.modules.get("opentelemetry.metrics")
     if metrics is None or type(metrics.get_meter_provider()).__module__.startswith(metrics.__name__):
         return
@@ -68,7 +68,7 @@ def count_events(events: Mapping[str, int]) -> None:
 
 
 def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
-    """The span of a run that begins; None where the process has set no tracer. `run_id` is "" if it is unknown yet."""
+    """Start the span of a run; None if the process has set no tracer. `run_id` is "" if it is not known yet."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
@@ -96,7 +96,7 @@ def at_work(observer: "RunSpan | None") -> Iterator[None]:
 
 
 def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
-    """Entered around a tool call, and given what it came to."""
+    """Return a context for a tool call; call what it yields with the run of the tool."""
     observer = OBSERVER.get()
     if observer is None:
         return nullcontext(lambda _: None)
@@ -105,62 +105,62 @@ def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolOutcom
 
 
 class RunSpan:
-    """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
+    """The span of one run, from the start to the end of its stream.
 
-    A run that is taken up again has another one, of the same conversation.
+    A resumed run has another span of the same conversation.
     """
 
     def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
-        """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
+        """Start it, as a child of the caller's span if there is one. `run_id` is "" if it is not known yet."""
         self._tracer = tracer
         self._scrub = scrub
         self._conversation = scrub(run_id)
         self._input = 0
         self._output = 0
-        about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, CONVERSATION: self._conversation}
-        self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_with_values(about))
+        attributes = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, CONVERSATION: self._conversation}
+        self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_present_values(attributes))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """End the span. A closed generator is no failure."""
+        """End the span. Closing the generator is no failure."""
         if error is not None and not isinstance(error, GeneratorExit):
-            _fail(self.span, _type_of(error))
+            _fail(self.span, _error_type(error))
 
         self.span.end()
 
     @contextmanager
     def _child(self, name: str, attributes: Attributes, *, remote: bool = False) -> Iterator["Span"]:
-        """A span inside of the run, which is current in this context; `remote`: another process does the work."""
+        """Start a child span and make it current; `remote`: another process does the work."""
         from opentelemetry.trace import SpanKind
 
         kind = SpanKind.INTERNAL
         if remote:
             kind = SpanKind.CLIENT
 
-        about = _with_values({**attributes, CONVERSATION: self._conversation})
-        span = self._tracer.start_span(name, kind=kind, attributes=about)
+        attributes = _present_values({**attributes, CONVERSATION: self._conversation})
+        span = self._tracer.start_span(name, kind=kind, attributes=attributes)
 
         try:
             with _current(span):
                 yield span
         except BaseException as error:
-            _fail(span, _type_of(error))
+            _fail(span, _error_type(error))
             raise
         finally:
             span.end()
 
     def node_ended(self, node: str, update: Mapping[str, Any]) -> None:
-        """Record the decision of a node, which no span of a model call or tool holds."""
+        """Record the start and the outcome of a turn, which are in no other span."""
         if node == "begin_turn" and "context" in update:
             self._conversation = self._scrub(update["run_id"])
             mode = update["context"].mode
-            self.span.set_attributes(_with_values({CONVERSATION: self._conversation, "mendgraph.mode": mode}))
+            self.span.set_attributes(_present_values({CONVERSATION: self._conversation, "mendgraph.mode": mode}))
         elif node in OutcomeKind.__members__:
-            self._stopped(update["outcome"])
+            self._record_outcome(update["outcome"])
 
-    def _stopped(self, outcome: Outcome) -> None:
+    def _record_outcome(self, outcome: Outcome) -> None:
         """Record the kind and the reason of the outcome, without its texts."""
         verified = ""
         if outcome.changed_files:
@@ -173,14 +173,14 @@ class RunSpan:
             "mendgraph.changed_files": len(outcome.changed_files),
             "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
         }
-        self.span.set_attributes(_with_values(attributes))
+        self.span.set_attributes(_present_values(attributes))
 
         if outcome.kind is OutcomeKind.SYSTEM_ERROR:
             _fail(self.span, outcome.reason.value)
 
     @contextmanager
     def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolOutcome], None]]:
-        """A span `execute_tool {tool}`; call the yielded function with the run of the tool."""
+        """Start a span `execute_tool {tool}`; call the yielded function with the run of the tool."""
         attributes = {
             OPERATION: "execute_tool",
             "gen_ai.tool.name": call.tool,
@@ -191,15 +191,15 @@ class RunSpan:
 
         with self._child(f"execute_tool {call.tool}", attributes) as span:
 
-            def ended(tool_run: ToolOutcome) -> None:
+            def record_run(tool_run: ToolOutcome) -> None:
                 span.set_attribute("mendgraph.tool.attempts", tool_run.attempts)
                 if tool_run.result.error is not None:
                     _fail(span, tool_run.result.error.code.value)
 
-            yield ended
+            yield record_run
 
     def model(self, model: Model, choice: ModelChoice, *, is_users: bool) -> Model:
-        """The model, whose calls are spans `chat {model}`; `is_users`: it is a chat model of the user."""
+        """Return the model with a span `chat {model}` for each call; `is_users`: it is a chat model of the user."""
         name = choice.model or ""
         endpoint = None
         if not is_users:
@@ -209,67 +209,67 @@ class RunSpan:
                 name = name or endpoint.model
 
         name = self._scrub(name)
-        about = {PROVIDER: provider_of(endpoint), "gen_ai.request.model": name}
-        self.span.set_attributes(_with_values(about))
+        attributes = {PROVIDER: provider_of(endpoint), "gen_ai.request.model": name}
+        self.span.set_attributes(_present_values(attributes))
 
-        return _ObservedModel(model, self, about)
+        return _ObservedModel(model, self, attributes)
 
     @contextmanager
-    def chat(self, call: Call, about: Attributes) -> Iterator[Callable[[object], None]]:
-        """A span `chat {model}`; call the yielded function with the result of the call."""
+    def chat(self, call: Call, model: Attributes) -> Iterator[Callable[[object], None]]:
+        """Start a span `chat {model}`; call the yielded function with the result of the call."""
         attributes = {
             OPERATION: "chat",
-            **about,
+            **model,
             "gen_ai.request.max_tokens": call.max_output_tokens,
             "gen_ai.request.temperature": call.prompt.temperature,
             "gen_ai.request.seed": call.seed,
         }
 
-        with self._child(f"chat {about['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
+        with self._child(f"chat {model['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
 
-            def ended(result: object) -> None:
+            def record_result(result: object) -> None:
                 if isinstance(result, ProviderFailure):
                     _fail(span, result.kind.value)
                     return
-                if not isinstance(result, ModelReply):  # which the call reports
+                if not isinstance(result, ModelReply):  # the call reports it
                     _fail(span, "invalid_reply")
                     return
 
-                span.set_attributes(_with_values(_usage(result)))
+                span.set_attributes(_present_values(_usage(result)))
                 self._input = self._input + result.input_tokens
                 self._output = self._output + result.output_tokens
                 self.span.set_attributes({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
 
-            yield ended
+            yield record_result
 
 
 @dataclass(frozen=True)
 class _ObservedModel:
-    """Does what its model does, which is guarded already: its words are free of secrets. Each try is a span."""
+    """A model with a span for each try. The model is redacted already: its texts hold no secrets."""
 
     model: Model
     run: RunSpan
-    about: Attributes
+    attributes: Attributes
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try."""
-        with self.run.chat(call, self.about) as ended:
+        with self.run.chat(call, self.attributes) as record_result:
             result = self.model.complete(call, on_text)
-            ended(result)
+            record_result(result)
             return result
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try in the running event loop."""
-        with self.run.chat(call, self.about) as ended:
+        with self.run.chat(call, self.attributes) as record_result:
             result = await self.model.acomplete(call, on_text)
-            ended(result)
+            record_result(result)
             return result
 
 
 def provider_of(endpoint: Endpoint | None) -> str:
-    """Who answers: the provider, `llama.cpp` for the embedded model, `custom` for a model of the user's own.
+    """Return the provider: `llama.cpp` for the embedded model, `custom` for a chat model of the user.
 
-    An endpoint without a provider speaks OpenAI's language, so it is named after that, as the conventions have it.
+    An endpoint without a provider uses OpenAI's protocol and is named after it, as the conventions say.
     """
     if endpoint is None:
         return "custom"
@@ -298,15 +298,15 @@ def _current(span: "Span") -> AbstractContextManager["Span"]:
 
 
 def _fail(span: "Span", error_type: str) -> None:
-    """It has failed for this reason, a word of a small vocabulary."""
+    """Mark the span as failed, with a reason of low cardinality."""
     from opentelemetry.trace import StatusCode
 
     span.set_attribute("error.type", error_type)
     span.set_status(StatusCode.ERROR, error_type)
 
 
-def _with_values(attributes: Attributes) -> dict[str, Any]:
-    """The attributes that have a value; half a surrogate pair, which no exporter can send, is replaced."""
+def _present_values(attributes: Attributes) -> dict[str, Any]:
+    """Return the attributes with a value; lone surrogates, which no exporter can send, are replaced."""
     present: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, str):
@@ -317,8 +317,8 @@ def _with_values(attributes: Attributes) -> dict[str, Any]:
     return present
 
 
-def _type_of(error: BaseException) -> str:
-    """The attribute `error.type` of an exception."""
+def _error_type(error: BaseException) -> str:
+    """Return the attribute `error.type` of an exception."""
     if isinstance(error, Exception):
         return type(error).__name__
 

@@ -77,15 +77,16 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
 
     try:
         from mendgraph.graph.configuration.loading import load_context
-        from mendgraph.graph.fleet.batch.batch import Crew, Terms, prepare, terms_problem
+        from mendgraph.graph.fleet.batch.batch import BatchOptions, check_batch_options, prepare_batch
 
-        allowed = unwrap(load_context(str(chosen.root), workspace_file=False, **chosen.settings))
-        crew = Crew(workers, processes, on, address)
-        terms = Terms(allowed, max_cost, max_tokens, chosen.durability)
-        if problem := terms_problem(terms, crew):
-            context.fail(problem)
+        settings = unwrap(load_context(str(chosen.root), workspace_file=False, **chosen.settings))
+        options = BatchOptions(settings, max_cost, max_tokens, chosen.durability, workers, processes, on, address)
+        try:
+            check_batch_options(options)
+        except ValueError as error:
+            context.fail(str(error))
 
-        prepared = prepare(file, terms, crew, out=out, remove_copies=remove_copies, standby=standby)
+        prepared = prepare_batch(file, options, out=out, remove_copies=remove_copies, standby=standby)
         ready = cast("Batch", unwrap_settings(unwrap(prepared)))
         with ready.folder:
             return _work(chosen, ready)
@@ -130,7 +131,7 @@ def exit_code_of_batch(result: "BatchResult", signal_heard: str = "Ctrl-C") -> E
 
 
 def _show_end(chosen: opt.Options, result: "BatchResult") -> None:
-    from mendgraph.graph.fleet.batch.batch_folder import counted
+    from mendgraph.graph.fleet.batch.batch_folder import tally_words
 
     tally = result.tally
 
@@ -146,7 +147,7 @@ def _show_end(chosen: opt.Options, result: "BatchResult") -> None:
             cost += f" (and {count_of(tally.unpriced, 'task')} without a known price)"
 
     tokens = tally.input_tokens + tally.output_tokens
-    typer.echo(f"{counted(tally, result.total)}; {count_of(tally.calls, 'model call')}, {tokens:,} tokens{cost}")
+    typer.echo(f"{tally_words(tally, result.total)}; {count_of(tally.calls, 'model call')}, {tokens:,} tokens{cost}")
     typer.echo(one_line(result.message, LONGEST_LINE))
     typer.echo(f"Results and patches are in {one_line(result.folder, LONGEST_LINE)}")
 

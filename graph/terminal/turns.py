@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.unattended import Published, Unattended, taken_up
+from mendgraph.graph.fleet.unattended import PublishResult, UnattendedTask, find_unattended
 from mendgraph.graph.runs.events import Asked, Ended, Event, OfChild, Text, Traced
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.run_words import chat_command, command_line, resume_command
@@ -62,7 +62,7 @@ class Setup:
     ask_key: ReadLine | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
-    unattended: Unattended | None = None
+    unattended: UnattendedTask | None = None
 
     def visible_text(self) -> VisibleText:
         """The filter for the prose of this run's model."""
@@ -79,8 +79,8 @@ def run_once(setup: Setup, request: str) -> ExitCode:
 
 def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
     """Resume the thread that `session_options` name, and show its outcome; `anew`: in a new turn, with its options."""
-    unattended = taken_up(setup.context.workspace)
-    if unattended is not None and not setup.session_options["thread_id"].startswith(unattended.run):
+    unattended = find_unattended(setup.context.workspace)
+    if unattended is not None and not setup.session_options["thread_id"].startswith(unattended.run_prefix):
         unattended = None  # another run works in its worktree
 
     with Turns(replace(setup, unattended=unattended)) as turns:
@@ -226,7 +226,7 @@ class Turns:
 
         return exit_code_of(result.outcome, require_changes=self.context.require_changes)
 
-    def _show_result(self, result: RunResult, published: Published | None) -> None:
+    def _show_result(self, result: RunResult, published: PublishResult | None) -> None:
         outcome = result.outcome
         record = self._record()
 
@@ -243,9 +243,9 @@ class Turns:
 
         self._screen.summary(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
         if published is not None:
-            self._screen.summary(Line(one_line(published.words, 1_000)))
+            self._screen.summary(Line(one_line(published.message, 1_000)))
 
-    def _write_result(self, result: RunResult, published: Published | None) -> None:
+    def _write_result(self, result: RunResult, published: PublishResult | None) -> None:
         resume = None
         record = self._record()
         if record is not None and record.resumable:

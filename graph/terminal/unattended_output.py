@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mendgraph.graph.fleet.unattended import Published, Unattended
+from mendgraph.graph.fleet.unattended import PublishResult, UnattendedTask
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import ListedRun
 from mendgraph.graph.terminal.outcome_lines import outcome_lines, usage_block, usage_lines
@@ -29,8 +29,8 @@ _MAX_QUOTED: Final = 8_000
 
 
 def publish(
-    unattended: Unattended, session: Session, result: RunResult, record: ListedRun | None, account: Account
-) -> Published:
+    unattended: UnattendedTask, session: Session, result: RunResult, record: ListedRun | None, account: Account
+) -> PublishResult:
     """Commit what an unattended run has changed, as it was asked to, and write its report."""
     request = unattended.request
     context = session.context

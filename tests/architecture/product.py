@@ -12,7 +12,7 @@ EFFECT_FILES = frozenset(
         "graph/agent.py",
         "graph/fleet/batch/on_ray.py",
         "graph/fleet/batch/batch_folder.py",
-        "graph/fleet/batch/local.py",
+        "graph/fleet/batch/executors.py",
         "graph/fleet/batch/tasks.py",
         "graph/cassettes/cassette_file.py",
         "graph/cli.py",

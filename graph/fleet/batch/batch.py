@@ -1,6 +1,6 @@
-"""Many tasks, each on a copy of its own: begun, watched, written down, and gone on with after whatever ended them.
+"""A batch: many tasks, each on its own copy of its workspace, started, recorded, and continued after any interruption.
 
-`run_batch` is from Python what `mendgraph batch` is at the terminal.
+`run_batch` is the Python function, `mendgraph batch` the command.
 """
 
 import os
@@ -15,21 +15,28 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import Problem
-from mendgraph.graph.fleet.batch import batch_folder
-from mendgraph.graph.fleet.batch.local import PATIENCE_S, Executor, ProcessExecutor, ThreadExecutor
+from mendgraph.graph.fleet.batch.batch_folder import (
+    BatchEnd,
+    BatchFolder,
+    BatchResult,
+    CompletedTask,
+    Tally,
+    end_words,
+    open_batch_folder,
+)
+from mendgraph.graph.fleet.batch.executors import Executor, ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.tasks import (
-    LEFT_OPEN,
+    UNFINISHED,
     BatchTask,
-    ReadTask,
-    Sources,
+    TaskLine,
+    TaskOutput,
     TaskResult,
-    Worked,
     WorkOrder,
-    absolute,
-    find_sources,
-    numbered,
+    find_duplicate_ids,
+    pin_sources,
     problems_of,
     read_task_file,
+    with_absolute_workspace,
 )
 from mendgraph.graph.machine.options import MachineOptions, SessionOptions, check_options, context_overrides
 from mendgraph.graph.machine.run_records import Durability
@@ -42,114 +49,122 @@ from mendgraph.nodes.language.os_errors import is_disk_full, os_failure
 from mendgraph.nodes.records import StopReason, ToolError, invalid
 
 WORKERS: Final = 4
-"""Tasks at work at a time where nobody says how many: most of a task's time is the model's."""
+"""Tasks at a time by default: most of a task's time is the model's."""
 
 MOST_WORKERS: Final = 10_000
 OUT_SUFFIX: Final = ".batch"
-"""What the folder of a batch is called where it has no other name: `tasks.batch/` of `tasks.jsonl`."""
+"""The suffix of a batch's default folder: `tasks.batch/` for `tasks.jsonl`."""
 
 Tasks: TypeAlias = str | os.PathLike[str] | Iterable[BatchTask]
 """The path of a task file, or the tasks themselves."""
 
 _NOT_SENT: Final = ("tools", "rules", "roles", "arg_validators", "model", "store", "secrets")
-_A_LIST: Final = "tasks"
-"""What problems call tasks that come from no file."""
+"""Options of a session that cannot be sent to another process, unless they are names."""
 
-LIMIT_REACHED: Final = LEFT_OPEN - {StopReason.CANCELLED}
-"""Reasons of a task that hold for all tasks after it as well."""
+_NO_FILE: Final = "tasks"
+"""The name in problems of tasks that come from no file."""
+
+LIMITS_OF_ALL: Final = UNFINISHED - {StopReason.CANCELLED}
+"""Reasons that hold for all later tasks as well."""
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What the tasks of a batch may do, and what all of them together may use.
+class BatchOptions:
+    """What the tasks may do (`context`), what all of them together may use, and who runs them.
 
-    `context` is what the user allows; the settings of a task's own workspace are not read.
+    The settings of a task's own workspace are not read. Tasks run on threads, on `processes`, or on a Ray cluster
+    (`on`) at `address`. `workers` is the number of tasks at a time, by default `WORKERS`, and on a cluster that of its
+    CPUs.
     """
 
     context: AgentContext = field(default_factory=AgentContext)
     max_cost_usd: float | None = None
     max_tokens: int | None = None
     durability: Durability = "sync"
+    workers: int | None = None
+    processes: int = 1
+    on: Literal["ray"] | None = None
+    address: str | None = None
 
     @property
-    def is_capped(self) -> bool:
-        """Whether there is a limit on what all tasks use together."""
+    def has_limit(self) -> bool:
+        """Whether the usage of all tasks together is limited."""
         return self.max_cost_usd is not None or self.max_tokens is not None
 
     def context_of(self, batch: str) -> AgentContext:
-        """The context of the tasks, with the limits of the batch's account where there are some."""
-        if not self.is_capped:
+        """Return the context of the tasks, with the limits of the batch's account if there are any."""
+        if not self.has_limit:
             return self.context
 
-        caps = {"max_cost_usd_per_account": self.max_cost_usd, "max_tokens_per_account": self.max_tokens}
-        return AgentContext(**{**self.context.model_dump(), "account": account_of(batch), **caps})
+        limits = {"max_cost_usd_per_account": self.max_cost_usd, "max_tokens_per_account": self.max_tokens}
+        return AgentContext(**{**self.context.model_dump(), "account": account_of(batch), **limits})
 
 
 def account_of(batch: str) -> str:
-    """The name under which the whole batch's spending is counted."""
+    """Return the account of the batch's spending."""
     return f"batch/{batch}"
 
 
 class Batch:
-    """A batch in its folder, ready to be worked on, once. The folder is the caller's to close.
+    """A batch in its folder, ready to run once. The caller closes the folder.
 
-    `tally` counts the results, those of earlier starts included; `notes` are sentences about what copies do not hold.
+    `tally` counts the results, those of earlier starts included; `notes` are sentences about files that are in no copy.
     """
 
     def __init__(
         self,
         tasks: Sequence[BatchTask],
-        folder: batch_folder.BatchFolder,
+        folder: BatchFolder,
         executor: Executor,
-        terms: Terms,
+        options: BatchOptions,
         *,
         remove_copies: bool = False,
-        notes: tuple[str, ...] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         self._tasks = tasks
         self.folder = folder
-        self._terms = terms
         self.executor = executor
-        self._remove = remove_copies
+        self._options = options
+        self._remove_copies = remove_copies
         self.notes = notes
-        self._context = terms.context_of(folder.batch).model_dump_json()
+        self._context = options.context_of(folder.batch).model_dump_json()
         self.total = len(tasks)
-        self.tally = batch_folder.Tally()
+        self.tally = Tally()
 
-        for done in (folder.done[task.id] for task in tasks if task.id in folder.done):
-            self.tally.add(done)
+        for task in tasks:
+            if task.id in folder.completed:
+                self.tally.add(folder.completed[task.id])
 
-        self._cancelled = ""
-        self._limit = ""
-        self._trouble: ToolError | None = None
+        self._end: tuple[BatchEnd, str] | None = None
 
     def cancel(self, reason: str) -> None:
-        """Begin nothing any more, and let the tasks at work stop early; any thread and signal handler may ask."""
-        self._cancelled = self._cancelled or reason
+        """Start no further task, and stop the active ones early. Any thread and any signal handler may call this."""
+        if self._end is None or self._end[0] is BatchEnd.LIMIT:
+            self._end = (BatchEnd.CANCELLED, reason)
+
         self.executor.cancel(reason)
 
-    def run(self, heard: Callable[[TaskResult], None] = lambda _: None) -> batch_folder.BatchResult:
-        """Work on all tasks that have no result yet.
+    def run(self, on_result: Callable[[TaskResult], None] = lambda _: None) -> BatchResult:
+        """Run all tasks that have no result yet.
 
-        In this thread `heard` gets each result that is on the disk, and those of tasks that were stopped, which have
-        none yet (`is_final`).
+        `on_result` is called in this thread with each result that is on the disk, and with those of tasks that were
+        stopped, which have none yet (`is_final`).
         """
-        for task_id in self.folder.done if self._remove else ():
-            self._clear(task_id)  # what an earlier start has left
+        if self._remove_copies:
+            for task_id in self.folder.completed:
+                self._remove_copy(task_id)  # that an earlier start did not remove
 
-        with closing(self.executor.run(self._orders())) as results:
-            for worked in results:
-                result = self._take(worked)
+        with closing(self.executor.run(self._orders())) as outputs:
+            for output in outputs:
+                result = self._record(output)
                 if result is not None:
-                    heard(result)
+                    on_result(result)
 
         return self._result()
 
-    # --- One task
-
     def _orders(self) -> Iterator[WorkOrder]:
         for task in self._tasks:
-            if task.id in self.folder.done:
+            if task.id in self.folder.completed:
                 continue
             if self._is_over():
                 return
@@ -160,92 +175,88 @@ class Batch:
                 self._fail(os_failure(error, "write in", self.folder.path))
                 return
 
-            yield self._order(task)
+            commit = self.folder.pins.get((task.workspace, task.revision), task.revision)
+            yield WorkOrder(
+                batch=self.folder.batch,
+                task=task.model_copy(update={"revision": commit}),
+                context=self._context,
+                folder=self.folder.copy_of(task.id),
+                without=(self.folder.path,),
+                task_hash=task.sha256,
+                durability=self._options.durability,
+            )
 
-    def _order(self, task: BatchTask) -> WorkOrder:
-        commit = self.folder.pins.get((task.workspace, task.revision))
-        if commit:
-            pinned = task.model_copy(update={"revision": commit})
-        else:
-            pinned = task
-
-        return WorkOrder(
-            batch=self.folder.batch,
-            task=pinned,
-            context=self._context,
-            folder=self.folder.copy_of(task.id),
-            without=(self.folder.path,),
-            task_hash=task.sha256,
-            durability=self._terms.durability,
-        )
-
-    def _take(self, worked: Worked) -> TaskResult | None:
-        """Write down what came of a task, unless it has no result yet; None where the disk refuses it."""
-        result = worked.result
-        if result.error is not None and is_disk_full(result.error):  # says nothing of the task, and meets the others
+    def _record(self, output: TaskOutput) -> TaskResult | None:
+        """Write the result if it is final and return it; None if the disk refuses it."""
+        result = output.result
+        if result.error is not None and is_disk_full(result.error):  # this meets the other tasks as well
             self._fail(result.error)
 
-        if result.is_final and self._trouble is None:
+        if result.is_final and not self._has_failed:
             try:
-                result = self.folder.write(worked)
+                result = self.folder.write(output)
             except OSError as error:
                 self._fail(os_failure(error, "write in", self.folder.path))
                 return None
 
-            self.tally.add(batch_folder.Done.of(result))
-            if self._remove:
-                self._clear(result.id)
-        elif result.reason in LIMIT_REACHED and not self._limit:
-            self._limit = result.message
-            if self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT:
-                self._limit = self._used_up(any_room=False)
+            self.tally.add(CompletedTask.of(result))
+            if self._remove_copies:
+                self._remove_copy(result.id)
+        elif result.reason in LIMITS_OF_ALL:
+            message = result.message
+            if self._options.has_limit and result.reason == StopReason.ACCOUNT_LIMIT:
+                message = self._spending_message()
+            self._end = self._end or (BatchEnd.LIMIT, message)
 
         return result
 
     def _is_over(self) -> bool:
-        """Whether nothing further may begin."""
-        if self._terms.is_capped and not self._limit:
-            self._limit = self._used_up()
+        """Return whether no further task may start."""
+        if self._options.has_limit and self._end is None:
+            message = self._spending_message(if_reached=True)
+            if message:
+                self._end = (BatchEnd.LIMIT, message)
 
-        return bool(self._limit or self._cancelled or self._trouble)
+        return self._end is not None
 
-    def _used_up(self, *, any_room: bool = True) -> str:
-        """Why no further call may be made, "" where one may; the reason as well where the spending is unknown.
+    def _spending_message(self, *, if_reached: bool = False) -> str:
+        """Return that the limit leaves no room for a call, or why the spending is unknown.
 
-        Without `any_room` a call was refused, as it could exceed the limit together with those under way.
+        `if_reached`: return "" if the limit is not reached.
         """
         spent = account_spent(account_of(self.folder.batch))
         if isinstance(spent, ToolError):
             return spent.message
 
-        cost = self._terms.max_cost_usd
-        tokens = self._terms.max_tokens
-        if any_room and (cost is None or spent.cost_usd < cost) and (tokens is None or spent.tokens < tokens):
+        parts = []
+        is_reached = False
+        if self._options.max_cost_usd is not None:
+            is_reached = spent.cost_usd >= self._options.max_cost_usd
+            parts.append(f"{spent.cost_usd:.4f} of {self._options.max_cost_usd:g} USD (--max-cost)")
+        if self._options.max_tokens is not None:
+            is_reached = is_reached or spent.tokens >= self._options.max_tokens
+            parts.append(f"{spent.tokens:,} of {self._options.max_tokens:,} tokens (--max-tokens)")
+
+        if if_reached and not is_reached:
             return ""
 
-        sums = []
-        if cost is not None:
-            sums.append(f"{spent.cost_usd:.4f} of {cost:g} USD (--max-cost)")
-        if tokens is not None:
-            sums.append(f"{spent.tokens:,} of {tokens:,} tokens (--max-tokens)")
+        used = " and ".join(parts)
+        return f"The limit for the whole batch leaves no room for another call: {used} are used. Raise it."
 
-        return (
-            f"The limit for the whole batch leaves no room for another call: {' and '.join(sums)} are used. Raise it."
-        )
+    @property
+    def _has_failed(self) -> bool:
+        return self._end is not None and self._end[0] is BatchEnd.FAILED
 
     def _fail(self, problem: ToolError) -> None:
-        """End the batch, which cannot continue. Tasks at work are stopped, and can be resumed."""
-        self._trouble = self._trouble or problem
+        """End the batch, which cannot continue. Active tasks are stopped, and can be resumed."""
+        if not self._has_failed:
+            self._end = (BatchEnd.FAILED, problem.message)
+
         self.executor.cancel("because the batch cannot go on")
 
-    # --- The end
-
-    def _clear(self, task_id: str) -> None:
-        """Remove a task's copy and the files of its run, unless its changes are in no patch.
-
-        Errors are ignored: the result is written.
-        """
-        if self.folder.done[task_id].in_copy_alone:
+    def _remove_copy(self, task_id: str) -> None:
+        """Remove a task's copy and the files of its run, unless its changes are in no patch. Errors are ignored."""
+        if self.folder.completed[task_id].needs_copy:
             return
 
         folder = self.folder.copy_of(task_id)
@@ -258,174 +269,196 @@ class Batch:
 
         delete_copy(folder)
 
-    def _result(self) -> batch_folder.BatchResult:
-        end = batch_folder.BatchEnd.COMPLETE
+    def _result(self) -> BatchResult:
+        remaining = self.total - self.tally.done
+        end = BatchEnd.COMPLETE
         reason = ""
+        if self._end is not None and (remaining or self._has_failed):
+            end, reason = self._end
 
-        if self._trouble is not None:
-            end = batch_folder.BatchEnd.FAILED
-            reason = self._trouble.message
-        elif self.tally.done < self.total:
-            end = batch_folder.BatchEnd.LIMIT
-            reason = self._limit
-            if self._cancelled:
-                end = batch_folder.BatchEnd.CANCELLED
-                reason = self._cancelled
-
-        message = batch_folder.how_to_continue(end, reason, self.total - self.tally.done)
-        return batch_folder.BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)
+        message = end_words(end, reason, remaining)
+        return BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)
 
 
-def changed_since(folder: batch_folder.BatchFolder, tasks: Iterable[BatchTask]) -> ToolError | None:
-    """The error where tasks have changed since they began: the results of the old ones are not theirs."""
-    changed = [task.id for task in tasks if folder.known_hash(task.id) not in {None, task.sha256}]
-    if not changed:
-        return None
-
-    what = f"{len(changed):,} tasks were changed after they were"
-    if len(changed) == 1:
-        what = "1 task was changed after it was"
-
-    return invalid(
-        f"{what} begun in this folder ({listed(changed)}): put the old text back, give what has changed"
-        " new ids, or begin a batch of its own in another folder (--out)."
-    )
+# --- Before a batch begins
 
 
-# --- What is looked at before a batch begins: its tasks, their workspaces, its folder, who does the work
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Who does the work: threads of this process, `processes` of this machine, or a cluster (`on`, at `address`).
-
-    `workers` are tasks at work at a time: None is `WORKERS` here, and as many as a cluster has CPUs.
-    """
-
-    workers: int | None = None
-    processes: int = 1
-    on: Literal["ray"] | None = None
-    address: str | None = None
-
-
-def prepare(
+def prepare_batch(
     tasks: Tasks,
-    terms: Terms,
-    crew: Crew,
+    options: BatchOptions,
     *,
     out: str | os.PathLike[str] | None = None,
     remove_copies: bool = False,
     standby: bool = False,
-    options: SessionOptions | None = None,
+    session_options: SessionOptions | None = None,
 ) -> Batch | ToolError | tuple[Problem, ...]:
     """Open the folder of a batch, and make all checks that are possible before it begins.
 
     Returns:
-        The batch, whose folder is the caller's to close; every problem of the task file; or why it cannot begin.
+        The batch, whose folder the caller closes; every problem of the task file; or why it cannot begin.
     """
     file = ""
     if isinstance(tasks, str | os.PathLike):
         file = os.fspath(tasks)
-        task_lines = read_task_file(file)
+        lines = read_task_file(file)
     else:
-        task_lines = _checked_tasks(tasks)
+        lines = _check_tasks(tasks)
 
-    if isinstance(task_lines, tuple):
-        return task_lines
+    if isinstance(lines, tuple):
+        return lines
 
-    problems = numbered(task_lines, file or _A_LIST)
+    problems = find_duplicate_ids(lines, file or _NO_FILE)
     if problems:
         return problems
 
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
-    folder = batch_folder.open_batch_folder(path, _options_as_map(terms, crew), standby=standby)
+    folder = open_batch_folder(path, standby=standby)
     if isinstance(folder, ToolError):
         return folder
 
-    sources = _pinned(task_lines, folder, file or _A_LIST)
-    if not isinstance(sources, Sources):
-        folder.close()
-        return sources
+    notes = _pin_commits(lines, folder, file or _NO_FILE)
+    if isinstance(notes, list):
+        executor = _open_executor(options, path, session_options)
+        if isinstance(executor, Executor):
+            all_tasks = [line.task for line in lines]
+            return Batch(all_tasks, folder, executor, options, remove_copies=remove_copies, notes=notes)
 
-    executor = _executor(crew, terms, path, options)
-    if not isinstance(executor, Executor):
-        folder.close()
-        return executor
+        notes = executor
 
-    every = [task for task, _ in task_lines]
-    return Batch(every, folder, executor, terms, remove_copies=remove_copies, notes=sources.notes)
+    folder.close()
+    return notes
 
 
-def _pinned(
-    lines: list[ReadTask], folder: batch_folder.BatchFolder, file: str
-) -> Sources | ToolError | tuple[Problem, ...]:
-    """The commits of the copies, which are written to the folder; or the problems of tasks and workspaces."""
-    changed = changed_since(folder, [task for task, _ in lines])
+def _check_tasks(tasks: Iterable[BatchTask]) -> list[TaskLine]:
+    """Return the tasks with their numbers. Raises TypeError: one is no BatchTask."""
+    lines = []
+    for number, task in enumerate(tasks, 1):
+        if not isinstance(task, BatchTask):
+            kind = type(task).__name__
+            raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
+
+        lines.append(TaskLine(with_absolute_workspace(task, os.getcwd()), number))
+
+    return lines
+
+
+def _pin_commits(lines: list[TaskLine], folder: BatchFolder, file: str) -> list[str] | ToolError | tuple[Problem, ...]:
+    """Find the commits of the copies and write them to the folder; return the notes about them.
+
+    Or return the problems of tasks and workspaces.
+    """
+    changed = find_changed_tasks(folder, [line.task for line in lines])
     if changed is not None:
         return changed
 
-    sources = find_sources([line for line in lines if line.task.id not in folder.done], folder.pins, file)
-    if isinstance(sources, Sources):
-        try:
-            for source, commit in sources.pins.items():
-                if commit:
-                    folder.pin(source, commit)
-        except OSError as error:
-            return os_failure(error, "write in", folder.path)
+    sources = pin_sources([line for line in lines if line.task.id not in folder.completed], folder.pins, file)
+    if isinstance(sources, tuple):
+        return sources
 
-    return sources
+    notes: dict[str, None] = {}
+    try:
+        for source, pin in sources.items():
+            notes |= dict.fromkeys(pin.notes)
+            if pin.revision:
+                folder.pin(source, pin.revision)
+    except OSError as error:
+        return os_failure(error, "write in", folder.path)
+
+    return list(notes)
 
 
-def check_crew(crew: Crew, options: SessionOptions) -> MachineOptions:
-    """The options of the machine of each task.
+def find_changed_tasks(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError | None:
+    """Return an error if tasks have changed since they began: the results would not be theirs."""
+    changed = [task.id for task in tasks if folder.known_hash(task.id) not in {None, task.sha256}]
+    if not changed:
+        return None
 
-    Raises:
-        TypeError, ValueError: a number is out of range, or an option cannot be sent to where the work is done.
-    """
-    for name, count in (("workers", crew.workers), ("processes", crew.processes)):
+    subject = f"{len(changed):,} tasks were changed after they were"
+    if len(changed) == 1:
+        subject = "1 task was changed after it was"
+
+    return invalid(
+        f"{subject} begun in this folder ({listed(changed)}): put the old text back, give what has changed"
+        " new ids, or begin a batch of its own in another folder (--out)."
+    )
+
+
+def _open_executor(options: BatchOptions, folder: str, session_options: SessionOptions | None) -> Executor | ToolError:
+    if options.on == "ray":
+        from mendgraph.graph.fleet.batch.on_ray import open_ray_executor
+
+        return open_ray_executor(options.context, folder, workers=options.workers, address=options.address)
+
+    workers = options.workers or WORKERS
+    if options.processes > 1:
+        return ProcessExecutor(workers, options.processes)
+    return ThreadExecutor(workers, session_options)
+
+
+def check_batch_options(options: BatchOptions) -> None:
+    """Check what the tasks may do and use, and who runs them. Raises ValueError: the reason, for people."""
+    for name, count in (("workers", options.workers), ("processes", options.processes)):
         if count is not None and (not isinstance(count, int) or not 1 <= count <= MOST_WORKERS):
             raise ValueError(f"{name}: {count!r} is no number from 1 to {MOST_WORKERS:,}.")
 
-    if crew.on not in {None, "ray"}:
-        raise ValueError(f'on: {crew.on!r} is unknown: give "ray", or nothing for this machine.')
+    if options.on not in {None, "ray"}:
+        raise ValueError(f'on: {options.on!r} is unknown: give "ray", or nothing for this machine.')
 
-    arguments: dict[str, Any] = dict(options)
-    if arguments.get("thread_id") or arguments.get("checkpointer") is not None:
+    try:
+        AgentContext(max_cost_usd_per_account=options.max_cost_usd, max_tokens_per_account=options.max_tokens)
+    except ValidationError as error:
+        raise ValueError(problems_of(error)[0]) from None
+
+    context = options.context
+    if context.mode == "ask":
+        raise ValueError(
+            'mode: "ask" needs a person for each change, whom a batch does not have: use "auto" or "read-only"'
+        )
+
+    if options.processes > 1 and options.on is None:
+        endpoint = find_endpoint(context.model, context.base_url, os.environ)
+        if isinstance(endpoint, Endpoint) and endpoint.embedded:
+            raise ValueError(
+                "processes: the embedded model would be loaded by each of them: leave this at 1, or name an endpoint"
+            )
+
+    if context.account and options.has_limit:
+        raise ValueError(
+            f"account: a limit for the whole batch is counted on an account of the batch's own, and {context.account!r}"
+            " is set: omit one of the two"
+        )
+
+
+def check_session_options(session_options: SessionOptions, *, in_this_process: bool) -> MachineOptions:
+    """Return the options of each task's machine.
+
+    Raises:
+        TypeError, ValueError: an option is wrong, or cannot be sent to workers that are not `in_this_process`.
+    """
+    arguments: dict[str, Any] = dict(session_options)
+    if arguments.pop("thread_id", None) or arguments.pop("checkpointer", None) is not None:
         raise ValueError("thread_id, checkpointer: each task of a batch has a thread and a store of its own.")
 
-    named = ", ".join(name for name in _NOT_SENT if arguments.get(name) and not isinstance(arguments[name], str))
-    if named and (crew.on is not None or crew.processes > 1):
-        raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
+    names = [name for name in _NOT_SENT if arguments.get(name) and not isinstance(arguments[name], str)]
+    if names and not in_this_process:
+        raise ValueError(f"{', '.join(names)}: these cannot be sent to other processes: give processes=1, and no `on`.")
 
-    for name in ("thread_id", "checkpointer", "durability", "kept_permissions"):
+    for name in ("durability", "kept_permissions"):
         arguments.pop(name, None)
 
     return check_options(None, None, cast("MachineOptions", arguments))
 
 
-def terms_problem(terms: Terms, crew: Crew) -> str | None:
-    """What is wrong with what the tasks may do and use, or with who is to do it; None where nothing is."""
-    try:
-        AgentContext(max_cost_usd_per_account=terms.max_cost_usd, max_tokens_per_account=terms.max_tokens)
-    except ValidationError as error:
-        return problems_of(error)[0]
+def _take_settings(
+    context: AgentContext, options: SessionOptions, *, in_this_process: bool
+) -> tuple[AgentContext, Durability]:
+    """Return the context of the tasks and the durability; the model's name and the latter leave the options."""
+    overrides = context_overrides(check_session_options(options, in_this_process=in_this_process))
+    context = context.model_copy(update=overrides)
+    if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
+        context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
 
-    context = terms.context
-    if context.mode == "ask":
-        return 'mode: "ask" needs a person for each change, whom a batch does not have: use "auto" or "read-only"'
-
-    if crew.processes > 1 and crew.on is None:
-        endpoint = find_endpoint(context.model, context.base_url, os.environ)
-        if isinstance(endpoint, Endpoint) and endpoint.embedded:
-            return "processes: the embedded model would be loaded by each of them: leave this at 1, or name an endpoint"
-
-    if context.account and terms.is_capped:
-        return (
-            f"account: a limit for the whole batch is counted on an account of the batch's own, and {context.account!r}"
-            " is set: omit one of the two"
-        )
-
-    return None
+    return context, options.pop("durability", "sync")
 
 
 def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
@@ -443,49 +476,49 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     standby: bool = False,
     on_result: Callable[[TaskResult], None] | None = None,
     **options: Unpack[SessionOptions],
-) -> batch_folder.BatchResult | ToolError:
-    """Run many tasks, each on a copy of its own of its workspace, with a result line and a patch for each.
+) -> BatchResult | ToolError:
+    """Run many tasks, each on its own copy of its workspace, with a result line and a patch for each.
 
-    Called again with the same folder it goes on: what has a result is left alone, what was cut off is resumed.
+    Called again with the same folder it continues: tasks with a result are left alone, interrupted ones are resumed.
+    With `processes`, a script needs the usual guard of `multiprocessing`: `if __name__ == "__main__":`.
 
     Args:
         tasks: the path of a task file (JSON lines), or the tasks themselves.
-        out: the batch's folder; by default `<task file without its suffix>.batch`, and needed without a file.
-        context: what each task may do. Its workspace counts for nothing; a task's own limits go before it.
-        workers: how many tasks are at work at a time, over `processes` processes; 1 is this one. By default 4, and of
-            a cluster its CPUs.
-        on: "ray" lets a Ray cluster do the work (extra `ray`), the one at `address` or a new one.
+        out: the batch's folder; by default `<task file without its suffix>.batch`, and required without a file.
+        context: what each task may do. Its workspace is ignored; a task's own limits override it.
+        workers: how many tasks run at a time, spread over `processes` processes; 1 is this one. By default 4, and on a
+            cluster the number of its CPUs.
+        on: "ray" runs the tasks on a Ray cluster (extra `ray`), the one at `address` or a new one.
         max_cost_usd: what all tasks together may cost, over all starts; likewise `max_tokens`, in and out.
-        remove_copies: remove each copy, and what is kept of its run, once its result is on the disk.
-        standby: where another process works on this batch, wait, and go on when it has ended, whatever ended it.
-        on_result: is called in this thread with each result, once it is on the disk.
-        options: those of `Session` without the thread: model, tools, rules. Only a model's name can be sent to other
-            processes.
+        remove_copies: remove each copy, and the files of its run, once its result is on the disk.
+        standby: wait while another process works on this batch, and continue when it has ended.
+        on_result: is called in this thread with each result that is on the disk.
+        options: those of `Session` without the thread. To other processes, only a model's name can be sent.
 
     Returns:
-        How the batch ended; a task that fails is one of its results. INVALID_ARGUMENT with all that is wrong with the
-        tasks, UNAVAILABLE where another process works on this batch.
+        How the batch ended; a task that fails is one of its results. INVALID_ARGUMENT with all problems of the tasks,
+        UNAVAILABLE if another process works on this batch.
 
     Raises:
         TypeError, ValueError: the arguments are wrong.
-        Exception: what `on_result` raises; the tasks at work are stopped and can go on.
+        Exception: what `on_result` raises; the active tasks are stopped and can be resumed.
     """
     if out is None and not isinstance(tasks, str | os.PathLike):
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
-    crew = Crew(workers, processes, on, address)
-    overrides = context_overrides(check_crew(crew, options))
-    context = (context or AgentContext()).model_copy(update=overrides)
-    if isinstance(options.get("model"), str):  # a chat model itself is an option of each session
-        context = AgentContext(**{**context.model_dump(), "model": options.pop("model")})
-    terms = Terms(context, max_cost_usd, max_tokens, options.pop("durability", "sync"))
-    if (problem := terms_problem(terms, crew)) is not None:
-        raise ValueError(problem)
 
-    batch = prepare(tasks, terms, crew, out=out, remove_copies=remove_copies, standby=standby, options=options)
+    in_this_process = processes == 1 and on is None
+    context, durability = _take_settings(context or AgentContext(), options, in_this_process=in_this_process)
+    batch_options = BatchOptions(context, max_cost_usd, max_tokens, durability, workers, processes, on, address)
+    check_batch_options(batch_options)
+
+    batch = prepare_batch(
+        tasks, batch_options, out=out, remove_copies=remove_copies, standby=standby, session_options=options
+    )
     if isinstance(batch, ToolError):
         return batch
     if isinstance(batch, tuple):
         return invalid("\n".join(map(str, batch)))
+
     with batch.folder:
         return batch.run(partial(_report_final, on_result))
 
@@ -493,34 +526,3 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
 def _report_final(on_result: Callable[[TaskResult], None] | None, result: TaskResult) -> None:
     if on_result is not None and result.is_final:
         on_result(result)
-
-
-def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | None) -> Executor | ToolError:
-    if crew.on == "ray":
-        from mendgraph.graph.fleet.batch.on_ray import ray_executor
-
-        return ray_executor(terms.context, folder, workers=crew.workers, address=crew.address)
-
-    if crew.processes > 1:
-        return ProcessExecutor(crew.workers or WORKERS, crew.processes, PATIENCE_S)
-    return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)
-
-
-def _checked_tasks(tasks: Iterable[BatchTask]) -> list[ReadTask]:
-    """The tasks with their numbers. Raises TypeError: one is no BatchTask."""
-    lines = []
-    for number, task in enumerate(tasks, 1):
-        if not isinstance(task, BatchTask):
-            kind = type(task).__name__
-            raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
-
-        lines.append(ReadTask(absolute(task, os.getcwd()), number))
-
-    return lines
-
-
-def _options_as_map(terms: Terms, crew: Crew) -> dict[str, Any]:
-    """The options that the folder stores beside the batch's name, for people."""
-    context = terms.context.model_dump(mode="json", exclude_defaults=True)
-    caps = {"max_cost_usd": terms.max_cost_usd, "max_tokens": terms.max_tokens}
-    return {"context": context, **caps, "workers": crew.workers, "processes": crew.processes, "on": crew.on}

@@ -1,18 +1,18 @@
-"""The folder of a batch: which tasks were begun, what came of them, and their patches, safe from a kill at any moment.
+"""The folder of a batch: which tasks have begun, their results and patches. A kill at any moment does not corrupt it.
 
-    batch.json      the batch's name, and the options of its last start
-    begun.jsonl     a line for each task that was begun, with its hash, and for each commit that copies are made of
-    results.jsonl   a line for each task that is done with
-    patches/        what each task has changed
+    batch.json      the id of the batch
+    begun.jsonl     a line for each task that has begun, with its hash, and for each pinned commit
+    results.jsonl   a line for each task that is done
+    patches/        the changes of each task
     work/           the copies of the workspaces
 
-A result's patch is on the disk before its line is, so what has a line is whole. A line that a kill tore is cut off.
+A patch is on the disk before the line of its result. An incomplete last line is cut off.
 """
 
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from pydantic import ValidationError
 
-from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
+from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskOutput, TaskResult, TaskUsage
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
@@ -28,47 +28,47 @@ from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regula
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
 
-BATCH: Final = "batch.json"
+HEADER: Final = "batch.json"
 BEGUN: Final = "begun.jsonl"
 RESULTS: Final = "results.jsonl"
 PATCHES: Final = "patches"
 WORK: Final = "work"
 
 _SCHEMA: Final = 1
-_LOOK_AGAIN_S: Final = 1.0
+_STANDBY_POLL_S: Final = 1.0
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Done(NamedTuple):
-    """What is remembered of a task that has its result: the hash of the task, its end, and what it has used.
+class CompletedTask(NamedTuple):
+    """What is kept in memory of a task with a result: its hash, the kind of its outcome, and its usage.
 
-    `in_copy_alone`: no patch could be made of all that it changed, or its run took that back and keeps it. `refused`:
-    calls of it were not allowed.
+    `needs_copy`: not all changes are in a patch, or the run restored the files and the copy keeps the attempt.
+    `refused`: some calls were refused.
     """
 
     task: str
     kind: OutcomeKind
     usage: TaskUsage
-    in_copy_alone: bool = False
+    needs_copy: bool = False
     refused: bool = False
 
     @classmethod
     def of(cls, result: TaskResult) -> Self:
-        """What is remembered of this result."""
-        in_copy_alone = result.restored or result.left_out or (result.error and result.base)
-        return cls(result.task, result.kind, result.usage, bool(in_copy_alone), bool(result.refused))
+        """Return what is kept of this result."""
+        needs_copy = bool(result.restored or result.left_out or (result.error and result.base))
+        return cls(result.task, result.kind, result.usage, needs_copy, bool(result.refused))
 
 
 @dataclass
 class BatchFolder:
-    """The folder of a batch, which this process has locked. Use it as a context manager."""
+    """The folder of a batch, locked by this process. Use it as a context manager."""
 
     path: str
     batch: str
     lock: RunLock
     results_fd: int = -1
     begun_fd: int = -1
-    done: dict[str, Done] = field(default_factory=dict)
+    completed: dict[str, CompletedTask] = field(default_factory=dict)
     begun_hashes: dict[str, str] = field(default_factory=dict)
     pins: dict[Source, str] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class BatchFolder:
         self.close()
 
     def close(self) -> None:
-        """Close its files, and release the lock."""
+        """Close its files and release the lock."""
         for descriptor in (self.results_fd, self.begun_fd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -87,78 +87,70 @@ class BatchFolder:
         self.lock.release()
 
     def copy_of(self, task_id: str) -> str:
-        """The folder for the copy of this task's workspace."""
+        """Return the folder for the copy of this task's workspace."""
         return os.path.join(self.path, WORK, task_id)
 
     def known_hash(self, task_id: str) -> str | None:
-        """The hash of the task when it began, None where it has not begun."""
+        """Return the hash of the task when it began, None if it has not begun."""
         if task_id in self.begun_hashes:
             return self.begun_hashes[task_id]
-        if task_id in self.done:
-            return self.done[task_id].task
+        if task_id in self.completed:
+            return self.completed[task_id].task
 
         return None
 
     def begin(self, task: BatchTask) -> None:
-        """Write down that a task is begun, before anything is done for it.
-
-        Raises:
-            OSError: the disk refuses it.
-        """
+        """Write that a task begins, before anything is done for it. Raises OSError: the disk refuses it."""
         if task.id not in self.begun_hashes:
             _append(self.begun_fd, {"id": task.id, "task": task.sha256})
             self.begun_hashes[task.id] = task.sha256
 
     def pin(self, source: Source, commit: str) -> None:
-        """Write down of which commit the copies of a workspace are, at this start and at each later one.
-
-        Raises:
-            OSError: the disk refuses it.
-        """
+        """Write the commit of a workspace's copies, for this start and all later ones. Raises OSError as `begin`."""
         _append(self.begun_fd, {"workspace": source[0], "revision": source[1], "commit": commit})
         self.pins[source] = commit
 
-    def write(self, worked: Worked) -> TaskResult:
-        r"""Bring a patch and then its result onto the disk; the result as it is written there.
+    def write(self, output: TaskOutput) -> TaskResult:
+        r"""Write a patch and then its result; return the result as it was written.
 
-        Bytes of file names that are no UTF-8, which no JSON holds, become escapes such as `\udcff`.
+        Bytes of file names that are not UTF-8, which JSON cannot hold, become escapes such as `\udcff`.
 
         Raises:
-            OSError: the disk refuses it. The file of results is then as it was.
+            OSError: the disk refuses it. The file of results is then unchanged.
         """
-        result = worked.result
+        result = output.result
 
-        if worked.patch:
+        if output.patch:
             name = f"{PATCHES}/{result.id}.patch"
-            write_whole(os.path.join(self.path, name), worked.patch)
-            result = result.model_copy(update={"patch": name, "patch_sha256": sha256(worked.patch).hexdigest()})
+            write_whole(os.path.join(self.path, name), output.patch)
+            result = result.model_copy(update={"patch": name, "patch_sha256": sha256(output.patch).hexdigest()})
 
-        result = result.model_copy(update={"value": _as_text(result.value)})
-        line = _as_text(result.model_dump(mode="json"))
+        result = result.model_copy(update={"value": _escape_surrogates(result.value)})
+        line = _escape_surrogates(result.model_dump(mode="json"))
         result = TaskResult.model_validate_json(json.dumps(line))
         _append(self.results_fd, line)
         os.fsync(self.results_fd)
-        self.done[result.id] = Done.of(result)
+        self.completed[result.id] = CompletedTask.of(result)
 
         return result
 
 
-def open_batch_folder(path: str, options: Mapping[str, Any], *, standby: bool = False) -> BatchFolder | ToolError:
-    """Take the folder, which is made where there is none, and read what is in it; a `standby` waits until it is free.
+def open_batch_folder(path: str, *, standby: bool = False) -> BatchFolder | ToolError:
+    """Lock the folder, create what is missing, and read its files; `standby` waits until the lock is free.
 
-    UNAVAILABLE: another process works on this batch. CONFLICT: the folder holds something else. INVALID_ARGUMENT: its
-    files cannot be read. Otherwise the code is that of what the file system refuses.
+    UNAVAILABLE: another process works on this batch. CONFLICT: the folder holds something else. INVALID_ARGUMENT: a
+    file cannot be parsed. Otherwise the code is that of the file system's error.
     """
     try:
         os.makedirs(path, exist_ok=True)
-        is_new = not os.path.lexists(os.path.join(path, BATCH))
-        strangers = sorted(name for name in os.listdir(path) if not name.startswith(("batch.lock", f".{BATCH}.")))
+        is_new = not os.path.lexists(os.path.join(path, HEADER))
+        other_names = sorted(name for name in os.listdir(path) if not name.startswith(("batch.lock", f".{HEADER}.")))
     except OSError as error:
         return os_failure(error, "make the batch's folder", path)
 
-    if is_new and strangers:
+    if is_new and other_names:
         message = (
-            f"The folder {quoted(path)} is no batch's: it holds {quoted(strangers[0])}. Name another one with --out,"
+            f"The folder {quoted(path)} is no batch's: it holds {quoted(other_names[0])}. Name another one with --out,"
             " or a new one, which is made."
         )
 
@@ -169,11 +161,11 @@ def open_batch_folder(path: str, options: Mapping[str, Any], *, standby: bool = 
         if not standby or busy.code is not ToolErrorCode.UNAVAILABLE:
             return busy
 
-        pause(_LOOK_AGAIN_S)
+        pause(_STANDBY_POLL_S)
 
     folder = BatchFolder(path, "", lock)
     try:
-        problem = _open(folder, options)
+        problem = _open_files(folder) or _read_results(folder) or _read_begun(folder)
     except OSError as error:
         problem = os_failure(error, "open the batch's folder", path)
 
@@ -184,7 +176,7 @@ def open_batch_folder(path: str, options: Mapping[str, Any], *, standby: bool = 
 
 
 def read_results(path: str) -> Iterator[TaskResult]:
-    """The results in a batch's folder, one after another; a line that is just being written is left out.
+    """Yield the results in a batch's folder, without an incomplete last line.
 
     Raises:
         OSError: the file cannot be read.
@@ -195,16 +187,19 @@ def read_results(path: str) -> Iterator[TaskResult]:
                 yield TaskResult.model_validate_json(line)
 
 
-def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
-    """Read what the folder holds, and make what it lacks."""
-    file = os.path.join(folder.path, BATCH)
+def _open_files(folder: BatchFolder) -> ToolError | None:
+    """Read the header, and create and open the files."""
+    file = os.path.join(folder.path, HEADER)
     data = read_bytes(file)
-    if isinstance(data, ToolError) and data.code is not ToolErrorCode.NOT_FOUND:
-        return data
+    header: Any
 
-    header: Any = {"schema": _SCHEMA, "batch": secrets.token_hex(6)}
     if not isinstance(data, ToolError):
-        header = _json(data)
+        header = _parse_json(data)
+    elif data.code is ToolErrorCode.NOT_FOUND:
+        header = {"schema": _SCHEMA, "batch": secrets.token_hex(6)}
+        write_whole(file, json.dumps(header).encode() + b"\n")
+    else:
+        return data
 
     match header:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
@@ -212,8 +207,6 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
         case _:
             return invalid(f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out).")
 
-    content = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
-    write_whole(file, json.dumps(content, indent=2, ensure_ascii=True).encode() + b"\n")
     for name in (PATCHES, WORK):
         os.makedirs(os.path.join(folder.path, name), exist_ok=True)
 
@@ -222,11 +215,11 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
     with closing(open_root(folder.path)) as handle:
         os.fsync(handle)
 
-    return _read_done(folder) or _read_begun(folder)
+    return None
 
 
-def _json(data: bytes) -> object:
-    """What the text holds; None where it is no JSON."""
+def _parse_json(data: bytes) -> object:
+    """Return the document, None if it is invalid."""
     try:
         document: object = json.loads(data)
     except (ValueError, RecursionError):
@@ -235,43 +228,41 @@ def _json(data: bytes) -> object:
     return document
 
 
-def _read_done(folder: BatchFolder) -> ToolError | None:
-    for number, line in enumerate(_whole_lines(folder.results_fd, RESULTS), 1):
+def _read_results(folder: BatchFolder) -> ToolError | None:
+    for number, line in enumerate(_complete_lines(folder.results_fd, RESULTS), 1):
         try:
             result = TaskResult.model_validate_json(line)
         except ValidationError:
-            return _unreadable(folder, RESULTS, number, "no result")
+            return _invalid_line(folder, RESULTS, number, "no result")
 
-        if result.id in folder.done:
-            return _unreadable(folder, RESULTS, number, f"a second result of the task {result.id!r}")
+        if result.id in folder.completed:
+            return _invalid_line(folder, RESULTS, number, f"a second result of the task {result.id!r}")
 
-        folder.done[result.id] = Done.of(result)
+        folder.completed[result.id] = CompletedTask.of(result)
 
     return None
 
 
 def _read_begun(folder: BatchFolder) -> ToolError | None:
-    for number, line in enumerate(_whole_lines(folder.begun_fd, BEGUN), 1):
-        match _json(line):
+    for number, line in enumerate(_complete_lines(folder.begun_fd, BEGUN), 1):
+        match _parse_json(line):
             case {"id": str(task_id), "task": str(task)}:
                 folder.begun_hashes[task_id] = task
             case {"workspace": str(workspace), "revision": str(revision), "commit": str(commit)}:
                 folder.pins[workspace, revision] = commit
             case _:
-                return _unreadable(folder, BEGUN, number, "no note of a task")
+                return _invalid_line(folder, BEGUN, number, "no note of a task")
 
     return None
 
 
-def _unreadable(folder: BatchFolder, name: str, line: int, what: str) -> ToolError:
+def _invalid_line(folder: BatchFolder, name: str, line: int, problem: str) -> ToolError:
     path = quoted(os.path.join(folder.path, name))
-    return invalid(
-        f"Line {line} of {path} is {what}: put it right, or remove the line, and the task is taken up again."
-    )
+    return invalid(f"Line {line} of {path} is {problem}: correct it, or remove the line, and the task is tried again.")
 
 
-def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:
-    """The lines of the file; what follows the last line end was torn by a kill, and is cut off."""
+def _complete_lines(descriptor: int, name: str) -> Iterator[bytes]:
+    """Yield the lines of the file, then cut off what follows the last line end: a kill interrupted the write."""
     total = 0
 
     with os.fdopen(os.dup(descriptor), "rb") as file:
@@ -287,20 +278,20 @@ def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:
         os.fsync(descriptor)
 
 
-def _as_text(value: Any) -> Any:
-    """The same JSON without halves of surrogate pairs, which could not be read again."""
+def _escape_surrogates(value: Any) -> Any:
+    """Return the JSON value without lone surrogates, which could not be read again."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
-        return {_as_text(name): _as_text(item) for name, item in value.items()}
+        return {_escape_surrogates(name): _escape_surrogates(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_as_text(item) for item in value]
+        return [_escape_surrogates(item) for item in value]
 
     return value
 
 
 def _append(descriptor: int, value: JsonMap) -> None:
-    """Add one line, wholly or not at all; ASCII, so that no separator of Unicode splits it."""
+    """Append one line completely or not at all; ASCII, so that no line separator of Unicode splits it."""
     data = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
     before = os.fstat(descriptor).st_size
 
@@ -312,27 +303,27 @@ def _append(descriptor: int, value: JsonMap) -> None:
         raise
 
 
-# --- What came of a whole batch
+# --- The result of a batch
 
 
 class BatchEnd(StrEnum):
     """Why a batch has ended.
 
-    Each task has its result (`complete`); a limit on spending was reached (`limit`); somebody stopped it (`cancelled`);
-    or it could not go on, as the disk is full or a task has changed (`failed`).
+    Each task has its result (`complete`); a spending limit was reached (`limit`); it was stopped (`cancelled`); or it
+    could not continue, as the disk is full (`failed`).
     """
 
     COMPLETE, LIMIT, CANCELLED, FAILED = "complete", "limit", "cancelled", "failed"
 
 
-_COUNTED: Final = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
+_SUMMED: Final = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
 
 
 @dataclass
 class Tally:
-    """The results so far, and what their tasks have used.
+    """The numbers of results, and the usage of their tasks.
 
-    `unpriced` are those with calls of no known price, `refused` those with calls that were not allowed.
+    `unpriced` counts tasks with calls of unknown price, `refused` those with calls that were refused.
     """
 
     finished: int = 0
@@ -350,31 +341,29 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """How many results there are."""
+        """The number of results."""
         return self.finished + self.stopped + self.failed
 
-    def add(self, done: Done) -> None:
+    def add(self, task: CompletedTask) -> None:
         """Count one more result."""
-        kind = done.kind
-        usage = done.usage
-        self.refused += done.refused
-        self.finished += kind is OutcomeKind.FINISHED
-        self.stopped += kind is OutcomeKind.BUDGET_STOP
-        self.failed += kind is OutcomeKind.SYSTEM_ERROR
+        self.refused += task.refused
+        self.finished += task.kind is OutcomeKind.FINISHED
+        self.stopped += task.kind is OutcomeKind.BUDGET_STOP
+        self.failed += task.kind is OutcomeKind.SYSTEM_ERROR
 
-        for name in _COUNTED:
-            setattr(self, name, getattr(self, name) + getattr(usage, name))
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(task.usage, name))
 
-        self.cost_usd = round(self.cost_usd + (usage.cost_usd or 0.0), 9)
-        self.unpriced += usage.cost_usd is None
+        self.cost_usd = round(self.cost_usd + (task.usage.cost_usd or 0.0), 9)
+        self.unpriced += task.usage.cost_usd is None
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A batch from its end, or from where it stopped; `print(result)` gives it in words.
+    """The result of a batch; `print(result)` shows it in two sentences.
 
-    `tally` counts the tasks that have results, those of earlier starts included, and `total` all tasks. `folder` holds
-    the results and patches; `message` says why it ended and how to go on.
+    `tally` counts the tasks with results, those of earlier starts included, and `total` all tasks. `folder` holds the
+    results and patches; `message` says why it ended and how to continue.
     """
 
     batch: str
@@ -395,41 +384,35 @@ class BatchResult:
         return self.total - self.tally.done
 
     def results(self) -> Iterator[TaskResult]:
-        """The results of all tasks, one after another, in the order in which they came; read from the disk."""
+        """Yield the results of all tasks in the order in which they ended; they are read from the disk."""
         return read_results(self.folder)
 
     def __str__(self) -> str:
         """The numbers and the reason, in two sentences."""
-        return f"{counted(self.tally, self.total)}. {self.message}"
+        return f"{tally_words(self.tally, self.total)}. {self.message}"
 
 
-def counted(tally: Tally, total: int) -> str:
-    """How many tasks have results, and which: "3 of 4 tasks have results: 2 finished, 1 stopped by a limit"."""
-    kinds = ((tally.finished, "finished"), (tally.stopped, "stopped by a limit"), (tally.failed, "failed"))
-    named = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
-    if tally.refused:
-        named += f"; something was refused in {tally.refused:,}"
-
-    tasks = "tasks have results"
-    if total == 1:
-        tasks = "task has a result"
-
+def tally_words(tally: Tally, total: int) -> str:
+    """Return the number of results of each kind: "3 of 4 tasks have results: 2 finished, 1 stopped by a limit"."""
+    tasks = "task has a result" if total == 1 else "tasks have results"
     words = f"{tally.done:,} of {total:,} {tasks}"
-    if named:
-        words += f": {named}"
+
+    kinds = ((tally.finished, "finished"), (tally.stopped, "stopped by a limit"), (tally.failed, "failed"))
+    parts = [f"{count:,} {kind}" for count, kind in kinds if count]
+    if parts:
+        words += f": {', '.join(parts)}"
+    if tally.refused:
+        words += f"; something was refused in {tally.refused:,}"
 
     return words
 
 
-def how_to_continue(end: BatchEnd, reason: str, remaining: int) -> str:
-    """Why the batch has ended, and how to continue; `reason` is that of a limit, a person or a failure."""
+def end_words(end: BatchEnd, reason: str, remaining: int) -> str:
+    """Return why the batch has ended and how to continue; `reason` is that of a limit, a person or a failure."""
     if end is BatchEnd.COMPLETE:
         return "Each task has its result."
 
-    remain = f"{remaining:,} tasks are"
-    if remaining == 1:
-        remain = "1 task is"
-
+    remain = "1 task is" if remaining == 1 else f"{remaining:,} tasks are"
     if end is BatchEnd.LIMIT:
         return f"{reason} {remain} left: start the same batch again to go on, once the limit allows it."
     if end is BatchEnd.CANCELLED:

@@ -1,9 +1,8 @@
-"""Does the orders of a batch on a Ray cluster: one Ray task for each, tried again when its worker or node dies.
+"""An executor on a Ray cluster: one Ray task for each order, tried again when its worker or node dies.
 
-All nodes see the folders of the batch, as on a shared disk. The retry is ours, not Ray's: a task that is tried again
-says so in its result, and goes on from the store. Ray prints, sets signal handlers, changes the environment, and sends
-the folder that it is started in to its workers as a place to import from. None of that reaches the program that runs a
-batch, or the nodes.
+All nodes see the folders of the batch, as on a shared disk. Retries are ours, not Ray's: a result says how often it was
+tried, and its run continues from the store. Ray prints, sets signal handlers, changes the environment and lets workers
+import from the current folder; none of this reaches the program that runs a batch, or the nodes.
 """
 
 import logging
@@ -13,81 +12,72 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor, WorkerDiedError
-from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
-from mendgraph.graph.fleet.batch.work import work
+from mendgraph.graph.fleet.batch.executors import POLL_S, Executor, TaskThreads, WorkerDiedError
+from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, TaskOutput, WorkOrder, cancelled_result, failed_result
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, deciding_variable, find_endpoint, models_in_order
-from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 
-GRACE_S: Final = 30.0
-"""How long tasks may take to stop after `cancel`, until their processes are ended."""
+STOP_TIMEOUT_S: Final = 30.0
+"""How long tasks may take to stop after `cancel`, before their processes are ended."""
 
-
+_CANCEL_INTERVAL_S: Final = 5.0
+_CONNECT_TIMEOUT_S: Final = 5.0
+_CHECK_TIMEOUT_S: Final = 120.0
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
-_REACHED_WITHIN_S: Final = 5.0
-_LOOKED_WITHIN_S: Final = 120.0
-_AGAIN_S: Final = 5.0
 _SETTINGS: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run` it would upload the whole folder, keys in files included
 }
 
 
-def ray_executor(
+def open_ray_executor(
     context: AgentContext, folder: str = "", *, workers: int | None = None, address: str | None = None
 ) -> "RayExecutor | ToolError":
-    """An executor on the cluster at `address`, or at RAY_ADDRESS; without either, on one that is started here.
+    """Connect to the cluster at `address` or RAY_ADDRESS; without either, start one on this machine.
 
     Args:
-        context: what tasks may do. Its model's key has to be in the environment of each node, and
-            OPENAI_BASE_URL where it names the endpoint here, which is looked at now.
-        folder: that of the batch, which each node has to see.
-        workers: how many tasks are at work at a time, the CPUs of the cluster by default. More than it has CPUs share
-            them: most of a task's time is the model's.
+        context: the settings of the tasks. The key of its model has to be in the environment of each node, and
+            OPENAI_BASE_URL if it names the endpoint here; this is checked now.
+        folder: the folder of the batch, which each node has to see.
+        workers: how many tasks run at a time, by default the CPUs of the cluster. More tasks than CPUs share them: most
+            of a task's time is the model's.
         address: `host:port` of the cluster's head.
 
     Returns:
-        The executor, whose `run` is called once, and leaves the cluster at its end. UNAVAILABLE where the extra or the
-        cluster is missing, or a node has another version; PERMISSION_DENIED where a node lacks a variable with a
-        secret; NOT_FOUND where it does not see the folder; INVALID_ARGUMENT where there is no shared store, or the
-        model is the embedded one.
+        The executor, whose `run` is called once and disconnects at its end. UNAVAILABLE: the extra or the cluster is
+        missing, or a node has another version. PERMISSION_DENIED: a node lacks a variable with a secret. NOT_FOUND: a
+        node does not see the folder. INVALID_ARGUMENT: there is no shared store, or the model is the embedded one.
     """
-    if isinstance(names := needed(context), ToolError):
+    names = required_variables(context)
+    if isinstance(names, ToolError):
         return names
 
-    cluster = (address or os.environ.get("RAY_ADDRESS", "")).strip()
-    is_local = cluster in {"", "local"}
-    if not is_local and not uses_postgres():
-        return invalid(f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node.")
+    address = (address or os.environ.get("RAY_ADDRESS", "")).strip() or "local"
+    if address != "local":
+        if not uses_postgres():
+            return invalid(f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node.")
+        names = (*names, STORE_URL_VARIABLE)
 
-    before = os.environ.get(_AUTH_MODE)
-    if is_local:
-        cluster = "local"
-
-    ray = _connect(cluster)
+    auth_mode = os.environ.get(_AUTH_MODE)
+    ray = _connect(address)
     if isinstance(ray, ToolError):
         return ray
 
-    executor = RayExecutor(ray, workers, auth_mode=before)
+    executor = RayExecutor(ray, workers, auth_mode=auth_mode)
     try:
-        if not is_local:
-            names = (*names, STORE_URL_VARIABLE)
-
-        problem = executor.look(names, folder)
+        problem = executor.check_nodes(names, folder)
     except BaseException:
         executor.close()
         raise
@@ -99,114 +89,107 @@ def ray_executor(
 
 
 class RayExecutor(Executor):
-    """An `Executor` of Ray tasks; a task that does not stop within `GRACE_S` is ended."""
+    """An `Executor` of Ray tasks; a task that does not stop within `STOP_TIMEOUT_S` is ended."""
 
-    worker = "Ray worker or node"
+    worker_name = "Ray worker or node"
 
     def __init__(self, ray: ModuleType, workers: int | None = None, *, auth_mode: str | None = None) -> None:
-        """`auth_mode` is the value of RAY_AUTH_MODE before this program was connected."""
+        """`auth_mode` is the value of RAY_AUTH_MODE before this program connected."""
         cpus = max(1, int(ray.cluster_resources().get("CPU", 0)))
-        super().__init__(workers or cpus, GRACE_S)
+        super().__init__(workers or cpus, STOP_TIMEOUT_S)
         self._ray = ray
-        self._mode = auth_mode
-        self._call = ray.remote(_caller())
-        self._cpu = max(0.001, min(1.0, round(cpus / self._workers, 3)))
+        self._auth_mode = auth_mode
+        self._cpus_of_task = max(0.001, min(1.0, round(cpus / self._workers, 3)))
         self._references: dict[str, Any] = {}
-        self._asked_s = 0.0
+        self._orders: dict[Future[TaskOutput], WorkOrder] = {}
+        self._next_cancel_s = 0.0
 
-    def look(self, names: tuple[str, ...], folder: str) -> ToolError | None:
-        """Why these nodes cannot work on a batch; all of them are checked."""
+    def check_nodes(self, names: tuple[str, ...], folder: str) -> ToolError | None:
+        """Return why the nodes cannot work on a batch; all of them are checked."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         errors = self._ray.exceptions
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
-        requested = []
+        check = self._ray.remote(check_node)
+        references = []
         for node in nodes:
             strategy = NodeAffinitySchedulingStrategy(node["NodeID"], False)
-            requested.append(self._submit("look", names, folder, num_cpus=0, scheduling_strategy=strategy))
+            options = check.options(max_retries=0, num_cpus=0, scheduling_strategy=strategy)
+            references.append(options.remote(version("mendgraph"), names, folder))
 
-        answered = 0
-
-        for node, reference in zip(nodes, requested, strict=True):
+        answers = 0
+        for node, reference in zip(nodes, references, strict=True):
             try:
-                status = self._ray.get(reference, timeout=_LOOKED_WITHIN_S)
+                problem = self._ray.get(reference, timeout=_CHECK_TIMEOUT_S)
             except (errors.NodeDiedError, errors.TaskUnschedulableError):
                 continue  # the node is lost, and the head does not know it yet
             except errors.RayError as error:
-                return _unavailable(f"The node {node['NodeManagerAddress']} does not answer ({type(error).__name__}).")
-
-            problem = status
-            if isinstance(status, str):
-                problem = _other_version(status)
+                kind = type(getattr(error, "cause", None) or error).__name__
+                address = node["NodeManagerAddress"]
+                return _unavailable(f"The node {address} cannot run this version of mendgraph ({kind}): install it.")
 
             if problem is not None:
                 return ToolError.model_validate(problem)
 
-            answered += 1
+            answers += 1
 
-        if not answered:
+        if not answers:
             return _unavailable("The Ray cluster has no node with a CPU: start one with `ray start --address=...`.")
 
         return None
 
     def close(self) -> None:
-        """End what is at work, and leave the cluster; what we have started of it ends."""
-        self._cancel_all(force=True)
+        """End active tasks and leave the cluster; one that was started here ends."""
+        self._cancel_tasks(force=True)
         self._references.clear()
-        with _quiet():
+        with _isolated():
             self._ray.shutdown()
 
-        if self._mode is None:
+        if self._auth_mode is None:
             os.environ.pop(_AUTH_MODE, None)
 
-    def _submit(self, function: str, *arguments: Any, **options: Any) -> Any:
-        """A reference to what this function below gives on a node; Ray tries nothing again."""
-        return self._call.options(max_retries=0, **options).remote(version("mendgraph"), function, *arguments)
-
-    def _begin(self, order: WorkOrder) -> Future[Any]:
-        reference = self._submit("do", pickle.dumps(order), num_cpus=self._cpu, scheduling_strategy="SPREAD")
+    def _start(self, order: WorkOrder) -> None:
+        options = {"max_retries": 0, "num_cpus": self._cpus_of_task, "scheduling_strategy": "SPREAD"}
+        reference = self._ray.remote(run_pickled_order).options(**options).remote(pickle.dumps(order))
         self._references[order.task.id] = reference
-        future: Future[Any] = reference.future()
+        self._orders[reference.future()] = order
 
-        return future
+    def _wait(self) -> Iterable[tuple[str, TaskOutput | WorkerDiedError]]:
+        for future in wait(self._orders, POLL_S, FIRST_COMPLETED).done:
+            order = self._orders.pop(future)
+            self._references.pop(order.task.id, None)
+            yield order.task.id, self._output(order, future)
 
-    def _result(self, order: WorkOrder, future: Future[Any]) -> Worked:
-        self._references.pop(order.task.id, None)
+    def _output(self, order: WorkOrder, future: Future[TaskOutput]) -> TaskOutput | WorkerDiedError:
         errors = self._ray.exceptions
 
         try:
-            result = future.result()
+            return future.result()
         except errors.TaskCancelledError:
-            return Worked(cancelled(order, self._reason or "by somebody who cancelled it in Ray"))
-        except errors.RayTaskError as error:  # of it the type alone: its text has what a program on the node put there
-            what = type(getattr(error, "cause", None) or error).__name__
-            message = f"The worker met an error that nobody expected ({what}): see Ray's logs of that node."
+            return TaskOutput(cancelled_result(order, self._stop_reason or "by somebody who cancelled it in Ray"))
+        except errors.RayTaskError as error:  # only its type: the text may hold what a program on the node printed
+            kind = type(getattr(error, "cause", None) or error).__name__
+            message = f"The worker met an unexpected error ({kind}): see Ray's logs of that node."
             problem = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-
-            return Worked(failed(order, problem, WORKER_FAILED))
+            return TaskOutput(failed_result(order, problem, WORKER_FAILED))
         except errors.RayError as error:
-            raise WorkerDiedError(f"with {type(error).__name__}") from error
+            return WorkerDiedError(type(error).__name__)
 
-        if isinstance(result, Worked):
-            return result
+    def _request_stop(self, reason: str) -> None:  # noqa: ARG002 - Ray passes no reason
+        if monotonic_s() >= self._next_cancel_s:
+            self._next_cancel_s = monotonic_s() + _CANCEL_INTERVAL_S
+            self._cancel_tasks(force=False)
 
-        return Worked(failed(order, _other_version(result), WORKER_FAILED))
-
-    def _ask_to_stop(self, reason: str) -> None:  # noqa: ARG002 - Ray hands none on
-        if not self._asked_s or monotonic_s() >= self._asked_s + _AGAIN_S:  # a node repeats it by itself
-            self._asked_s = monotonic_s()
-            self._cancel_all(force=False)
-
-    def _cancel_all(self, *, force: bool) -> None:
+    def _cancel_tasks(self, *, force: bool) -> None:
         for reference in self._references.values():
             with suppress(self._ray.exceptions.RayError, ValueError):
                 self._ray.cancel(reference, force=force, recursive=False)
 
 
-def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
-    """The variables that this context's models use here, and so on each node: keys, and the endpoint's address.
+def required_variables(context: AgentContext) -> tuple[str, ...] | ToolError:
+    """Return the variables that the models need on each node: keys, and the endpoint's address.
 
-    Of a provider none is known but the one whose key decides on the model.
+    Other providers than OpenAI's have none, except the one whose key decides on the model.
     """
     choices = models_in_order(context.model, context.base_url, context.fallback_models)
     if isinstance(choices, str):
@@ -235,8 +218,8 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
 
 
 def _connect(address: str) -> ModuleType | ToolError:
-    """Ray, connected to the cluster at `address`, or to one that is started on this machine ("local")."""
-    with _environment():
+    """Return Ray, connected to the cluster at `address`, or to a new one on this machine ("local")."""
+    with _isolated():
         try:
             import ray
             from ray.exceptions import RayError
@@ -244,19 +227,18 @@ def _connect(address: str) -> ModuleType | ToolError:
             return invalid(f"Work on a Ray cluster needs {how_to_add('ray')}.")
 
         if address not in {"local", "auto"}:
-            problem = _reachable(address)
+            problem = _check_address(address)
             if problem is not None:
                 return problem
 
-        arguments: JsonMap = {"address": address}
+        arguments: JsonMap = {"address": address, "job_config": _job_config()}
         if address == "local":
             arguments["include_dashboard"] = False
 
         try:
-            with _quiet():
-                ray.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL, job_config=_job_config())
+            ray.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL)
         except (RayError, RuntimeError, ValueError, OSError) as error:
-            return _refused(address, error)
+            return _no_cluster(address, error)
 
         ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - it prints the deaths of nodes on our stdout
 
@@ -265,31 +247,23 @@ def _connect(address: str) -> ModuleType | ToolError:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Inside, Ray neither warns nor takes over SIGTERM."""
-    in_main = threading.current_thread() is threading.main_thread()
-    before = None
-    if in_main:
-        before = signal.getsignal(signal.SIGTERM)
+def _isolated() -> Iterator[None]:
+    """Inside, Ray prints no warnings, and `_SETTINGS` are set; it replaces neither SIGTERM's handler nor the debugger.
+
+    Other variables that Ray sets stay.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    before = {name: os.environ.get(name) for name in (*_SETTINGS, "PYTHONBREAKPOINT")}
+    os.environ.update(_SETTINGS)
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
-
-@contextmanager
-def _environment() -> Iterator[None]:
-    """Inside, `_SETTINGS` are set; what Ray sets for itself stays, but where it is the debugger's."""
-    before = {name: os.environ.get(name) for name in (*_SETTINGS, "PYTHONBREAKPOINT")}
-    os.environ.update(_SETTINGS)
-
-    try:
-        yield
-    finally:
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
@@ -297,19 +271,19 @@ def _environment() -> Iterator[None]:
 
 
 def _job_config() -> Any:
-    """A job whose workers import what their node has installed: nothing from the folder that we are in."""
+    """A job whose workers import what their node has installed, and nothing from the current folder."""
     from ray.job_config import JobConfig
 
-    class OwnCode(JobConfig):
+    class InstalledCode(JobConfig):
         def _serialize(self) -> Any:
             self._py_driver_sys_path = []
             return super()._serialize()
 
-    return OwnCode()
+    return InstalledCode()
 
 
-def _reachable(address: str) -> ToolError | None:
-    """Ask whether anybody listens: Ray itself asks for more than three minutes, and prints what it thinks."""
+def _check_address(address: str) -> ToolError | None:
+    """Return why nobody answers there: Ray itself tries for more than three minutes, and prints."""
     host, _, port = address.rpartition(":")
     if not host or "://" in address or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
         return invalid(
@@ -318,80 +292,50 @@ def _reachable(address: str) -> ToolError | None:
         )
 
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACHED_WITHIN_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
     except (OSError, UnicodeError) as error:
-        return _refused(address, error)
+        return _no_cluster(address, error)
 
     return None
 
 
-def _refused(address: str, error: Exception) -> ToolError:
+def _no_cluster(address: str, error: Exception) -> ToolError:
+    reason = one_line(f"{error}", 500)
     if address == "local":
-        where = "could be started on this machine"
-    else:
-        where = f"answers at {one_line(address)}"
+        return _unavailable(f"No Ray cluster could be started on this machine ({reason}): see the folder /tmp/ray.")
 
-    if address == "local":
-        remedy = "see the folder /tmp/ray"
-    else:
-        remedy = "start one with `ray start --head`"
-
-    return _unavailable(f"No Ray cluster {where} ({one_line(f'{error}', 500)}): {remedy}.")
-
-
-def _other_version(node_version: str) -> ToolError:
-    ours = version("mendgraph")
-    return _unavailable(
-        f"A node of the Ray cluster has another mendgraph than this program ({one_line(node_version)}, not {ours}):"
-        " install the same version on all of them."
-    )
+    return _unavailable(f"No Ray cluster answers at {one_line(address)} ({reason}): start one with `ray start --head`.")
 
 
 def _unavailable(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def _caller() -> Callable[..., Any]:
-    """Calls a function of the node's own mendgraph where that is our version, and else gives the node's version.
-
-    It is sent as a whole, as functions in functions are: a node that has no mendgraph can say so.
-    """
-
-    def by_name(ours: str, name: str, *arguments: Any) -> Any:
-        from importlib import import_module, metadata
-
-        try:
-            theirs = metadata.version("mendgraph")
-        except metadata.PackageNotFoundError:
-            theirs = "none"
-
-        if theirs != ours:
-            return theirs
-
-        return getattr(import_module("mendgraph.graph.fleet.batch.on_ray"), name)(*arguments)
-
-    return by_name
-
-
 # --- What runs on a node, in a process of Ray's, with the node's own environment
 
-STOPPED: Final = "by whoever runs the batch"
 
+def check_node(required_version: str, names: tuple[str, ...], folder: str) -> JsonMap | None:
+    """Return why this node cannot work, as the map of a `ToolError`; `names` are variables that have to be set."""
+    node = f"The node {socket.gethostname()}"
+    missing = [name for name in names if not os.environ.get(name, "").strip()]
 
-def look(names: tuple[str, ...], folder: str) -> JsonMap | None:
-    """Why this node cannot work, as the map of a `ToolError`; `names` are variables that it has to have."""
-    lacking = [name for name in names if not os.environ.get(name, "").strip()]
-    if lacking:
+    if version("mendgraph") != required_version:
+        code = ToolErrorCode.UNAVAILABLE
+        message = (
+            f"{node} has another version of mendgraph than this program ({version('mendgraph')}, not"
+            f" {required_version}): install the same version on all of them."
+        )
+    elif missing:
         code = ToolErrorCode.PERMISSION_DENIED
         message = (
-            f"The node {socket.gethostname()} has no {', '.join(lacking)}: set it in the environment of `ray start`"
-            " there. Secrets are never sent to a node."
+            f"{node} has no {', '.join(missing)}: set it in the environment of `ray start` there. Secrets are never"
+            " sent to a node."
         )
     elif folder and not os.path.isdir(folder):
         code = ToolErrorCode.NOT_FOUND
         message = (
-            f"The node {socket.gethostname()} does not see the folder {quoted(folder)}: all machines of a cluster work"
-            " in the same folders, so put it, and the workspaces, on a disk that they share."
+            f"{node} does not see the folder {quoted(folder)}: all machines of a cluster work in the same folders, so"
+            " put it, and the workspaces, on a disk that they share."
         )
     else:
         return None
@@ -399,23 +343,21 @@ def look(names: tuple[str, ...], folder: str) -> JsonMap | None:
     return ToolError(code=code, message=message).model_dump(mode="json")
 
 
-def do(data: bytes) -> Worked:
-    """Work on the pickled order in `data`; Ray's cancel stops it early.
+def run_pickled_order(data: bytes) -> TaskOutput:
+    """Run the pickled order; Ray's cancel stops it early.
 
-    The work is done in a thread, as Ray's cancel is a `KeyboardInterrupt` in the main one, which may come at any
-    moment. A run that another node has begun goes on from the shared store.
+    It runs in a thread, because Ray's cancel is a KeyboardInterrupt in the main thread at any moment.
     """
-    order: WorkOrder = pickle.loads(data)  # noqa: S301 - of the batch itself, over Ray's own pickles
-    stop = StopRequest()
-    done = SimpleQueue[Worked]()
-    threading.Thread(target=lambda: done.put(work(order, stop)), name="task", daemon=True).start()
+    order: WorkOrder = pickle.loads(data)  # noqa: S301 - from the batch itself, within Ray's own pickles
+    threads = TaskThreads()
+    threads.start(order)
 
     while True:
         try:
-            with suppress(Empty):
-                return done.get(timeout=ASKED_EVERY_S)
+            for output in threads.wait():
+                return output
 
-            if stop.reason:
-                stop.ask(stop.reason)
+            if threads.stop.reason:
+                threads.stop.ask(threads.stop.reason)
         except KeyboardInterrupt:
-            stop.ask(STOPPED)
+            threads.stop.ask("by whoever runs the batch")

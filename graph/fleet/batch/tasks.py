@@ -1,7 +1,7 @@
-"""What a batch works on and what comes of it: tasks, how a file of them is read, orders for workers, and results.
+"""The tasks of a batch, task files, the orders for workers, and the results.
 
-A task file holds a JSON object on each line, with the keys `id`, `prompt`, `workspace` and, where they are wanted,
-`revision` and `limits`. Empty lines are passed over. All that is wrong with a file is reported at once.
+A task file holds one JSON object per line, with the keys `id`, `prompt`, `workspace` and, optionally, `revision` and
+`limits`. Empty lines are skipped. All problems of a file are reported at once.
 """
 
 import json
@@ -18,29 +18,30 @@ from mendgraph.graph.configuration.loading import Problem, first_problems
 from mendgraph.graph.configuration.settings import FolderName
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.nodes.call_model.ledger import Usage
-from mendgraph.nodes.execute_tools.copies.workspace_copies import pin_source
+from mendgraph.nodes.execute_tools.copies.workspace_copies import PinnedRevision, pin_source
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode, Verification
 
 _ID: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
-_OTHERS: Final = frozenset({"tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"})
+_OTHER_LIMITS: Final = frozenset({"tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"})
 
 LIMITS: Final = frozenset(
     name
     for name in AgentContext.model_fields
-    if name in _OTHERS or (name.startswith("max_") and not name.endswith("_per_account")) or name.endswith("_timeout_s")
+    if name in _OTHER_LIMITS
+    or (name.startswith("max_") and not name.endswith("_per_account"))
+    or name.endswith("_timeout_s")
 )
-"""The fields of `AgentContext` that a task may set for itself; those of an account are the whole batch's."""
+"""The fields of `AgentContext` that a task may set; the limits of an account belong to the whole batch."""
 
 
 class BatchTask(BaseModel):
     """One task of a batch.
 
-    `id` names its result, its copy and its patch. `workspace` is a folder, `revision` a commit, tag or
-    branch where it is a git repository ("" is what is checked out there, HEAD). `limits` are fields of `AgentContext`
-    (`LIMITS`) that hold for this task alone.
+    `id` names its result, its copy and its patch. `workspace` is a folder; in a git repository, `revision` is a commit,
+    tag or branch ("" is HEAD). `limits` are fields of `AgentContext` (`LIMITS`) for this task alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -53,28 +54,28 @@ class BatchTask(BaseModel):
 
     @field_validator("id")
     @classmethod
-    def _names_files(cls, value: str) -> str:
+    def _check_id(cls, value: str) -> str:
         if not _ID.fullmatch(value):
             raise ValueError("use 1 to 100 of A-Z a-z 0-9 . _ - and no dot at the beginning: it names files")
         return value
 
     @field_validator("prompt", "workspace", "revision")
     @classmethod
-    def _is_text(cls, value: str) -> str:
+    def _check_text(cls, value: str) -> str:
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
             raise ValueError("it holds a NUL or half of a surrogate pair, which no text has")
         return value
 
     @field_validator("prompt")
     @classmethod
-    def _says_something(cls, value: str) -> str:
+    def _check_prompt(cls, value: str) -> str:
         if not value.strip():
             raise ValueError("it is empty: say in words what is wanted")
         return value
 
     @field_validator("limits")
     @classmethod
-    def _are_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in value:
             if name not in LIMITS:
                 meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config`"
@@ -89,16 +90,15 @@ class BatchTask(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """What the task is known by: another prompt, workspace, revision or limit makes it another task."""
+        """The hash of all its fields: a task with another prompt, workspace, revision or limit is another task."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
         return sha256(text.encode()).hexdigest()
 
 
 def problems_of(error: ValidationError) -> list[str]:
-    """Each problem as `field: what is wrong`, with the words of pydantic."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    """Return each problem as `field: problem`, in pydantic's words."""
     problems = []
-    for detail in errors:
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
         message = detail["msg"].removeprefix("Value error, ")
         if detail["loc"]:
             message = f"{'.'.join(map(str, detail['loc']))}: {message}"
@@ -108,30 +108,23 @@ def problems_of(error: ValidationError) -> list[str]:
     return problems
 
 
-# --- Reading
+# --- Task files
 
 
-class ReadTask(NamedTuple):
-    """A task, and the line of the file that it stands on, counted from 1."""
+class TaskLine(NamedTuple):
+    """A task, and the number of its line in the file, counted from 1."""
 
     task: BatchTask
     line: int
 
 
 Source = tuple[str, str]
-"""A workspace and a revision of it."""
+"""A workspace and a revision."""
 
 
-class Sources(NamedTuple):
-    """The commits that copies are made of, and sentences about what is in none of them."""
-
-    pins: Mapping[Source, str]
-    notes: tuple[str, ...] = ()
-
-
-def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
-    """The tasks of a file, with absolute names of their workspaces; or what is wrong with its lines."""
-    base = os.path.dirname(os.path.abspath(path))
+def read_task_file(path: str) -> list[TaskLine] | tuple[Problem, ...]:
+    """Return the tasks of a file, with absolute workspaces, or the problems of its lines."""
+    folder = os.path.dirname(os.path.abspath(path))
 
     try:
         with open_regular(path) as file:
@@ -140,110 +133,105 @@ def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
         return (Problem(path, os_failure(error, "read", path).message),)
 
     if not lines:
-        what = 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'
-        return (Problem(path, what),)
+        message = 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'
+        return (Problem(path, message),)
 
-    read: list[ReadTask] = []
-    wrong: list[Problem] = []
+    tasks: list[TaskLine] = []
+    problems: list[Problem] = []
 
     for number, line in lines:
         try:
             task = BatchTask.model_validate_json(line.removeprefix(b"\xef\xbb\xbf"), strict=True)
         except ValidationError as error:
-            problems = problems_of(error)
-            wrong += [Problem(path, problem, number, field=problem.partition(":")[0]) for problem in problems]
+            messages = problems_of(error)
+            problems += [Problem(path, message, number, field=message.partition(":")[0]) for message in messages]
         else:
-            read.append(ReadTask(absolute(task, base), number))
+            tasks.append(TaskLine(with_absolute_workspace(task, folder), number))
 
-    if wrong:
-        return first_problems(wrong, path)
+    if problems:
+        return first_problems(problems, path)
 
-    return read
+    return tasks
 
 
-def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
-    """The problems of ids that are not unique without regard to case, as on some file systems."""
-    seen: dict[str, ReadTask] = {}
+def find_duplicate_ids(tasks: Iterable[TaskLine], file: str) -> tuple[Problem, ...]:
+    """Return the problems of ids that differ at most in case, which some file systems ignore."""
+    first: dict[str, TaskLine] = {}
     problems: list[Problem] = []
 
     for task, line in tasks:
-        before = seen.setdefault(task.id.lower(), ReadTask(task, line))
-        what = f"the id {before.task.id!r} is there already: give each task an id of its own, whatever its capitals"
-        if before.line != line:
-            problems.append(Problem(file, f"{what} (line {before.line})", line, field="id"))
+        earlier = first.setdefault(task.id.lower(), TaskLine(task, line))
+        if earlier.line != line:
+            message = (
+                f"the id {earlier.task.id!r} is there already: give each task an id of its own, whatever its capitals"
+                f" (line {earlier.line})"
+            )
+            problems.append(Problem(file, message, line, field="id"))
 
     return first_problems(problems, file)
 
 
-def absolute(task: BatchTask, base: str) -> BatchTask:
-    """The task with the absolute name of its workspace; a relative one is below `base`."""
-    path = os.path.normpath(os.path.join(base, os.path.expanduser(task.workspace)))
-    if path == task.workspace:
-        return task
-
+def with_absolute_workspace(task: BatchTask, folder: str) -> BatchTask:
+    """Return the task with an absolute workspace; a relative one is below `folder`."""
+    path = os.path.normpath(os.path.join(folder, os.path.expanduser(task.workspace)))
     return task.model_copy(update={"workspace": path})
 
 
-def find_sources(
-    tasks: Iterable[ReadTask], earlier_pins: Mapping[Source, str], file: str = ""
-) -> Sources | tuple[Problem, ...]:
-    """Pin the workspaces of all tasks to commits; or every problem, with the line of the first task that has it.
-
-    `earlier_pins` are commits that were pinned at an earlier start, which stay.
-    """
-    pins: dict[Source, str] = {}
-    problems: list[Problem] = []
-    notes: dict[str, None] = {}
-    first: dict[Source, int] = {}
-
+def pin_sources(
+    tasks: Iterable[TaskLine], pins: Mapping[Source, str], file: str = ""
+) -> dict[Source, PinnedRevision] | tuple[Problem, ...]:
+    """Find the commit of each workspace that has no pin yet, or return each problem with the line of its first task."""
+    first_lines: dict[Source, int] = {}
     for task, line in tasks:
-        first.setdefault((task.workspace, task.revision), line)
+        first_lines.setdefault((task.workspace, task.revision), line)
 
-    for source, line in first.items():
-        if source in earlier_pins:
+    new_pins: dict[Source, PinnedRevision] = {}
+    problems: list[Problem] = []
+
+    for source, line in first_lines.items():
+        if source in pins:
             continue
 
         pin = pin_source(*source)
         if isinstance(pin, ToolError):
             problems.append(Problem(file, pin.message, line, field="workspace"))
         else:
-            pins[source] = pin.revision
-            notes |= dict.fromkeys(pin.notes)
+            new_pins[source] = pin
 
-    return tuple(problems) or Sources(pins, tuple(notes))
+    return tuple(problems) or new_pins
 
 
-# --- What travels between a batch and whoever does its work: all of it can be pickled
+# --- Orders and results, which are pickled on their way to workers and back
 
 
 MOST_TRIES: Final = 3
-"""How often a task is tried whose process or machine dies of it, or with it."""
+"""How often a task is tried whose worker dies."""
 
-LEFT_OPEN: Final = frozenset(
+UNFINISHED: Final = frozenset(
     reason for reason in StopReason if reason.is_limit and reason.from_outside and reason is not StopReason.WALL_CLOCK
 )
-"""Reasons that say nothing of the task itself, which has no result yet: a restart goes on with it. The time is its own
-limit."""
+"""Reasons that are not about the task itself: it has no result yet, and continues at the next start. The wall clock is
+a limit of the task."""
 
 WORKER_FAILED: Final = "worker_failed"
-"""The reason of a task whose worker died, or met an error that nobody expected."""
+"""The reason of a task whose worker died, or met an unexpected error."""
 
 
 class TaskUsage(Usage):
-    """What a task has used, all tries together."""
+    """The usage of a task, all tries together."""
 
 
 class TaskResult(Record):
-    """What came of a task: one line of the file of results.
+    """The result of a task: one line of `results.jsonl`.
 
-    `kind`, `reason`, `message`, `answer`, `refused` and `verified` are those of the run's outcome. `error` says why
-    there was no run to its end: the copy could not be made, its settings are refused, or what worked on it died; the
-    kind is then SYSTEM_ERROR and `reason` `workspace_failed` or `worker_failed`. `changed` are the files that differ
-    from `base`, the commit or hash that the copy began with; `patch` is the path of the difference below the batch's
-    folder, "" where there is none, and `patch_sha256` that of its bytes. `left_out` are changed files that are in the
-    copy alone, each with the reason: git ignores it, it lies in a submodule. `restored` are those of the outcome, for
-    `apply_run(run_id, copy_path)`. `seconds` is the time of the last try, `tries` how many there were, and `resumed`
-    says that the run went on from the store. `task` is the hash of the task (`BatchTask.sha256`).
+    `kind`, `reason`, `message`, `answer`, `refused` and `verified` are those of the run's outcome. `error` says why the
+    run did not end: the copy could not be made, its settings are invalid, or its worker died; the kind is then
+    SYSTEM_ERROR and `reason` `workspace_failed` or `worker_failed`. `changed` are the files that differ from `base`,
+    the commit or tree hash of the copy; `patch` is the path of the diff below the batch's folder, "" for none, and
+    `patch_sha256` the hash of its bytes. `left_out` are changed files that are in the copy alone, each with the reason:
+    git ignores it, it lies in a submodule. `restored` are those of the outcome, for `apply_run(run_id, copy_path)`.
+    `seconds` is the time of the last try, `tries` the number of tries; `resumed` says that the run continued from the
+    store. `task` is the hash of the task (`BatchTask.sha256`).
     """
 
     id: str
@@ -271,16 +259,16 @@ class TaskResult(Record):
 
     @property
     def is_final(self) -> bool:
-        """Whether the task is done with; others go on when the batch is started again, and are not written down."""
-        return self.reason not in LEFT_OPEN
+        """Whether the task is done; one that is not continues when the batch is started again, and is not stored."""
+        return self.reason not in UNFINISHED
 
 
 class WorkOrder(NamedTuple):
-    """A task to work on, in any process and on any machine.
+    """A task for a worker, in any process and on any machine.
 
-    `context` is the JSON of an `AgentContext`. `folder` is the place of the copy itself, not of its parent, and
-    `without` are folders that no copy holds. The task's revision is the commit that the batch has pinned, `task_hash`
-    the hash of the task as it was given, and `tries` the number of this try.
+    `context` is the JSON of an `AgentContext`. `folder` is the folder of the copy, `without` are folders that no copy
+    holds. The task's revision is the pinned commit, `task_hash` the hash of the task as the user wrote it, `tries` the
+    number of this try.
     """
 
     batch: str
@@ -294,24 +282,24 @@ class WorkOrder(NamedTuple):
 
     @property
     def run_id(self) -> str:
-        """The name of the task's run: the same whenever and wherever it is worked on."""
+        """The id of the task's run, the same at each try."""
         return f"{self.batch}-{self.task.id}"
 
     @property
-    def shared_name(self) -> str:
-        """The key of the copy in a shared store."""
+    def workspace_name(self) -> str:
+        """The name of the copy in a shared store."""
         return f"batch/{self.batch}/{self.task.id}"
 
 
-class Worked(NamedTuple):
-    """What came of an order. `patch` are the bytes of the difference, b"" where nothing was changed."""
+class TaskOutput(NamedTuple):
+    """The output of an order. `patch` is the diff, b"" if nothing was changed."""
 
     result: TaskResult
     patch: bytes = b""
 
 
-def failed(order: WorkOrder, error: ToolError, reason: str = StopReason.WORKSPACE_FAILED.value) -> TaskResult:
-    """The result of a task that could not be worked on to its end."""
+def failed_result(order: WorkOrder, error: ToolError, reason: str = StopReason.WORKSPACE_FAILED.value) -> TaskResult:
+    """Return the result of a task whose run could not end."""
     return TaskResult(
         id=order.task.id,
         kind=OutcomeKind.SYSTEM_ERROR,
@@ -325,7 +313,7 @@ def failed(order: WorkOrder, error: ToolError, reason: str = StopReason.WORKSPAC
     )
 
 
-def cancelled(order: WorkOrder, reason: str) -> TaskResult:
-    """The result of a task that was stopped before its run could be; a restart takes it up. `reason`: "by Ctrl-C"."""
+def cancelled_result(order: WorkOrder, reason: str) -> TaskResult:
+    """Return the result of a task that was stopped before its run was; `reason` is, for example, "by Ctrl-C"."""
     error = ToolError(code=ToolErrorCode.CANCELLED, message=f"The task was stopped {reason}.")
-    return failed(order, error, StopReason.CANCELLED).model_copy(update={"kind": OutcomeKind.BUDGET_STOP})
+    return failed_result(order, error, StopReason.CANCELLED).model_copy(update={"kind": OutcomeKind.BUDGET_STOP})

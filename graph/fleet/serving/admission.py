@@ -1,7 +1,6 @@
-"""Who may begin a run, in which folder, with what: all that a server decides before the machine works.
+"""The admission of runs: the user, the folder and the settings, decided before the machine starts.
 
-The tenants file decides; a server without one does not start. A folder is found by a project's name, never by a path
-from a request.
+The tenants file decides; a server without one does not start. A request names a project, never a path.
 """
 
 import os
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks
 
 USER = "langgraph_auth_user"
-"""Where servers put who is authenticated, in a run's `configurable`; whatever a client puts there is replaced."""
+"""The key of the authenticated user in a run's `configurable`; servers replace what a client puts there."""
 
 
 class RunRefusedError(RuntimeError):
-    """Why a run is not taken up and leaves the thread as it is: another one may be writing it, or may go on later."""
+    """A run is refused and leaves the thread as it is: another run may be writing it, or it may continue later."""
 
 
 class Locks:
-    """Locks by name in the shared store, for all servers of the database; each ends with its process."""
+    """Locks by name, shared by all servers of the database; each ends with its process."""
 
     def __init__(self, url: database.PostgresUrl) -> None:
         self.url = url
@@ -43,36 +42,36 @@ class Locks:
     def _locks(self) -> "StoreLocks":
         from mendgraph.nodes.execute_tools.store.postgres import pool_of
 
-        database.open_postgres(STORE_TABLES)  # whose functions the locks are taken with
+        database.open_postgres(STORE_TABLES)  # it creates the functions of the locks
         return pool_of(self.url).locks
 
     def take(self, name: str) -> bool:
-        """Whether it is ours now. StoreError where nobody can tell."""
+        """Try to take the lock; return whether it is ours. Raises StoreError."""
         return self._locks.take(_key(name), Owner("serving"))
 
-    def leave(self, name: str) -> None:
-        """Leave it to others."""
+    def release(self, name: str) -> None:
+        """Release the lock."""
         self._locks.release(_key(name))
 
     def is_held(self, name: str) -> bool:
-        """Whether any process has this lock. StoreError where nobody can tell."""
+        """Return whether any process has the lock. Raises StoreError."""
         return self._locks.holder(_key(name)) is not None
 
 
 def _key(name: str) -> str:
-    """No workspace's name has a blank."""
+    """Return the key of the lock; names of workspaces have no blank."""
     return f"serving {name}"
 
 
 class Admitter:
-    """Admits the runs of one server process. Its methods wait for the disk and the database: call them in a thread."""
+    """Admits the runs of one server process. Its methods block on the disk and the database: call them in a thread."""
 
     def __init__(self, tenants: Tenants, locks: Locks) -> None:
         self.tenants = tenants
         self.locks = locks
 
     def user(self, configurable: Mapping[str, Any]) -> Tenant | StopCause:
-        """The user whom the server has authenticated."""
+        """Return the authenticated user, or why there is none."""
         user = configurable.get(USER)
         if isinstance(user, Mapping):
             name = user.get("identity")
@@ -86,7 +85,7 @@ class Admitter:
         return tenant or refusal("Nobody knows who asks: send the header Authorization: Bearer <token>.")
 
     def admit(self, tenant: Tenant, context: object) -> AgentContext | StopCause:
-        """The context of a new turn."""
+        """Return the context of a new turn, or why it is refused."""
         fields = fields_set(context)
         folder = project_folder(self.tenants.root, tenant.name, fields.get("workspace"))
         if isinstance(folder, StopCause):
@@ -95,9 +94,9 @@ class Admitter:
         return narrowed(fields, tenant.allowance, folder)
 
     def readmit(self, tenant: Tenant, stored: object) -> AgentContext | StopCause:
-        """The stored context with which an interrupted turn continues, or why it may not.
+        """Return the stored context with which an interrupted turn continues, or why it may not.
 
-        Its project may have to be registered on this server first: the turn may have begun on another one.
+        This registers its project on this server, as the turn may have begun on another one.
         """
         if not isinstance(stored, AgentContext):
             return refusal("There is nothing to go on with: send a request.")
@@ -118,36 +117,36 @@ class Admitter:
         return stored
 
 
-class Place:
-    """One of a user's places for runs at once, and the thread, over all servers.
+class RunSlot:
+    """One of a user's slots for concurrent runs, and the lock of the thread, over all servers.
 
-    It may be left from another thread while it is being taken, as when a run is cancelled: nothing is held after that.
+    Another thread may release it while it is being taken, as when a run is cancelled: nothing is locked after that.
     """
 
     def __init__(self, locks: Locks, tenant: Tenant, thread: str) -> None:
         self._locks = locks
         self._tenant = tenant
         self._thread = thread
-        self._turn = threading.Lock()
-        self._over = False
-        self._held = list[str]()
+        self._mutex = threading.Lock()
+        self._is_released = False
+        self._names = list[str]()
 
     def take(self) -> StopCause | None:
-        """Hold both from now on; why that cannot be. What was taken until then is held as well.
+        """Take the thread and a slot; return why there is no slot. `release` releases what was taken.
 
         Raises:
-            RunRefusedError: another run writes the thread, or nobody can tell.
+            RunRefusedError: another run writes the thread, or the store cannot be reached.
         """
         name = self._tenant.name
         most = self._tenant.runs_at_once
 
-        with self._turn:
+        with self._mutex:
             try:
-                if self._over:
+                if self._is_released:
                     return None
-                if not self._takes(f"thread {self._thread}"):
+                if not self._take_lock(f"thread {self._thread}"):
                     raise RunRefusedError("Another run of this thread is at work: wait for it, or cancel it.")
-                if any(self._takes(f"run {number} of {name}") for number in range(most)):
+                if any(self._take_lock(f"run {number} of {name}") for number in range(most)):
                     return None
             except database.StoreError as error:
                 raise RunRefusedError(str(error)) from None
@@ -158,38 +157,38 @@ class Place:
 
         return refusal(message, StopReason.WORKSPACE_BUSY)
 
-    def leave(self) -> None:
-        """Leave it to others, for good."""
-        with self._turn:
-            self._over = True
-            while self._held:
-                with suppress(database.StoreError):  # it was lost with the connection
-                    self._locks.leave(self._held.pop())
+    def release(self) -> None:
+        """Release it for good."""
+        with self._mutex:
+            self._is_released = True
+            while self._names:
+                with suppress(database.StoreError):  # it ended with the connection
+                    self._locks.release(self._names.pop())
 
-    def _takes(self, name: str) -> bool:
-        slot = self._locks.take(name)
-        if slot:
-            self._held.append(name)
+    def _take_lock(self, name: str) -> bool:
+        is_ours = self._locks.take(name)
+        if is_ours:
+            self._names.append(name)
 
-        return slot
+        return is_ours
 
 
 # --- The tenants file of this process
 
 TENANTS_VARIABLE: Final = "MENDGRAPH_TENANTS"
-"""Names the file."""
+"""Names the tenants file."""
 
 
 class CannotServeError(RuntimeError):
-    """Why there is no server, in one line."""
+    """The server cannot start; the message is one line."""
 
 
 @lru_cache(1)
 def open_admitter() -> Admitter:
-    """The one of this process.
+    """Return the admitter of this process.
 
     Raises:
-        CannotServeError: there is no file, it is wrong, or what it names cannot be used.
+        CannotServeError: there is no tenants file, it is wrong, or its folder or the store cannot be used.
     """
     path = os.environ.get(TENANTS_VARIABLE, "").strip()
     if not path:
@@ -218,13 +217,13 @@ def open_admitter() -> Admitter:
     return Admitter(tenants, Locks(url))
 
 
-# --- Where a project lies
+# --- Projects
 
 
 def project_folder(root: str, user: str, project: object) -> str | StopCause:
-    """The real folder `<root>/<user>/<project>`, which has its name in the shared store; or why there is none.
+    """Return the real folder `<root>/<user>/<project>`, named in the shared store; or why there is none.
 
-    Below the root both are folders themselves, and no links to others.
+    Below the root, neither may be a symbolic link.
     """
     if not isinstance(project, str) or project in {"", "."}:
         return refusal('The request names no project: set workspace in its context to one\'s name, such as "website".')

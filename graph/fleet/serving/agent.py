@@ -1,4 +1,4 @@
-"""What the engine's configuration names: the machine for several users, each run of which is admitted first.
+"""The graph that the engine serves: the machine for several users, each run of which has to be admitted.
 
 Only runs write its threads.
 """
@@ -12,19 +12,19 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.narrowing import Admission
-from mendgraph.graph.fleet.serving.admission import Admitter, Place, RunRefusedError, open_admitter
+from mendgraph.graph.fleet.serving.admission import Admitter, RunRefusedError, RunSlot, open_admitter
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import AgentGraph, build_machine
 from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})
-"""Where a thread stands whose request is written down, and no more."""
+"""The next nodes of a thread whose request is stored, and whose turn has not begun."""
 
 
 class ServedMachine(AgentGraph):
-    """Runs as any compiled graph, for the users that `admitter` admits, which is opened when it is needed.
+    """A compiled graph for the users that `admitter()` admits.
 
-    A turn that is not admitted ends in SYSTEM_ERROR before anything is spent or touched.
+    A turn that is not admitted ends in SYSTEM_ERROR before anything is spent or changed.
     """
 
     def __init__(self, *, admitter: Callable[[], Admitter], **parts: Any) -> None:
@@ -39,13 +39,13 @@ class ServedMachine(AgentGraph):
         context: Any = None,
         **options: Any,
     ) -> AsyncIterator[Any]:
-        """Run once admitted; yields the parts of LangGraph's stream."""
+        """Run if admitted; yield the parts of LangGraph's stream."""
         if isinstance(input, Command) and (input.update or input.goto or input.graph):
             raise RunRefusedError(
                 "A thread is written by its runs alone: a command may hold `resume`, and nothing else."
             )
 
-        run_input = input or None  # some servers send {} for a run that has no input
+        run_input = input or None  # some servers send {} for a run without input
         continues = isinstance(run_input, Command) or run_input is None
 
         async with AsyncExitStack() as stack:
@@ -58,7 +58,7 @@ class ServedMachine(AgentGraph):
                     yield part
 
     async def _admit(self, stack: AsyncExitStack, config: Any, context: object, *, continues: bool) -> Admission:
-        """The admission of a run, whose place is left at the end of `stack`.
+        """Return the admission of a run, whose slot is released at the end of `stack`.
 
         Raises:
             RunRefusedError: a run that `continues` a turn is refused.
@@ -68,7 +68,7 @@ class ServedMachine(AgentGraph):
         if isinstance(tenant, StopCause):
             return _refused(tenant, "", continues=continues)
 
-        cause = await self._take_place(stack, tenant, configurable)
+        cause = await self._take_slot(stack, tenant, configurable)
         if cause is not None:
             return _refused(cause, tenant.name, continues=continues)
         if continues:
@@ -76,20 +76,20 @@ class ServedMachine(AgentGraph):
 
         return await self._admit_new(tenant, context)
 
-    async def _take_place(
+    async def _take_slot(
         self, stack: AsyncExitStack, tenant: Tenant, configurable: Mapping[str, Any]
     ) -> StopCause | None:
-        """Take a place, which is left at the end of `stack`."""
-        place = Place(self.admitter().locks, tenant, str(configurable.get("thread_id") or ""))
-        stack.push_async_callback(asyncio.to_thread, place.leave)
-        return await asyncio.to_thread(place.take)
+        """Take a slot, which is released at the end of `stack`; return why there is none."""
+        slot = RunSlot(self.admitter().locks, tenant, str(configurable.get("thread_id") or ""))
+        stack.push_async_callback(asyncio.to_thread, slot.release)
+        return await asyncio.to_thread(slot.take)
 
     async def _admit_new(self, tenant: Tenant, context: object) -> Admission:
-        """The admission of a new turn."""
+        """Return the admission of a new turn."""
         return Admission(await asyncio.to_thread(self.admitter().admit, tenant, context), tenant.name)
 
     async def _admit_resumed(self, tenant: Tenant, context: object, config: Any) -> Admission:
-        """The admission of a turn that was interrupted or waits for approval: it keeps its context.
+        """Return the admission of a turn that was interrupted or waits for approval: it keeps its context.
 
         A turn that was interrupted before it had a context begins now.
 
@@ -107,11 +107,11 @@ class ServedMachine(AgentGraph):
         return Admission(readmitted, tenant.name)
 
     def stream(self, *_arguments: Any, **_options: Any) -> Iterator[Any]:
-        """A server does not use sync runs."""
+        """Refuse: a server does not use sync runs."""
         raise RunRefusedError("A served machine is run by `astream` alone.")
 
     def update_state(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """A server answers 403: a client that writes a thread's state could set any context."""
+        """Refuse with 403: a client that writes a thread's state could set any context."""
         from starlette.exceptions import HTTPException
 
         raise HTTPException(status_code=403, detail="A thread is written by its runs alone.")
@@ -120,7 +120,7 @@ class ServedMachine(AgentGraph):
 
 
 def _refused(cause: StopCause, user: str, *, continues: bool) -> Admission:
-    """The admission of a refused run, which ends with this cause. Raises RunRefusedError for one that `continues`."""
+    """Return the admission of a new run that ends with this cause. Raises RunRefusedError for one that `continues`."""
     if continues:
         raise RunRefusedError(cause.message)
 
@@ -128,7 +128,7 @@ def _refused(cause: StopCause, user: str, *, continues: bool) -> Admission:
 
 
 def served(machine: CompiledStateGraph[Any, Any, Any, Any], admitter: Callable[[], Admitter]) -> ServedMachine:
-    """The same machine, for the users of a server."""
+    """Return the same machine, for the users of a server."""
     parts: dict[str, Any] = {name: value for name, value in vars(machine).items() if name != "__orig_class__"}
     return ServedMachine(admitter=admitter, **parts)
 

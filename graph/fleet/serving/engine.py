@@ -1,6 +1,6 @@
-"""Aegra behind our checks: the application that `mendgraph serve` runs. Apache-2.0, from PyPI; it needs PostgreSQL.
+"""The application of `mendgraph serve`: Aegra (Apache-2.0, needs PostgreSQL) behind our middleware.
 
-Of it we use what it documents: its application, its configuration and its API. Its tables are its own.
+We use its documented application, configuration and API. Its tables are its own.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from mendgraph.nodes.language.installation import how_to_add
 _FOLDER: Final = Path(__file__).parent
 _SETTINGS: Final = {
     "AEGRA_CONFIG": str(_FOLDER / "aegra.json"),
-    "REDIS_BROKER_ENABLED": "false",  # nothing is queued: a run ends with its server
+    "REDIS_BROKER_ENABLED": "false",  # there is no queue: a run ends with its server
     "CRON_ENABLED": "false",
 }
 _DEFAULTS: Final = {
-    "ENV_MODE": "PRODUCTION",  # the log has one JSON object for each line, and no colours
+    "ENV_MODE": "PRODUCTION",  # the log has one JSON object per line
     "LOG_LEVEL": "WARNING",
     "SQLALCHEMY_POOL_SIZE": "8",
     "SQLALCHEMY_MAX_OVERFLOW": "40",  # some versions hold a connection for each stream
     "LANGGRAPH_MAX_POOL_SIZE": "8",
 }
-"""What an operator may set otherwise."""
-_LOOK_AGAIN_S: Final = 0.1
-_LAST_S: Final = 10
-"""Seconds for requests that are open when the server is told to end."""
-_NO_NAME: Final = "postgresql://"
-"""The engine's drivers read the rest from the environment: they understand different URLs, and its migrations none
-with a % sign, which passwords are written with."""
+"""Settings that an operator may override."""
+_LOCK_POLL_S: Final = 0.1
+_SHUTDOWN_TIMEOUT_S: Final = 10
+"""Seconds for open requests when the server is asked to end."""
+_URL: Final = "postgresql://"
+"""The engine's drivers read the rest from the environment: they parse URLs differently, and its migrations accept no %
+sign, which encoded passwords have."""
 _CONNECTION: Final = {
     "dbname": "PGDATABASE",
     "hostaddr": "PGHOST",
@@ -51,10 +51,10 @@ _CONNECTION: Final = {
 
 
 def create_app() -> App:
-    """The application, before it is started.
+    """Return the application, before it is started.
 
     Raises:
-        CannotServeError: the extra `serve` is missing, nobody says where the database is, or there are no users.
+        CannotServeError: the extra `serve`, the database or the tenants file is missing.
     """
     admitter = open_admitter()
     locks = admitter.locks
@@ -62,12 +62,12 @@ def create_app() -> App:
         raise CannotServeError(f"The server needs {how_to_add('serve')}.")
 
     try:
-        if locks.take("looking"):  # which makes the store's tables where there are none
-            locks.leave("looking")
+        if locks.take("looking"):  # this creates the tables of the store
+            locks.release("looking")
     except StoreError as error:
         raise CannotServeError(str(error)) from None
 
-    os.environ.update(_SETTINGS, DATABASE_URL=_NO_NAME, **connection_variables(locks.url.url))
+    os.environ.update(_SETTINGS, DATABASE_URL=_URL, **connection_variables(locks.url.url))
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
 
@@ -80,10 +80,10 @@ def create_app() -> App:
     @asynccontextmanager
     async def lifespan(application: Any) -> AsyncIterator[Any]:
         inner_lifespan = inner(application)
-        async with alone(locks, "starting"):  # two servers that make the engine's tables at once fail
+        async with exclusive(locks, "starting"):  # the engine's tables cannot be created by two servers at once
             state = await inner_lifespan.__aenter__()
 
-        db_manager.get_engine().sync_engine.hide_parameters = True  # they hold requests, and errors are logged
+        db_manager.get_engine().sync_engine.hide_parameters = True  # logged errors would show requests
 
         try:
             yield state
@@ -92,14 +92,14 @@ def create_app() -> App:
 
     app.router.lifespan_context = lifespan
 
-    async def forget(thread: str) -> None:
+    async def delete_checkpoints(thread: str) -> None:
         await db_manager.get_checkpointer().adelete_thread(thread)
 
-    return TenantMiddleware(app, admitter.tenants, locks, forget)
+    return TenantMiddleware(app, admitter.tenants, locks, delete_checkpoints)
 
 
 def _log_tracebacks() -> None:
-    """Write down where an error comes from: the engine's JSON lines only say that there is one."""
+    """Add tracebacks to the engine's JSON lines, which only say that there was an error."""
     import structlog
 
     for handler in logging.getLogger().handlers:
@@ -108,19 +108,19 @@ def _log_tracebacks() -> None:
 
 
 @asynccontextmanager
-async def alone(locks: Locks, name: str) -> AsyncIterator[None]:
-    """Wait until this lock is ours, and hold it until the block ends; it ends with a process that dies in it."""
-    while not await asyncio.to_thread(locks.take, name):  # noqa: ASYNC110 - another process leaves it
-        await asyncio.sleep(_LOOK_AGAIN_S)
+async def exclusive(locks: Locks, name: str) -> AsyncIterator[None]:
+    """Inside, hold this lock; wait for it first. It ends with its process."""
+    while not await asyncio.to_thread(locks.take, name):  # noqa: ASYNC110 - another process releases it
+        await asyncio.sleep(_LOCK_POLL_S)
 
     try:
         yield
     finally:
-        await asyncio.to_thread(locks.leave, name)
+        await asyncio.to_thread(locks.release, name)
 
 
 def connection_variables(url: str) -> dict[str, str]:
-    """The database's URL, as environment variables that every driver reads."""
+    """Return the database's URL as environment variables that every driver reads."""
     from psycopg.conninfo import conninfo_to_dict
 
     parts = conninfo_to_dict(url)
@@ -128,7 +128,7 @@ def connection_variables(url: str) -> dict[str, str]:
 
 
 def run_server(host: str, port: int) -> int:
-    """Serve until the process is asked to end; the exit code: 1 where it did not start, which the log explains.
+    """Serve until the process is asked to end; return the exit code, 1 if it did not start, as the log explains.
 
     Raises:
         CannotServeError: as `create_app` says.
@@ -136,7 +136,9 @@ def run_server(host: str, port: int) -> int:
     app = create_app()
     import uvicorn
 
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_LAST_S)
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S
+    )
     server = uvicorn.Server(config)
     server.run()
 

@@ -1,4 +1,4 @@
-"""The engine's threads, for `mendgraph resume`: a run whose server died continues without a server."""
+"""The checkpoints of the engine, for `mendgraph resume`: a run whose server died continues without a server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -10,7 +10,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 
 
 class EngineSaver(PostgresSaver):
-    """The engine's checkpoints, for sync and async graphs: async calls are the sync ones, in threads."""
+    """The engine's checkpoints for sync and async graphs: async methods run the sync ones in threads."""
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""

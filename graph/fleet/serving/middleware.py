@@ -1,36 +1,38 @@
-"""In front of an engine: every request of a user comes through here, or not at all.
+"""The middleware in front of the engine: it authenticates users, and passes on only the requests of a table.
 
-Users have their own threads and those threads' runs, and the one assistant that is everybody's. The engine sees the
-requests of a table, and of their bodies nothing by which a client could name another thread, another user or other
-parts of the machine, whichever version of the engine would have believed it.
+Users have their own threads and runs, and share the one assistant. The bodies that the engine receives cannot name
+another thread, another user or other parts of the machine, whatever its version would accept.
 """
 
 import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import httpx2
 from langgraph_sdk import Auth
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.admission import Locks, open_admitter
-from mendgraph.graph.fleet.serving.request_guard import App, Receive, Refused, Scope, Send, send_json
+from mendgraph.graph.fleet.serving.request_guard import App, Receive, Refused, Scope, Send
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.nodes.records import JsonMap
 
 MOST_OPEN: Final = 16
-"""Requests that one user may have open at one server, streams among them."""
+"""The most requests, streams included, that one user may have open at one server."""
 
 MOST_BYTES: Final = 4_000_000
-"""Of one request's body: more text than any model's window holds."""
+"""The largest body of a request: more text than any model's window holds."""
 
 OPEN_PATHS: Final = frozenset({"/ok", "/health", "/live", "/ready", "/info"})
-"""What tells of the server and of no user: for load balancers, without a token."""
+"""Paths for load balancers, which need no token and say nothing about users."""
 
 GRAPH: Final = "mendgraph"
 """The only graph that is served."""
@@ -66,7 +68,7 @@ class ServerRequest(NamedTuple):
 
 
 def read_route(method: str, path: str) -> ServerRequest | Refused:
-    """The request of a method and a path, or why it is refused."""
+    """Return the request of a method and a path, or why it is refused."""
     for methods, pattern in _ROUTES:
         match = pattern.fullmatch(path)
         if match and method in methods:
@@ -79,11 +81,11 @@ def read_route(method: str, path: str) -> ServerRequest | Refused:
     return Refused(404, "This server has no such address.")
 
 
-# --- What a body may hold
+# --- Bodies
 
 
-def _is_a_persons(message: Any) -> bool:
-    """Whether it says nothing in the name of the model, of a tool or of the server, and takes nothing back."""
+def _is_human(message: Any) -> bool:
+    """Return whether it is a human message: a client cannot speak for the model or a tool, or remove messages."""
     if isinstance(message, list):
         return len(message) == 2 and message[0] in {"user", "human"} and isinstance(message[1], str | list)
     if not isinstance(message, dict):
@@ -103,32 +105,33 @@ def _is_a_persons(message: Any) -> bool:
     )
 
 
-def _of_a_person(messages: Any) -> Any:
+def _check_messages(messages: Any) -> Any:
     try:
-        theirs = isinstance(messages, str) or all(map(_is_a_persons, messages))
+        are_human = isinstance(messages, str) or all(map(_is_human, messages))
     except (KeyError, TypeError):
-        theirs = False
+        are_human = False
 
-    if not theirs:
+    if not are_human:
         raise ValueError('they should be a person\'s, such as [{"role": "user", "content": "Fix the bug."}]')
     return messages
 
 
-def _of_context(context: JsonMap) -> JsonMap:
-    for name in sorted(context.keys() - AgentContext.model_fields.keys()):
-        raise ValueError(f"there is no setting {name[:60]!r}: it holds the fields that the graph's schema names")
+def _check_context(context: JsonMap) -> JsonMap:
+    unknown = sorted(context.keys() - AgentContext.model_fields.keys())
+    if unknown:
+        raise ValueError(f"there is no setting {unknown[0][:60]!r}: it holds the fields that the graph's schema names")
 
     return context
 
 
 class _Strict(BaseModel):
-    """What is empty says nothing, whatever its name is."""
+    """A body that ignores empty values, whatever their names are."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nothing(cls, value: Any) -> Any:
+    def _drop_empty(cls, value: Any) -> Any:
         if isinstance(value, dict):
             return {key: item for key, item in value.items() if item or item == 0}
         return value
@@ -158,11 +161,11 @@ class _Command(_Strict):
 
 
 class _Input(_Strict):
-    messages: Annotated[Any, AfterValidator(_of_a_person)] = []
+    messages: Annotated[Any, AfterValidator(_check_messages)] = []
 
 
 class _Body(_Strict):
-    """The body of any request but that for a run: it names no thread, and holds none of the engine's configuration."""
+    """The body of a request that begins no run: it names no thread, and has none of the engine's configuration."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -182,12 +185,12 @@ _PASSIVE: Final = frozenset(
         *("after_seconds", "feedback_keys", "langsmith_tracer", "checkpoint_id", "assistant_id"),
     }
 )
-"""What a run may be asked for that changes nothing of what it may do."""
+"""Fields of a run that do not change what it may do."""
 
 
 class _RunBody(_Strict):
     input: _Input | None = None
-    context: Annotated[dict[str, Any], AfterValidator(_of_context)] = {}
+    context: Annotated[dict[str, Any], AfterValidator(_check_context)] = {}
     config: _Config = _Config()
     command: _Command | None = None
     metadata: _Metadata = _Metadata()
@@ -198,9 +201,9 @@ class _RunBody(_Strict):
 def read_body(
     request: ServerRequest, data: bytes, user: str, scrub: Callable[[JsonMap], Any] = dict
 ) -> JsonMap | Refused:
-    """The body of a request, or why it is refused: it exceeds what its user may request.
+    """Return the body of a request, or why it is refused.
 
-    `scrub` removes secrets, as engines store what they are sent unchanged.
+    `scrub` removes secrets: engines store bodies as they are.
     """
     try:
         body = scrub(json.loads(data or b"{}"))
@@ -210,42 +213,45 @@ def read_body(
     if not isinstance(body, dict):
         return Refused(422, "The request's body should be a JSON object.")
 
+    checked: _Body | _RunBody
     try:
         if request.begins_run:
-            run_body: Any = _RunBody.model_validate({key: body[key] for key in body if key not in _PASSIVE})
+            checked = _RunBody.model_validate({key: body[key] for key in body if key not in _PASSIVE})
         else:
-            run_body = _Body.model_validate(body)
+            checked = _Body.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"])
         return Refused(422, f"{where}: {first['msg'].removeprefix('Value error, ')}.")
 
-    places = [run_body.checkpoint]
-    before = getattr(run_body, "before", "")
-    if isinstance(before, dict):
-        places += before.values()
-    else:
-        places.append(before)
-
-    named = {place.thread_id for place in places if isinstance(place, _Checkpoint)}
-
-    if run_body.metadata.owner not in {"", user} or not named <= {"", request.thread}:
+    threads = {checkpoint.thread_id for checkpoint in _checkpoints_of(checked)}
+    if checked.metadata.owner not in {"", user} or not threads <= {"", request.thread}:
         return Refused(422, "The request names another user or another thread.")
 
     return body
 
 
+def _checkpoints_of(body: _Body | _RunBody) -> Iterator[_Checkpoint]:
+    yield body.checkpoint
+
+    if isinstance(body, _Body):
+        if isinstance(body.before, dict):
+            yield from body.before.values()
+        elif isinstance(body.before, _Checkpoint):
+            yield body.before
+
+
 # --- Authorization for the engine
 
 auth = Auth()
-"""Authenticates users, and decides which resources of the engine they may read; all else is refused."""
+"""Authenticates users, and lets them access their own threads and the assistant; all else is refused."""
 
 OWNER = "owner"
-"""The key of a thread's metadata that says whose it is."""
+"""The key of a thread's metadata with the name of its owner."""
 
 
 def token_of(headers: Mapping[Any, Any]) -> str:
-    """The bearer token among the headers, "" where there is none; they are text or bytes."""
+    """Return the bearer token among the headers, which are text or bytes; "" if there is none."""
     for name, value in headers.items():
         if _text(name).lower() == "authorization":
             scheme, _, token = _text(value).partition(" ")
@@ -259,7 +265,7 @@ def token_of(headers: Mapping[Any, Any]) -> str:
 
 @auth.authenticate
 async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
-    """The user who has this token."""
+    """Return the user with this token."""
     tenant = open_admitter().tenants.of_token(token_of(headers))
     if tenant is None:
         raise Auth.exceptions.HTTPException(status_code=401, detail="Send the header Authorization: Bearer <token>.")
@@ -269,33 +275,33 @@ async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
 
 @auth.on
 async def refuse(ctx: Auth.types.AuthContext, value: Any) -> bool:  # noqa: ARG001 - the signature is the server's
-    """Whatever nobody has thought of. Some servers ask for runs by themselves, and have looked whose they are."""
+    """Refuse all other resources. Some servers authorize runs themselves, after those of their threads."""
     return str(ctx.resource) == "runs"
 
 
 @auth.on.threads
-async def own_threads(ctx: Auth.types.AuthContext, value: Any) -> dict[str, str]:
-    """A thread belongs to whoever made it; nobody else learns that it is there."""
+async def restrict_to_owner(ctx: Auth.types.AuthContext, value: Any) -> dict[str, str]:
+    """Filter threads by their owner, and set the owner of new ones."""
     if isinstance(value, dict) and (value.get("kwargs") or {}).get("webhook"):
         raise Auth.exceptions.HTTPException(status_code=422, detail="A run may not have a webhook here.")
 
     if isinstance(value, dict) and ctx.action in {"create", "create_run", "update"}:
         metadata = value.get("metadata")
         if isinstance(metadata, dict):
-            metadata[OWNER] = ctx.user.identity  # in its place: servers look at this very map
+            metadata[OWNER] = ctx.user.identity  # in place: servers read this very map
         else:
             value["metadata"] = {OWNER: ctx.user.identity}
 
     return {OWNER: ctx.user.identity}
 
 
-async def known_assistants(ctx: Auth.types.AuthContext, value: Any) -> bool:  # noqa: ARG001 - the same
-    """There is one, the machine itself, and nobody makes others: settings come with each request."""
+async def allow_assistants(ctx: Auth.types.AuthContext, value: Any) -> bool:  # noqa: ARG001 - the same
+    """Allow everybody to read the one assistant; settings come with each request."""
     return True
 
 
-auth.on.assistants.read(known_assistants)
-auth.on.assistants.search(known_assistants)
+auth.on.assistants.read(allow_assistants)
+auth.on.assistants.search(allow_assistants)
 
 
 def _text(raw: Any) -> str:
@@ -308,9 +314,9 @@ def _text(raw: Any) -> str:
 
 
 class TenantMiddleware:
-    """An ASGI application in front of another one.
+    """ASGI middleware for the requests of tenants.
 
-    `locks` tell which threads are at work, `forget` deletes the checkpoints of a thread that is deleted.
+    `locks` tell which threads have an active run; `delete_checkpoints` is called for a thread that is deleted.
     """
 
     def __init__(
@@ -318,29 +324,29 @@ class TenantMiddleware:
         app: App,
         tenants: Tenants,
         locks: Locks,
-        forget: Callable[[str], Awaitable[None]],
+        delete_checkpoints: Callable[[str], Awaitable[None]],
     ) -> None:
         self._app = app
         self._tenants = tenants
         self._locks = locks
-        self._forget = forget
+        self._delete_checkpoints = delete_checkpoints
         self._redactor = CurrentRedactor(())
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it here."""
+        """Pass the request on, or answer it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         elif scope["path"] in OPEN_PATHS or _is_preflight(scope):
-            await self._app(scope, receive, masking(send))
+            await self._app(scope, receive, hide_errors(scope, receive, send))
         else:
-            refused = await self._for_user(scope, receive, send)
+            refused = await self._handle_user(scope, receive, send)
             if refused is not None:
-                await answer(refused, send)
+                await refusal_response(refused)(scope, receive, send)
 
-    async def _for_user(self, scope: Scope, receive: Receive, send: Send) -> Refused | None:
+    async def _handle_user(self, scope: Scope, receive: Receive, send: Send) -> Refused | None:
         tokens = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         tenant = None
         if len(tokens) == 1:
@@ -359,56 +365,56 @@ class TenantMiddleware:
         self._open[tenant.name] += 1
 
         try:
-            return await self._judged(tenant, scope, receive, send)
+            return await self._handle_route(tenant, scope, receive, send)
         finally:
             self._open[tenant.name] -= 1
 
-    async def _judged(self, tenant: Tenant, scope: Scope, receive: Receive, send: Send) -> Refused | None:
-        """Hand the request on, or say why the engine does not see it."""
+    async def _handle_route(self, tenant: Tenant, scope: Scope, receive: Receive, send: Send) -> Refused | None:
+        """Pass the request on, or return why it is refused."""
         route = read_route(scope["method"], scope["path"])
         if isinstance(route, Refused):
             return route
 
         if route.has_body:
-            data = await _whole_body(receive)
+            data = await _read_bounded(scope, receive)
             if data is None:
                 return Refused(413, f"A request may have {MOST_BYTES:,} bytes.")
 
-            # a long one takes its time, and the other users' requests go on meanwhile
+            # in a thread: a long body takes its time
             body = await asyncio.to_thread(read_body, route, data, tenant.name, self._redactor.now().content)
             if isinstance(body, Refused):
                 return body
 
             if route.begins_run:
-                body = await self._new_run(route.thread, body, scope)
+                body = await self._prepare_run(route.thread, body, scope)
                 if isinstance(body, Refused):
                     return body
 
             if scope["path"].endswith("/state/checkpoint"):
-                scope = _of_newest(scope, body)
+                scope = _newest_state_request(scope, body)
 
-            receive = _again(json.dumps(body).encode(), receive)
+            receive = _replay_body(json.dumps(body).encode(), receive)
 
         deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{route.thread}"
         if deletes and await self._is_own(scope, route.thread):
-            await self._forget(route.thread)  # not every version of the engine does
+            await self._delete_checkpoints(route.thread)  # not every version of the engine does
 
-        await self._app(scope, receive, masking(send))
+        await self._app(scope, receive, hide_errors(scope, receive, send))
         return None
 
-    async def _new_run(self, name: str, body: JsonMap, scope: Scope) -> JsonMap | Refused:
-        """The body of a run that the engine may begin in this thread."""
-        if not await self._is_own(scope, name):
-            return Refused(404, f"There is no thread {name}.")
-        if await asyncio.to_thread(self._locks.is_held, f"thread {name}"):
-            return Refused(409, f"A run of the thread {name} is at work: wait for it, or cancel it.")
+    async def _prepare_run(self, thread: str, body: JsonMap, scope: Scope) -> JsonMap | Refused:
+        """Return the body of a run that the engine may begin in this thread, or why it may not."""
+        if not await self._is_own(scope, thread):
+            return Refused(404, f"There is no thread {thread}.")
+        if await asyncio.to_thread(self._locks.is_held, f"thread {thread}"):
+            return Refused(409, f"A run of the thread {thread} is at work: wait for it, or cancel it.")
         if body.get("command"):
             return body
 
-        return {**body, "input": body.get("input") or {}}  # what is cut off goes on: not every version knows null
+        return {**body, "input": body.get("input") or {}}  # an interrupted turn continues: not every version knows null
 
     async def _is_own(self, scope: Scope, thread: str) -> bool:
-        """Whether the thread is this user's: the engine begins runs in others' as well."""
+        """Ask the engine whether the thread is this user's: it begins runs in threads of others as well."""
         headers = {"Authorization": f"Bearer {token_of(dict(scope['headers']))}"}
         transport = httpx2.ASGITransport(self._app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://engine", trust_env=False) as client:
@@ -420,8 +426,8 @@ def _is_preflight(scope: Scope) -> bool:
     return bool(scope["method"] == "OPTIONS" and is_preflight)
 
 
-def _of_newest(scope: Scope, body: JsonMap) -> Scope:
-    """The request for a thread's state as all versions understand it, where no checkpoint is named: RemoteGraph's."""
+def _newest_state_request(scope: Scope, body: JsonMap) -> Scope:
+    """Rewrite RemoteGraph's request for the newest state into the form that all versions of the engine know."""
     if (body.get("checkpoint") or {}).get("checkpoint_id"):
         return scope
 
@@ -433,70 +439,63 @@ def _of_newest(scope: Scope, body: JsonMap) -> Scope:
     return {**scope, "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query}
 
 
-async def _whole_body(receive: Receive) -> bytes | None:
-    """The body, None where it is too long."""
+async def _read_bounded(scope: Scope, receive: Receive) -> bytes | None:
+    """Return the body, None if it is too long, b"" if the client has disconnected."""
     data = bytearray()
-    more = True
-
-    while more and len(data) <= MOST_BYTES:
-        message = await receive()
-        data += message.get("body", b"")
-        more = message.get("more_body", False)
-
-    if len(data) > MOST_BYTES:
-        return None
+    with suppress(ClientDisconnect):
+        async for chunk in Request(scope, receive).stream():
+            data += chunk
+            if len(data) > MOST_BYTES:
+                return None
 
     return bytes(data)
 
 
-def _again(data: bytes, receive: Receive) -> Receive:
-    """The body once more, then whatever else the client sends."""
+def _replay_body(data: bytes, receive: Receive) -> Receive:
+    """Receive this body, then what else the client sends."""
     chunks = [data]
 
-    async def receive_again() -> MutableMapping[str, Any]:
+    async def receive_body() -> MutableMapping[str, Any]:
         if chunks:
             return {"type": "http.request", "body": chunks.pop(), "more_body": False}
         return await receive()
 
-    return receive_again
+    return receive_body
 
 
-# --- What a client hears: our own answers, and the engine's where those would not say too much
+# --- Responses
 
 _FAILED: Final = (
     "The server could not do this. Try again in a moment; the people who run it find the reason in its log."
 )
 
 
-async def answer(refused: Refused, send: Send) -> None:
-    """In the words of both: LangGraph's servers say `detail`, Aegra says `error` and `message`.
+def refusal_response(refused: Refused) -> JSONResponse:
+    """Return a response with the fields of both servers: LangGraph's have `detail`, Aegra `error` and `message`.
 
-    Pages of other origins may read it, as they may read the engine's answers.
+    Pages of other origins may read it, as they may read the engine's responses.
     """
-    headers = [(b"access-control-allow-origin", b"*")]
+    headers = {"access-control-allow-origin": "*"}
     if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+        headers["www-authenticate"] = "Bearer"
 
-    document = {"error": "refused", "message": refused.detail, "detail": refused.detail}
-    await send_json(refused.status, headers, document, send)
+    content = {"error": "refused", "message": refused.detail, "detail": refused.detail}
+    return JSONResponse(content, refused.status, headers)
 
 
-def masking(send: Send) -> Send:
-    """Hand on what the engine answers, but what it says of its own failures.
+def hide_errors(scope: Scope, receive: Receive, send: Send) -> Send:
+    """Replace responses of the engine about its own failures, which may name database addresses and statements."""
+    has_failed = False
 
-    That has statements and addresses of the database in it.
-    """
-    failed = False
-
-    async def send_on(message: MutableMapping[str, Any]) -> None:
-        nonlocal failed
-        if failed:
+    async def send_response(message: MutableMapping[str, Any]) -> None:
+        nonlocal has_failed
+        if has_failed:
             return
 
-        failed = message["type"] == "http.response.start" and message["status"] >= 500
-        if failed:
-            await answer(Refused(message["status"], _FAILED), send)
+        has_failed = message["type"] == "http.response.start" and message["status"] >= 500
+        if has_failed:
+            await refusal_response(Refused(message["status"], _FAILED))(scope, receive, send)
         else:
             await send(message)
 
-    return send_on
+    return send_response

@@ -1,8 +1,8 @@
-"""Keeps web pages away from a server on this machine: `http.app` of the configurations for `langgraph dev` names it.
+"""Middleware that protects a local server from web pages; `http.app` in `langgraph.json` names it.
 
-Every page that a browser shows can send requests to a server on loopback, and one whose name is rebound to 127.0.0.1
-can read the answers as well. So each request is checked before the server's own routes and CORS see it: the name that
-it was sent to, the origin of the page that sent it, and that its body is JSON, which no form can send.
+Each page in a browser can send requests to a server on loopback, and one whose name is rebound to 127.0.0.1 can read
+the responses as well. So each request is checked before the server's routes and CORS: the host that it was sent to, the
+origin of the page that sent it, and that its body is JSON, which no form can send.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,32 +22,32 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HOSTS_VARIABLE: Final = "MENDGRAPH_HOSTS"
-"""More host names that the server is reached by, separated by commas. Its own address needs no mention."""
+"""Names further hosts of the server, separated by commas. Its own address is known."""
 
 STUDIO_ORIGINS: Final = tuple(f"https://{region}smith.langchain.com" for region in ("", "eu.", "aws.", "apac."))
-"""Where LangGraph Studio is. Source: langsmith.utils.get_host_url of langsmith 0.14."""
+"""The origins of LangGraph Studio. Source: langsmith.utils.get_host_url of langsmith 0.14."""
 
 _LOOPBACK: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
 LOOPBACK_ORIGINS: Final = rf"https?://{_LOOPBACK.pattern}"
 
 _IN_PROCESS: Final = "/noauth"
-"""The root path of requests that the server sends to itself, which no client can set."""
+"""The root path of requests from the server to itself; no client can set it."""
 
 _JSON: Final = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 
 
 class Refused(NamedTuple):
-    """The answer to a request that the engine does not see."""
+    """The status and the reason of a request that is not passed on."""
 
     status: int
     detail: str
 
 
 class RequestGuard:
-    """ASGI middleware that answers 403 or 415 to what a foreign page may have sent; all else goes on to `app`.
+    """ASGI middleware that answers 403 or 415 to requests that a foreign page may have sent.
 
-    Origins are those of the server's own CORS configuration (`http.cors` in `langgraph.json`), each by its name: "*"
-    admits none. Without such a configuration they are Studio's and those of loopback.
+    It allows the origins of the server's CORS configuration (`http.cors` in `langgraph.json`) by name: "*" allows none.
+    Without such a configuration it allows Studio's and those of loopback.
     """
 
     def __init__(self, app: App) -> None:
@@ -59,24 +60,25 @@ class RequestGuard:
         self._hosts = frozenset(filter(None, (_name_of(host.strip()) for host in named)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or refuse it."""
-        inside = scope["type"] == "lifespan" or scope.get("root_path", "").split("/")[:2] == ["", _IN_PROCESS[1:]]
-        inside = inside or (scope.get("method"), scope.get("path")) == ("GET", "/ok")  # what health checks ask for
+        """Pass the request on, or refuse it."""
+        is_internal = scope["type"] == "lifespan" or scope.get("root_path", "").split("/")[:2] == ["", _IN_PROCESS[1:]]
+        is_internal = is_internal or (scope.get("method"), scope.get("path")) == ("GET", "/ok")  # health checks
 
-        if inside:
+        if is_internal:
             refused = None
         else:
-            refused = self.refused(scope.get("method", "GET"), Headers(scope=scope))
+            refused = self.check(scope.get("method", "GET"), Headers(scope=scope))
 
         if refused is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
         else:
-            await send_json(refused.status, [], {"error": "refused", "detail": refused.detail}, send)
+            response = JSONResponse({"error": "refused", "detail": refused.detail}, refused.status)
+            await response(scope, receive, send)
 
-    def refused(self, method: str, headers: Headers) -> Refused | None:
-        """Why a request is not let in, None where it is."""
+    def check(self, method: str, headers: Headers) -> Refused | None:
+        """Return why a request is refused, None if it is not."""
         host = _only(headers, "host")
         origin = _only(headers, "origin")
 
@@ -90,9 +92,9 @@ class RequestGuard:
 
         if "origin" in headers:
             foreign = origin not in self._origins and not self._origin_pattern.fullmatch(origin or "")
-        else:  # a page that does not say its own; a link that is followed may
-            followed = method == "GET" and headers.getlist("sec-fetch-dest") == ["document"]
-            foreign = not {"cross-site", "same-site"}.isdisjoint(headers.getlist("sec-fetch-site")) and not followed
+        else:  # a page that sends no origin; following a link is allowed
+            is_link = method == "GET" and headers.getlist("sec-fetch-dest") == ["document"]
+            foreign = not {"cross-site", "same-site"}.isdisjoint(headers.getlist("sec-fetch-site")) and not is_link
 
         if foreign:
             message = (
@@ -110,33 +112,25 @@ class RequestGuard:
 
 
 app = Starlette(middleware=[Middleware(RequestGuard)])
-"""No routes of its own: the server adds them behind the middleware."""
+"""It has no routes: the server adds its own behind the middleware."""
 
 
 def _cors(environment: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """The server's CORS configuration, from where `langgraph_api.config` has it."""
+    """Return the server's CORS configuration, read as `langgraph_api.config` does."""
     configuration = json.loads(environment.get("CORS_CONFIG") or "null")
     cors: Mapping[str, Any] | None = configuration or json.loads(environment.get("LANGGRAPH_HTTP") or "{}").get("cors")
     return cors
 
 
 def _name_of(host: str) -> str:
-    """A host without its port."""
+    """Return a host without its port."""
     return re.sub(r":\d{1,5}$", "", host.lower())
 
 
 def _only(headers: Headers, name: str) -> str | None:
-    """The value of a header that is there once."""
+    """Return the value of a header that occurs once."""
     values = headers.getlist(name)
     if len(values) == 1:
         return values[0]
 
     return None
-
-
-async def send_json(status: int, headers: list[tuple[bytes, bytes]], content: dict[str, Any], send: Send) -> None:
-    """Send a complete response."""
-    body = json.dumps(content).encode()
-    content_headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*content_headers, *headers]})
-    await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""Who may use a server, and the most that each of them may do: the tenants file. Pure.
+"""The tenants file: the users of a server, and the most that each of them may do. Pure.
 
 root = "/srv/mendgraph"            # a user's projects are the folders <root>/<user>/<project>
 
@@ -20,24 +20,24 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import Document, Problem, first_problems, read_document
+from mendgraph.graph.configuration.loading import Problem, first_problems, read_document
 from mendgraph.graph.configuration.narrowing import Allowance
 from mendgraph.nodes.language.documents import DocumentProblem
 
 SHORTEST_TOKEN: Final = 32
-"""Characters. A hash hides what nobody can guess, so shorter tokens let nobody in."""
+"""The least characters of a token: the hash of a shorter one could be guessed."""
 
 RUNS_AT_ONCE: Final = 4
-"""How many runs a user may have at once where the file says nothing."""
+"""The default number of concurrent runs of a user."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TAKEN: Final = frozenset({"anonymous", "system", "users"})
-"""Names that mean something to the engines: what belongs to `system` is everybody's."""
+_RESERVED: Final = frozenset({"anonymous", "system", "users"})
+"""Names with a meaning for the engines: resources of `system` are everybody's."""
 
-_ELSEWHERE: Final = {
+_NOT_SETTABLE: Final = {
     "workspace": "a request names the project, which is below `root`",
     "account": "a user's account has the user's name",
     "account_days": "limits of a day are each user's own",
@@ -46,9 +46,9 @@ _ELSEWHERE: Final = {
 
 @dataclass(frozen=True)
 class Tenant:
-    """One user: what may be asked for at most is in `context`, and holds where nothing is asked.
+    """One user. `context` is the most that a request may set, and the default.
 
-    `models` are those that may be named, none meaning that of the context alone.
+    `models` are those that a request may name; if empty, only that of the context.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Tenants:
-    """All users of a server. Their folders are below `root`."""
+    """The users of a server. Their folders are below `root`."""
 
     users: Mapping[str, Tenant]
     root: str
 
     def of_token(self, token: str) -> Tenant | None:
-        """The user with this token, None where there is none. All hashes are compared, in constant time."""
+        """Return the user with this token, if there is one. All hashes are compared, in constant time."""
         digest = token_hash(token)
         match = None
 
@@ -88,23 +88,23 @@ class Tenants:
 
 
 def token_hash(token: str) -> str:
-    """What the file holds of a token."""
+    """Return the hash of a token, as the file holds it."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_name(name: str) -> bool:
-    """Whether this can be the name of a user or a project: one folder's, and no hidden one."""
+    """Return whether a user or a project may have this name: that of one folder, which is not hidden."""
     return _NAME.fullmatch(name) is not None
 
 
 def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
-    """The users in `text`, or all that is wrong with it; `file` is what messages call it."""
+    """Parse the text of the file; return all its problems if there are any. Messages name it `file`."""
     document = read_document(text)
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
 
     listed = []
-    for path, message in dict.fromkeys(_problems(document)):  # a problem of the defaults counts once
+    for path, message in dict.fromkeys(_problems(document.values)):  # a problem of the defaults counts once
         field = ".".join(path)
         listed.append(Problem(file, f"{field}: {message}", document.line(path), field=field))
 
@@ -128,92 +128,72 @@ def _tenant(name: str, table: Mapping[str, Any]) -> Tenant:
     return Tenant(name, hashes, context, models, table.get("runs_at_once", RUNS_AT_ONCE))
 
 
-# --- What is wrong
+# --- Problems
 
 
-class _User(BaseModel):
-    """A user's table with the defaults below it; what else it holds is for `AgentContext`."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
+class _User(AgentContext):
+    """A user's table, merged with the defaults."""
 
     token_sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
-    models: list[Annotated[str, Field(min_length=1)]] = []
+    models: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     runs_at_once: int = Field(default=RUNS_AT_ONCE, ge=1, le=1_000)
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid")
 
     root: str = Field(pattern=r"^/[^\x00]*$")
     defaults: dict[str, Any] = {}
-    users: dict[str, dict[str, Any]] = Field(min_length=1)
-
-    @field_validator("defaults")
-    @classmethod
-    def _for_all(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if "token_sha256" in value:
-            raise ValueError("a token belongs to one user: put it into that user's table")
-        return value
+    users: dict[str, _User] = Field(min_length=1)
 
 
-_Found = Iterator[tuple[tuple[str, ...], str]]
-"""The keys that lead to a problem, and the problem."""
+_Problems = Iterator[tuple[tuple[str, ...], str]]
+"""The path of keys to each problem, and its message."""
 
 
-def _problems(document: Document) -> _Found:
+def _problems(values: Mapping[str, Any]) -> _Problems:
+    defaults = values.get("defaults", {})
+    users = values.get("users", {})
+    if not isinstance(defaults, dict) or not isinstance(users, dict):
+        yield (), "defaults and users are tables: write [defaults] and [users.NAME]"
+        return
+    if "token_sha256" in defaults:
+        yield ("defaults",), "a token belongs to one user: put it into that user's table"
+        return
+
+    merged = {name: {**defaults, **table} if isinstance(table, dict) else table for name, table in users.items()}
+    document = {**values, "users": merged} if users else values
     try:
-        file = _File.model_validate(document.values)
+        file = _File.model_validate_json(json.dumps(document, default=str), strict=True)
     except ValidationError as error:
-        yield from _details_of(error)
+        for detail in error.errors(include_url=False, include_context=False, include_input=False):
+            path = tuple(map(str, detail["loc"]))
+            if len(path) > 2 and path[2] in defaults and path[2] not in users[path[1]]:
+                path = ("defaults", *path[2:])
+            yield path, detail["msg"].removeprefix("Value error, ")
         return
 
     owners: dict[str, str] = {}
-
-    for name, table in file.users.items():
-        path = ("users", name)
-
-        if not is_name(name) or name.lower() in _TAKEN:
-            taken_names = ", ".join(sorted(_TAKEN))
-            yield path, f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {taken_names}"
-        elif owners.setdefault(name.lower(), name) != name:
-            yield path, f"{name!r} and {owners[name.lower()]!r} differ in capitals alone, which some disks do not see"
-
-        for inner, message in _table_problems({**file.defaults, **table}):
-            if inner and inner[0] in file.defaults and inner[0] not in table:
-                yield ("defaults", *inner), message
-            else:
-                yield (*path, *inner), message
-
-        tokens = table.get("token_sha256")
-        if not isinstance(tokens, list):
-            continue
-
-        for token in tokens:
-            if owners.setdefault(str(token), name) != name:
-                message = f"this token is {owners[str(token)]!r}'s already: each user needs one of their own"
-                yield (*path, "token_sha256"), message
+    for name, user in file.users.items():
+        for key, message in _user_problems(name, user, owners):
+            yield ("users", name, *key), message
 
 
-def _table_problems(table: Mapping[str, Any]) -> _Found:
-    try:
-        user = _User.model_validate(table)
-    except ValidationError as error:
-        yield from _details_of(error)
-        return
+def _user_problems(name: str, user: _User, owners: dict[str, str]) -> _Problems:
+    """Yield what a schema cannot check. `owners` has the users of the names and tokens so far."""
+    if not is_name(name) or name.lower() in _RESERVED:
+        reserved = ", ".join(sorted(_RESERVED))
+        yield (), f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {reserved}"
+    elif owners.setdefault(name.lower(), name) != name:
+        yield (), f"{name!r} and {owners[name.lower()]!r} differ in capitals alone, which some disks do not see"
 
-    fields = {name: value for name, value in table.items() if name not in _User.model_fields}
-    for name in fields.keys() & _ELSEWHERE.keys():
-        yield (name,), f"it cannot be set here: {_ELSEWHERE[name]}"
+    for key in user.model_fields_set & _NOT_SETTABLE.keys():
+        yield (key,), f"it cannot be set here: {_NOT_SETTABLE[key]}"
 
-    if user.models and fields.get("model", user.models[0]) not in user.models:
+    if user.models and "model" in user.model_fields_set and user.model not in user.models:
         yield ("model",), f"it should be one of models, which are {', '.join(user.models)[:200]}"
 
-    try:
-        AgentContext.model_validate_json(json.dumps(fields, default=str), strict=True)
-    except ValidationError as error:
-        yield from _details_of(error)
-
-
-def _details_of(error: ValidationError) -> _Found:
-    for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        yield tuple(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, ")
+    for token in user.token_sha256:
+        if owners.setdefault(token, name) != name:
+            message = f"this token is {owners[token]!r}'s already: each user needs one of their own"
+            yield ("token_sha256",), message

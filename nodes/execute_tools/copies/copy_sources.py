@@ -9,11 +9,11 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
@@ -29,7 +29,6 @@ from mendgraph.nodes.execute_tools.processes.git import (
     succeeded,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
-from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
@@ -52,7 +51,7 @@ class CopyError(Exception):
 
 
 def required(result: Result | ToolError) -> Result:
-    """The result; raises CopyError where it is an error."""
+    """Return the result. Raises CopyError if it is an error."""
     if isinstance(result, ToolError):
         raise CopyError(result)
     return result
@@ -102,7 +101,7 @@ class PrivateGit:
             self._write("objects/info/alternates", os.fsencode(json.dumps(objects, ensure_ascii=False)) + b"\n")
 
     def store(self, tree: str = "") -> tuple[str, list[bytes]]:
-        """Store the files as they are; their tree, and the submodules of the given `tree`, which are excluded."""
+        """Store the files as they are; return their tree, and the submodules of `tree`, which are excluded."""
         if not tree:
             ignored = self._git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
             self._write_excluded(ignored.split(b"\0")[:-1])
@@ -122,7 +121,7 @@ class PrivateGit:
         return tree, modules
 
     def patch(self, tree: str) -> bytes:
-        """The patch from the files of this tree to the current ones."""
+        """Return the patch from the files of this tree to the current ones."""
         with suppress(FileNotFoundError):  # of a comparison that was killed
             os.unlink(os.path.join(self._path, "index.lock"))
 
@@ -131,7 +130,7 @@ class PrivateGit:
         return self._git(*_DIFF, tree)
 
     def _update_index(self) -> bool:
-        """Add all current files to the index and remove deleted ones; whether that changed anything."""
+        """Add all current files to the index and remove deleted ones; return whether that changed anything."""
         changed: dict[bytes, None] = {}
 
         for path in self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]:
@@ -142,7 +141,7 @@ class PrivateGit:
         return bool(changed)
 
     def _files_below(self, folder: bytes) -> Iterator[bytes]:
-        """The files of a nested repository, of which git would store only the commit."""
+        """Yield the files of a nested repository, of which git would store only the commit."""
         with closing(open_root(self._root)) as root:
             for parent, folders, files, folder_fd in os.fwalk(os.fsdecode(folder), dir_fd=root):
                 for name in (*folders, *files):
@@ -178,7 +177,7 @@ _PATTERN_SIGN: Final = re.compile(rb"[*?\[\\ ]")
 
 
 def _pattern(name: bytes) -> bytes:
-    """The line of an ignore file for exactly this name, which has no line end."""
+    """Return the line of an ignore file for exactly this name, which has no line end."""
     return b"/" + _PATTERN_SIGN.sub(rb"\\\g<0>", name) + b"\n"
 
 
@@ -207,12 +206,12 @@ class GitSource(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def records(self, folder: str) -> str:
-        """Where the repository stores the worktree in this folder."""
+        """Return where the repository stores the worktree in this folder."""
         return records_path(self.repository.common, folder)
 
-    def make(self, folder: str, handle: int) -> SourceCopy:
+    def make(self, folder: str) -> SourceCopy:
         """Fill the empty folder."""
-        records = required(add_worktree(self.repository, self.commit, handle, folder, WORKSPACE))
+        records = required(add_worktree(self.repository, self.commit, folder, WORKSPACE))
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, root))
         links = _link_installed(self.repository.path, os.path.join(folder, root))
@@ -231,7 +230,7 @@ INSTALLED: Final = (".venv", "venv", "node_modules")
 
 
 def _link_installed(workspace: str, root: str) -> list[str]:
-    """Create these links in the copy at `root`; their names."""
+    """Create these links in the copy at `root`; return their names."""
     links = []
 
     for name in INSTALLED:
@@ -245,7 +244,7 @@ def _link_installed(workspace: str, root: str) -> list[str]:
 
 
 def installed_folders(root: str) -> tuple[str, ...]:
-    """The targets of these links in the copy at `root`: folders of the user's workspace that tests have to read."""
+    """Return the targets of these links in the copy at `root`: folders of the user's workspace that tests read."""
     links = (os.path.join(root, name) for name in INSTALLED)
     return tuple(os.path.realpath(link) for link in links if os.path.islink(link))
 
@@ -254,23 +253,53 @@ class FolderSource(NamedTuple):
     """A folder without a repository; `without` are folders in it that are left out."""
 
     path: str
-    without: tuple[Identity, ...] = ()
+    without: tuple[str, ...] = ()
 
-    def make(self, folder: str, handle: int) -> SourceCopy:
+    def make(self, folder: str) -> SourceCopy:
         """Fill the empty folder."""
-        os.mkdir(WORKSPACE, 0o700, dir_fd=handle)
-        with closing(open_root(self.path)) as source, closing(open_directory(handle, [WORKSPACE])) as target:
-            left_out = copy_tree(source, target, self.without)
+        left_out: list[str] = []
 
-        git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, WORKSPACE))
+        def ignore(parent: str, names: list[str]) -> set[str]:
+            ignored = set()
+            for name in names:
+                path = os.path.join(parent, name)
+                mode = os.lstat(path).st_mode
+                if stat.S_ISDIR(mode):
+                    if os.path.realpath(path) in self.without:
+                        ignored.add(name)
+                elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+                    ignored.add(name)
+                    left_out.append(os.path.relpath(path, self.path))
+
+            return ignored
+
+        root = os.path.join(folder, WORKSPACE)
+        try:
+            shutil.copytree(self.path, root, symlinks=True, ignore=ignore, copy_function=_copy_file)
+        except shutil.Error as error:  # a folder that cannot be read
+            path, _, reason = error.args[0][0]
+            message = f"Cannot copy {quoted(path)}: {reason}."
+            raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message)) from error
+
+        git = PrivateGit(os.path.join(folder, BASE), root)
         git.create()
         tree, _ = git.store()
         notes: tuple[str, ...] = ()
         if left_out:
-            names = ", ".join(map(quoted, left_out[:_MOST_NAMES]))
-            notes = (f"What is no file or folder was left out, such as {names}.",)
+            names = ", ".join(map(quoted, sorted(left_out)[:_MOST_NAMES]))
+            notes = (f"Special files were left out, such as {names}.",)
 
         return SourceCopy(WORKSPACE, tree, tree, notes)
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy one file. Raises CopyError: `copytree` would collect an OSError, and the disk would not look full."""
+    try:
+        shutil.copy2(source, target, follow_symlinks=False)
+    except FileNotFoundError:  # it was just removed
+        return
+    except OSError as error:
+        raise CopyError(os_failure(error, "copy", source)) from error
 
 
 Source: TypeAlias = GitSource | FolderSource
@@ -278,10 +307,10 @@ Source: TypeAlias = GitSource | FolderSource
 
 
 def find_source(workspace: str, revision: str = "", without: Iterable[str] = ()) -> Source | ToolError:
-    """The source of copies of this workspace, at the commit of the revision where it is a repository.
+    """Return the source of copies of this workspace, in a repository at the commit of the revision.
 
-    Without a revision the commit is HEAD, and CONFLICT if tracked files have changes that are not committed. `without`
-    are folders that the copy of a folder leaves out.
+    Without a revision the commit is HEAD; CONFLICT if tracked files have changes that are not committed. `without` are
+    folders that the copy of a folder leaves out.
     """
     path = os.path.abspath(os.path.expanduser(workspace))
     try:
@@ -307,11 +336,11 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
             f"{quoted(path)} is not a git repository, so it has no revision {quoted(revision)}: leave the revision out."
         )
 
-    return FolderSource(path, _identities(without))
+    return FolderSource(path, tuple(map(os.path.realpath, without)))
 
 
 def _git_source(repository: Repository, revision: str) -> GitSource | ToolError | None:
-    """The source at the commit of the revision; None for a folder of which the repository tracks nothing."""
+    """Return the source at the commit of the revision; None for a folder of which the repository tracks nothing."""
     is_subfolder = not revision and bool(repository.prefix)
     commit = find_commit(repository, revision)
     if isinstance(commit, ToolError):
@@ -351,74 +380,3 @@ def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
     )
 
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))
-
-
-def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
-    entries = []
-
-    for folder in folders:
-        with suppress(OSError):
-            status = os.stat(folder)
-            entries.append((status.st_dev, status.st_ino))
-
-    return tuple(entries)
-
-
-# --- Trees of files, walked by handle
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error
-
-
-def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()) -> tuple[str, ...]:
-    """Copy all that the open folder `source_fd` holds into the empty folder `target_fd`, but for the folders `without`.
-
-    Returns the names of special files that were left out. Raises OSError where the disk refuses.
-    """
-    left_out: list[str] = []
-    copied: list[tuple[list[str], os.stat_result]] = [([], os.fstat(source_fd))]
-
-    for parent, folders, files, folder_fd in os.fwalk(".", dir_fd=source_fd, onerror=_raise):
-        parts = [] if parent == "." else os.path.normpath(parent).split("/")
-
-        with closing(open_directory(target_fd, parts)) as target_folder:
-            for name in sorted([*folders, *files]):
-                try:
-                    status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-                except FileNotFoundError:  # it was just removed
-                    continue
-
-                if (status.st_dev, status.st_ino) in without:
-                    folders.remove(name)
-                elif stat.S_ISLNK(status.st_mode):
-                    os.symlink(os.readlink(name, dir_fd=folder_fd), name, dir_fd=target_folder)
-                elif stat.S_ISDIR(status.st_mode):
-                    os.mkdir(name, 0o700, dir_fd=target_folder)
-                    copied.append(([*parts, name], status))
-                elif stat.S_ISREG(status.st_mode):
-                    _copy_file(folder_fd, target_folder, name)
-                else:
-                    left_out.append("/".join([*parts, name]))
-
-    for parts, status in reversed(copied):  # last, as the mode of a folder may forbid to write in it
-        with closing(open_directory(target_fd, parts)) as folder:
-            _copy_status(folder, status)
-
-    return tuple(left_out)
-
-
-def _copy_file(source_folder: int, target_folder: int, name: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle, status = open_regular(source_folder, (name,), os.O_RDONLY)
-    new_handle = os.open(name, flags, 0o600, dir_fd=target_folder)
-
-    with os.fdopen(handle, "rb") as source, os.fdopen(new_handle, "wb") as target:
-        shutil.copyfileobj(source, target, 1_048_576)
-        target.flush()
-        _copy_status(target.fileno(), status)
-
-
-def _copy_status(handle: int, status: os.stat_result) -> None:
-    os.fchmod(handle, stat.S_IMODE(status.st_mode) & 0o777)
-    os.utime(handle, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -54,7 +54,7 @@ class CopyFolder:
         self.handle = handle
 
     def note(self, name: str = FINISHED) -> Mapping[str, Any] | None:
-        """The note of a finished copy, or with `BEGUN` of an unfinished one; None where there is none."""
+        """Return the note of a finished copy, or with `BEGUN` of an unfinished one; None if there is none."""
         try:
             with closing(open_beneath(self.handle, (name,), os.O_RDONLY)) as handle:
                 note = json.loads(os.read(handle, _LARGEST_NOTE))
@@ -64,7 +64,7 @@ class CopyFolder:
         return note if isinstance(note, dict) else None
 
     def write_note(self, note: Mapping[str, Any], name: str = FINISHED) -> None:
-        """Write the note to the disk. Raises OSError where it cannot be written."""
+        """Write the note to the disk. Raises OSError."""
         temporary = f".{name}.new"
         data = json.dumps(note, ensure_ascii=True, indent=1).encode()
         with suppress(FileNotFoundError):
@@ -75,10 +75,7 @@ class CopyFolder:
         sync_folder(self.handle)
 
     def empty(self) -> ToolError | None:
-        """Remove its content; CONFLICT, with nothing removed, where it is no folder of a copy.
-
-        Raises OSError where something cannot be removed.
-        """
+        """Remove its content; CONFLICT, with nothing removed, if it is not the folder of a copy. Raises OSError."""
         names = os.listdir(self.handle)
         if names and not {FINISHED, BEGUN, f".{BEGUN}.new"} & set(names):
             message = (
@@ -107,7 +104,7 @@ class CopyFolder:
 
 @contextmanager
 def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
-    """Open and lock the folder at this absolute path; where there is none, `make` creates it, otherwise NOT_FOUND."""
+    """Open and lock the folder at this absolute path; `make` creates it if it does not exist."""
     try:
         if make:
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -163,7 +160,7 @@ class PinnedRevision(NamedTuple):
 
 
 def pin_source(workspace: str, revision: str = "") -> PinnedRevision | ToolError:
-    """The commit of which copies of the workspace can be made, or why none can be made; nothing is written.
+    """Return the commit for copies of the workspace, or why no copy can be made; nothing is written.
 
     A batch calls it once, so that all its copies are of one commit, even if the repository changes meanwhile.
     """
@@ -177,9 +174,9 @@ def pin_source(workspace: str, revision: str = "") -> PinnedRevision | ToolError
 
 
 def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[str] = ()) -> Copy | ToolError:
-    """The copy in `folder`, made if it does not exist; CONFLICT where it is one of another workspace or revision.
+    """Return the copy in `folder`, made if it does not exist; CONFLICT if it is one of another workspace or revision.
 
-    One whose folder was moved or copied is made again: the records of its run belong to the old path.
+    A copy whose folder was moved is made again: the records of its run belong to the old path.
     """
     path = os.path.abspath(folder)
     details = {"workspace": workspace, "revision": revision}
@@ -200,7 +197,7 @@ def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[s
 
 
 def open_copy(folder: str) -> Copy | None:
-    """The finished copy in `folder`, None where there is none."""
+    """Return the finished copy in `folder`, None if there is none."""
     with copy_folder(os.path.abspath(folder), make=False) as opened:
         if isinstance(opened, ToolError):
             return None
@@ -210,7 +207,7 @@ def open_copy(folder: str) -> Copy | None:
 
 
 def compare_copy(folder: str) -> bytes | ToolError:
-    """The patch from the initial files of the copy to its current ones; b"" where they are the same."""
+    """Return the patch from the initial files of the copy to the current ones, b"" if they are the same."""
     with copy_folder(os.path.abspath(folder), make=False) as opened:
         if isinstance(opened, ToolError):
             return opened
@@ -251,8 +248,7 @@ def delete_copy(folder: str) -> ToolError | None:
 
 
 def _make(folder: CopyFolder, details: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
-    left_out = (*without, *_own_folders(folder.path, details["workspace"]))
-    source = find_source(details["workspace"], details["revision"], left_out)
+    source = find_source(details["workspace"], details["revision"], (*without, folder.path))
     if isinstance(source, ToolError):
         return source
 
@@ -261,7 +257,7 @@ def _make(folder: CopyFolder, details: Mapping[str, str], without: Iterable[str]
     folder.write_note(first_note, BEGUN)
 
     try:
-        source_copy = source.make(folder.path, folder.handle)
+        source_copy = source.make(folder.path)
     except CopyError as error:
         _remove_records(folder, first_note)
         folder.empty()
@@ -275,15 +271,6 @@ def _make(folder: CopyFolder, details: Mapping[str, str], without: Iterable[str]
 def _remove_records(folder: CopyFolder, note: Mapping[str, Any] | None) -> None:
     if note is not None and note.get("records"):
         remove_worktree_records(str(note["records"]), folder.path)
-
-
-def _own_folders(folder: str, workspace: str) -> tuple[str, ...]:
-    """The folders that a copy inside of its own source leaves out: itself, and the folder with the other copies."""
-    parent = os.path.dirname(folder)
-    if os.path.realpath(parent) == os.path.realpath(os.path.expanduser(workspace)):
-        return (folder,)
-
-    return folder, parent
 
 
 def _existing_copy(folder: CopyFolder, note: Mapping[str, Any], details: Mapping[str, str]) -> Copy | ToolError:
@@ -308,9 +295,9 @@ def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
 
 
 def make_branch(workspace: str, folder: str, request: BranchRequest) -> Copy | ToolError:
-    """A copy of the last commit in `folder`, on the new branch of the request; its notes list what is not in it.
+    """Make a copy of the last commit in `folder`, on the new branch of the request; its notes list what is not in it.
 
-    INVALID_ARGUMENT where the workspace is in no repository.
+    INVALID_ARGUMENT: the workspace is in no repository.
     """
     path = os.path.realpath(workspace)
     ref = f"refs/heads/{request.branch}"
@@ -344,7 +331,7 @@ def make_branch(workspace: str, folder: str, request: BranchRequest) -> Copy | T
 
 
 def _uncommitted_note(repository: Repository) -> list[str]:
-    """A sentence about the files that are not committed, if there are any."""
+    """Return a sentence about the files that are not committed, if there are any."""
     changed, has_untracked = required(find_uncommitted(repository))
     parts = []
     if changed:
@@ -356,7 +343,7 @@ def _uncommitted_note(repository: Repository) -> list[str]:
 
 
 class BranchCommit(NamedTuple):
-    """The `id` of a commit, "" where the branch has no change, and files that are not in it, each with the reason."""
+    """The `id` of a commit, "" if the branch has no change, and the files that are not in it, each with the reason."""
 
     id: str
     left_out: Mapping[str, str]
@@ -394,7 +381,7 @@ def commit_branch(
 
 
 def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolError:
-    """The files, of these, that a patch of the copy cannot hold, each with the reason."""
+    """Return those of the files that a patch of the copy cannot hold, each with the reason."""
     if not os.path.lexists(os.path.join(copy.folder, WORKSPACE, ".git")):  # a copy of a folder
         return {}
 
@@ -405,9 +392,9 @@ def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolErro
 
 
 def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
-    """Remove the copy, and its branch where that has no commit; an empty folder stays, for the records of its runs.
+    """Remove the copy, and its branch if that has no commit; an empty folder stays, for the records of its runs.
 
-    Nothing is removed where the copy holds files that are not committed: they are returned, each with the reason.
+    Nothing is removed if the copy has files that are not committed: they are returned, each with the reason.
     """
     try:
         repository = _repository_of(copy)
@@ -430,7 +417,7 @@ def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError
 
 
 def _uncommitted_files(repository: Repository, root: str) -> list[str]:
-    """The files that are not committed, without caches and the links to installed folders."""
+    """Return the files that are not committed, without caches and the links to installed folders."""
     changed = _git(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
     ignored = _git(repository, "ls-files", "-z", *_IGNORED).split("\0")
     names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, root)])
@@ -481,7 +468,7 @@ def _in_no_patch(repository: Repository, files: Sequence[str]) -> dict[str, str]
 
 
 def _filtered(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
-    """The files whose filter, which changes them when they are added, is not run; each with the reason."""
+    """Return the files whose filter, which would change them when added, is not run; each with the reason."""
     names = os.fsencode("".join(f"{name}\0" for name in files))
     words = _git(repository, "check-attr", "-z", "--stdin", "filter", stdin=names).split("\0")
     reasons: dict[str, str] = {}
@@ -504,7 +491,7 @@ def _submodules(repository: Repository) -> list[str]:
 
 
 def _filled_submodules(repository: Repository, root: str) -> list[str]:
-    """The folders of submodules that are not empty, though submodules are not checked out."""
+    """Return the folders of submodules that are not empty, though submodules are not checked out."""
     filled = []
 
     for name in _submodules(repository):
@@ -520,7 +507,7 @@ def _filled_submodules(repository: Repository, root: str) -> list[str]:
 
 
 def _is_cache(root: str, name: str) -> bool:
-    """Whether a program can create it again: Python's bytecode, and files in a folder that is tagged as a cache.
+    """Return whether it is a cache: Python's bytecode, or a file in a folder that is tagged as a cache.
 
     Source: "Cache Directory Tagging Specification", bford.info/cachedir.
     """

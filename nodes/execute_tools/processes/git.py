@@ -1,7 +1,7 @@
 """Git: the program, the repositories of workspaces, and their linked worktrees.
 
-Only the arguments determine what git does: it reads no configuration of the user or the machine, starts no hook and no
-filter, asks for no password, and fetches nothing.
+Git reads no configuration of the user or the machine, starts no hooks and no filters, asks for no password and fetches
+nothing.
 """
 
 import errno
@@ -33,7 +33,7 @@ GIT_TIMEOUT_S: Final = 1_800.0
 """A checkout of a very large repository on a busy disk takes minutes."""
 
 LOCK_WAIT_S: Final = 60.0
-"""How long another run may take to make or remove a worktree of the same repository."""
+"""How long to wait while another run adds or removes a worktree of the same repository."""
 
 MOST_OUTPUT: Final = 1_000_000_000
 """Bytes: the list of the files of a very large repository."""
@@ -83,7 +83,7 @@ _FULL: Final = {
 
 
 def git_environment(settings: Settings = ()) -> dict[str, str]:
-    """All environment variables of a `git` with `SAFE_SETTINGS` and these settings."""
+    """Return the whole environment of a git process, with `SAFE_SETTINGS` and these settings."""
     pairs = [*SAFE_SETTINGS, *settings]
     variables = {**_ENVIRONMENT, "GIT_CONFIG_COUNT": str(len(pairs))}
     if "PATH" in os.environ:
@@ -105,7 +105,7 @@ def run_git(
     max_output_bytes: int = MOST_OUTPUT,
     env: Mapping[str, str] | None = None,
 ) -> ProcessResult | ToolError:
-    """Run `git` with these bytes as its input; an error only where it could not be run to its end.
+    """Run git with these bytes as its input; return an error if it could not start or end, whatever its exit code.
 
     `env` replaces `git_environment(settings)`.
     """
@@ -130,7 +130,7 @@ def run_git(
 
 
 def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
-    """The error of a failed action (such as "make a worktree of") on the repository at `path`, with a remedy."""
+    """Return the error of a failed action (such as "make a worktree of") on the repository at `path`, with a remedy."""
     error_text = result.stderr.decode(errors="replace")
     if _DUBIOUS in error_text:
         message = (
@@ -149,7 +149,7 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
 
 
 def _reason(error_text: str) -> str:
-    """The first line of an error, or the last line; without a full stop."""
+    """Return the first line of an error, or else the last line, without a full stop."""
     lines = [line for line in error_text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("fatal:", "error:"))]
     reason = (errors[:1] or lines[-1:] or [""])[0]
@@ -157,7 +157,7 @@ def _reason(error_text: str) -> str:
 
 
 def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> ProcessResult | ToolError:
-    """The result; an error where git has failed."""
+    """Return the result, or an error if git has failed."""
     if isinstance(result, ToolError) or not result.exit_code:
         return result
     return git_failure(result, doing, path)
@@ -195,7 +195,7 @@ class Repository(NamedTuple):
         return run_git(arguments, cwd=self.path if cwd is None else cwd, stdin=stdin, env=env)
 
     def line(self, *arguments: str) -> str | None:
-        """The output of git as one line; None where it fails."""
+        """Return the output of git as one line, None if it fails."""
         result = self.run(*arguments)
         if isinstance(result, ToolError) or result.exit_code:
             return None
@@ -204,9 +204,9 @@ class Repository(NamedTuple):
 
 
 def find_repository(path: str) -> Repository | ToolError | None:
-    """The repository of the folder; None where it is in none.
+    """Return the repository of the folder, None if there is none.
 
-    PERMISSION_DENIED where git does not trust it, UNAVAILABLE where there is no git, or one older than `OLDEST_GIT`.
+    PERMISSION_DENIED: git does not trust it. UNAVAILABLE: git is missing, or older than `OLDEST_GIT`.
     """
     settings: tuple[tuple[str, str], ...] = ()
     result = run_git(("rev-parse", *_QUERY), cwd=path)
@@ -238,7 +238,7 @@ def find_repository(path: str) -> Repository | ToolError | None:
 
 
 def _safe_folders() -> tuple[tuple[str, str], ...]:
-    """The folders that the user has declared safe, as settings."""
+    """Return the folders that the user has declared safe, as settings."""
     names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
     env = {name: os.environ[name] for name in names if name in os.environ}
     result = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
@@ -249,9 +249,9 @@ def _safe_folders() -> tuple[tuple[str, str], ...]:
 
 
 def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
-    """The full id of the commit of this revision, that of HEAD for "".
+    """Return the full id of the commit of this revision; "" is HEAD.
 
-    NOT_FOUND where there is none, INVALID_ARGUMENT for what is no revision.
+    NOT_FOUND: there is none. INVALID_ARGUMENT: this is no revision.
     """
     problem = malformed_revision(revision)
     if problem is not None:
@@ -274,7 +274,7 @@ def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
 
 
 def malformed_revision(revision: str) -> ToolError | None:
-    """Why this cannot be a revision, or None."""
+    """Return why this cannot be a revision, None if it can."""
     is_name = revision.isprintable() and revision == revision.strip() and not revision.startswith("-")
     if is_name and len(revision) <= _LONGEST_REVISION:
         return None
@@ -283,7 +283,7 @@ def malformed_revision(revision: str) -> ToolError | None:
 
 
 def find_tree(repository: Repository, commit: str) -> str | None:
-    """The id of the tree of the repository's `path` in the commit; None where the commit does not have it."""
+    """Return the id of the tree of the repository's `path` in the commit, None if the commit does not have it."""
     if not repository.prefix:
         return repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}")
 
@@ -296,7 +296,7 @@ def find_tree(repository: Repository, commit: str) -> str | None:
 
 
 def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | ToolError:
-    """The tracked files of the workspace that differ from HEAD, and whether there are untracked ones."""
+    """Return the tracked files of the workspace that differ from HEAD, and whether there are untracked files."""
     if repository.is_bare:
         return (), False
 
@@ -315,11 +315,11 @@ def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | T
 
 _SUBMODULE_PATH: Final = re.compile(r"^[ \t]*+path[ \t]*+=(.*)$", re.MULTILINE)
 _MOST_MODULES: Final = 1_000_000
-"""Bytes that are read of a `.gitmodules`."""
+"""The most bytes to read of a `.gitmodules`."""
 
 
 def absent_submodules(workspace: str) -> tuple[str, ...]:
-    """The submodules of a workspace that are not fetched: empty folders that `.gitmodules` lists, relative to it."""
+    """Return the submodules of a workspace that are not fetched: empty folders that `.gitmodules` lists."""
     workspace = os.path.realpath(workspace)
     top = _top_of_worktree(workspace)
     if top is None:
@@ -345,7 +345,7 @@ def absent_submodules(workspace: str) -> tuple[str, ...]:
 
 
 def _top_of_worktree(path: str) -> str | None:
-    """The innermost folder, from `path` upwards, with a `.git`; None where there is none."""
+    """Return the innermost folder, from `path` upwards, with a `.git`, None if there is none."""
     while not os.path.lexists(os.path.join(path, _POINTER)):
         parent = os.path.dirname(path)
         if parent == path:
@@ -365,7 +365,7 @@ def _is_empty(root: str, name: str) -> bool:
 
 
 def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:
-    """Settings that turn off all filters of the repository's configuration, which may start programs.
+    """Return settings that disable all filters of the repository's configuration, which may start programs.
 
     `cwd` is a worktree, which may have a configuration of its own.
     """
@@ -388,9 +388,9 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
 
 
 def linked_repository(root: str) -> str | None:
-    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
+    """Return the repository of which `root` is a linked worktree, if that repository points back to it.
 
-    The pointer in the workspace could name any folder; only git writes the pointer back to the workspace.
+    The pointer in the workspace could name any folder; only git writes the pointer back.
     """
     pointer = _stripped_text(root, _POINTER)
     if not pointer.startswith("gitdir:"):
@@ -418,23 +418,22 @@ def _stripped_text(folder: str, name: str) -> str:
 _WORKTREES: Final = "worktrees"
 _LOCKED: Final = "locked"
 _POINTER: Final = ".git"
-_MISSING_OBJECT: Final = ("unable to read", "missing blob", "promisor", "transport")
 
 
 def worktree_name(folder: str) -> str:
-    """The name that a repository uses for the worktree in this folder."""
+    """Return the name of the worktree in this folder within its repository."""
     return f"mendgraph-{hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]}"
 
 
 def records_path(common: str, folder: str) -> str:
-    """The path of the repository's records of the worktree in this folder."""
+    """Return the path of the repository's records of the worktree in this folder."""
     return os.path.join(common, _WORKTREES, worktree_name(folder))
 
 
-def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: str, name: str) -> str | ToolError:
-    """Create the worktree `name` in the open `folder`, at the commit with a detached HEAD; the path of its records.
+def add_worktree(repository: Repository, commit: str, folder: str, name: str) -> str | ToolError:
+    """Create the worktree `name` in the empty `folder`, at the commit with a detached HEAD; return its records' path.
 
-    Records of an earlier attempt are removed first; `folder` itself has to be empty.
+    Records of an earlier attempt are removed first.
     """
     worktree = worktree_name(folder)
     try:
@@ -447,11 +446,11 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
         if isinstance(result, ToolError):
             return result
 
-        with closing(os.open(f"{worktree}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
-            pointer = os.fsdecode(os.read(handle, 10_000))
+        with open(os.path.join(path, _POINTER), "rb") as pointer:
+            target = os.fsdecode(pointer.read()).removeprefix("gitdir: ").removesuffix("\n")
 
-        records = os.path.realpath(pointer.removeprefix("gitdir: ").removesuffix("\n"))
-        os.rename(worktree, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        records = os.path.realpath(target)
+        os.rename(path, os.path.join(folder, name))
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
 
@@ -482,7 +481,7 @@ def remove_worktree_records(records: str, folder: str) -> None:
 def _locked(common: str) -> Iterator[None]:
     with closing(open_root(common)) as handle:
         if not lock_folder(handle, fcntl.LOCK_EX, time.monotonic() + LOCK_WAIT_S):
-            raise OSError(errno.ETIMEDOUT, "another program has locked it and does not let go of it")
+            raise OSError(errno.ETIMEDOUT, "another program keeps it locked")
 
         yield
 
@@ -491,18 +490,7 @@ def _check_out(repository: Repository, path: str) -> ToolError | None:
     without_filters = repository._replace(settings=(*repository.settings, *filters_off(repository, path)))
     result = without_filters.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
     failure = succeeded(result, "check out", repository.path)
-
-    if isinstance(failure, ProcessResult):
-        return None
-    if not any(sign in failure.message for sign in _MISSING_OBJECT):
-        return failure
-
-    message = (
-        f"{failure.message} Nothing is fetched for a copy: where the repository is a partial clone, bring the missing"
-        " files into it first (git checkout of this revision does so)."
-    )
-
-    return failure.model_copy(update={"message": message})
+    return failure if isinstance(failure, ToolError) else None
 
 
 def _remove_records(common: str, worktree: str, folder: str) -> None:
@@ -514,7 +502,7 @@ def _remove_records(common: str, worktree: str, folder: str) -> None:
     with suppress(OSError), open(os.path.join(records, "gitdir"), "rb") as file:
         pointer = os.fsdecode(file.read(10_000)).removesuffix("\n")
 
-    # Without a pointer they are ours, by their name: git was killed before it wrote the pointer.
+    # Without a pointer they are ours, by their name: git was killed before it wrote it.
     if not pointer or os.path.realpath(os.path.dirname(os.path.dirname(pointer))) == os.path.realpath(folder):
         shutil.rmtree(records)
         with suppress(OSError):  # it holds records of other worktrees
@@ -522,7 +510,7 @@ def _remove_records(common: str, worktree: str, folder: str) -> None:
 
 
 def init_repository(path: str, object_format: str, settings: Settings = ()) -> ToolError | None:
-    """Make an empty, bare repository at `path`."""
+    """Create an empty, bare repository at `path`."""
     argv = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}", path)
     result = succeeded(run_git(argv, cwd="/", settings=settings), "make a repository at", path)
     return result if isinstance(result, ToolError) else None
@@ -534,7 +522,7 @@ _IDENTITY: Final = re.compile(r"(.*) <([^<>]*)> [0-9]+ [+-][0-9]{4}")
 
 
 def find_identity(path: str) -> dict[str, str] | ToolError:
-    """The user's name and address for commits there, as variables of git; NOT_FOUND where git has none."""
+    """Return the user's name and address for commits, as variables of git; NOT_FOUND if git has none."""
     result = run_git(("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT"), cwd=path, env=os.environ)
     if isinstance(result, ToolError):
         return result

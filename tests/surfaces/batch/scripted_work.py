@@ -1,16 +1,14 @@
 """Orders, and work that does what a test says: executors are tested without runs."""
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from mendgraph.graph.fleet.batch.local import Executor
-from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, cancelled
+from mendgraph.graph.fleet.batch.executors import Executor, WorkerDiedError
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskOutput, TaskResult, WorkOrder, cancelled_result
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind
 
-Work = Callable[[WorkOrder, StopRequest, SessionOptions | None], Worked]
+Work = Callable[[WorkOrder, StopRequest, SessionOptions | None], TaskOutput]
 
 
 def order(name: str) -> WorkOrder:
@@ -18,31 +16,34 @@ def order(name: str) -> WorkOrder:
     return WorkOrder("0a", BatchTask(id=name, prompt="p", workspace="/w"), "{}", f"/out/{name}")
 
 
-def done(given: WorkOrder) -> Worked:
+def done(given: WorkOrder) -> TaskOutput:
     """What comes of it where nothing happens."""
-    return Worked(TaskResult(id=given.task.id, kind=OutcomeKind.FINISHED, reason="answered", tries=given.tries))
+    return TaskOutput(TaskResult(id=given.task.id, kind=OutcomeKind.FINISHED, reason="answered", tries=given.tries))
 
 
-def waits(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> Worked:
+def waits(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> TaskOutput:
     """Work that lasts until somebody stops it."""
     while not stop.reason:
         stop.wait(60)
-    return Worked(cancelled(given, stop.reason))
+    return TaskOutput(cancelled_result(given, stop.reason))
 
 
 class InTurn(Executor):
     """Does each order at once, in this thread, as `work` says; a slot is taken until its result was read."""
 
-    def __init__(self, work: Callable[[WorkOrder], Worked] = done, workers: int = 1) -> None:
-        super().__init__(workers, patience_s=0.0)
+    def __init__(self, work: Callable[[WorkOrder], TaskOutput] = done, workers: int = 1) -> None:
+        super().__init__(workers, stop_timeout_s=0.0)
         self._work = work
+        self._outputs: list[TaskOutput] = []
 
-    def _begin(self, order: WorkOrder) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(self._work(order))
-        return future
+    def _start(self, order: WorkOrder) -> None:
+        self._outputs.append(self._work(order))
 
-    def _ask_to_stop(self, reason: str) -> None:
+    def _wait(self) -> Iterable[tuple[str, TaskOutput | WorkerDiedError]]:
+        output = self._outputs.pop(0)
+        return [(output.result.id, output)]
+
+    def _request_stop(self, reason: str) -> None:
         """Nothing is at work between two results."""
 
     def close(self) -> None:

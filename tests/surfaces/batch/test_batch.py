@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.batch import Batch, Terms, account_of, changed_since
+from mendgraph.graph.fleet.batch.batch import Batch, BatchOptions, account_of, find_changed_tasks
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, BatchResult, Tally, open_batch_folder
-from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, failed
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskOutput, TaskResult, WorkOrder, failed_result
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.language.os_errors import os_failure
@@ -19,13 +19,13 @@ from tests.surfaces.batch.scripted_work import InTurn, done
 from tests.surfaces.spending.spending_entries import entry
 
 ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="The limit is reached.")
-CAPPED = Terms(AgentContext(max_steps=3), max_cost_usd=0.5, max_tokens=9)
+CAPPED = BatchOptions(AgentContext(max_steps=3), max_cost_usd=0.5, max_tokens=9)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchFolder]:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
-    opened = open_batch_folder(str(tmp_path / "out"), {})
+    opened = open_batch_folder(str(tmp_path / "out"))
     assert isinstance(opened, BatchFolder)
     with opened:
         yield opened
@@ -40,16 +40,16 @@ TWO = (task("a"), task("b"))
 
 def batch(
     folder: BatchFolder,
-    work: Callable[[WorkOrder], Worked] = done,
+    work: Callable[[WorkOrder], TaskOutput] = done,
     tasks: Any = TWO,
-    terms: Terms | None = None,
+    terms: BatchOptions | None = None,
     workers: int = 1,
     **options: Any,
 ) -> Batch:
-    return Batch(tasks, folder, InTurn(work, workers), terms or Terms(), **options)
+    return Batch(tasks, folder, InTurn(work, workers), terms or BatchOptions(), **options)
 
 
-def nobody(order: WorkOrder) -> Worked:
+def nobody(order: WorkOrder) -> TaskOutput:
     pytest.fail(f"{order.task.id} was begun")
 
 
@@ -60,11 +60,11 @@ def spend(folder: BatchFolder, tokens: int, cost: float) -> None:
         assert isinstance(book.reserve(call, RunLimits(account=account_of(folder.batch))), int)
 
 
-def test_every_task_is_ordered_once_and_each_result_is_heard(folder: BatchFolder) -> None:
+def test_each_task_runs_once_and_each_result_is_reported(folder: BatchFolder) -> None:
     orders: list[WorkOrder] = []
     heard: list[str] = []
 
-    def work(order: WorkOrder) -> Worked:
+    def work(order: WorkOrder) -> TaskOutput:
         orders.append(order)
         return done(order)
 
@@ -81,10 +81,10 @@ def test_every_task_is_ordered_once_and_each_result_is_heard(folder: BatchFolder
     assert [order.task.id for order in orders] == ["a", "b", "c"]
 
 
-def test_limits_of_a_batch_are_those_of_its_own_account(folder: BatchFolder) -> None:
+def test_limits_of_a_batch_apply_to_its_own_account(folder: BatchFolder) -> None:
     contexts: list[AgentContext] = []
 
-    def work(order: WorkOrder) -> Worked:
+    def work(order: WorkOrder) -> TaskOutput:
         contexts.append(AgentContext.model_validate_json(order.context))
         return done(order)
 
@@ -105,7 +105,7 @@ def test_limits_of_a_batch_are_those_of_its_own_account(folder: BatchFolder) -> 
         (9, 0.25, "0.2500 of 0.5 USD (--max-cost) and 9 of 9 tokens"),
     ],
 )
-def test_no_task_begins_once_the_limit_of_the_batch_is_reached(
+def test_no_task_starts_after_the_limit_of_the_batch_is_reached(
     folder: BatchFolder, tokens: int, cost: float, words: str
 ) -> None:
     spend(folder, tokens, cost)
@@ -114,7 +114,7 @@ def test_no_task_begins_once_the_limit_of_the_batch_is_reached(
     assert result.message.startswith(f"The limit for the whole batch leaves no room for another call: {words}")
 
 
-def test_no_task_begins_under_a_limit_that_cannot_be_counted(
+def test_no_task_starts_if_the_spending_cannot_be_read(
     folder: BatchFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -130,20 +130,20 @@ def test_no_task_begins_under_a_limit_that_cannot_be_counted(
         ("day_limit", "The limit is reached. 2 tasks are left"),
     ],
 )
-def test_limit_that_a_task_meets_is_that_of_all(folder: BatchFolder, reason: str, words: str) -> None:
+def test_limit_reached_by_one_task_ends_the_batch(folder: BatchFolder, reason: str, words: str) -> None:
     heard: list[str] = []
 
-    def work(order: WorkOrder) -> Worked:
+    def work(order: WorkOrder) -> TaskOutput:
         spend(folder, 8, 0.25)
-        return Worked(failed(order, ERROR, reason))
+        return TaskOutput(failed_result(order, ERROR, reason))
 
     result = batch(folder, work, terms=CAPPED).run(lambda each: heard.append(f"{each.id} {each.reason}"))
     assert words in result.message
-    assert (result.end, result.left, folder.done) == (BatchEnd.LIMIT, 2, {})
+    assert (result.end, result.left, folder.completed) == (BatchEnd.LIMIT, 2, {})
     assert heard == [f"a {reason}"]
 
 
-def test_batch_that_is_cancelled_says_by_whom(folder: BatchFolder) -> None:
+def test_cancelled_batch_reports_who_cancelled_it(folder: BatchFolder) -> None:
     stopped = batch(folder)
     result = stopped.run(lambda _: stopped.cancel("by the test"))
     assert (result.end, result.total, result.tally) == (BatchEnd.CANCELLED, 2, Tally(1))
@@ -156,31 +156,29 @@ def test_full_disk_ends_the_batch_and_nothing_more_is_written(
 ) -> None:
     real = getattr(BatchFolder, name)
 
-    def full(self: BatchFolder, what: BatchTask | Worked) -> Any:
+    def full(self: BatchFolder, what: BatchTask | TaskOutput) -> Any:
         if (what.id if isinstance(what, BatchTask) else what.result.id) == "b":
             raise OSError(28, "No space left on device")
         return real(self, what)
 
     monkeypatch.setattr(BatchFolder, name, full)
     result = batch(folder, workers=workers).run()
-    assert (result.end, [*folder.done]) == (BatchEnd.FAILED, written)
+    assert (result.end, [*folder.completed]) == (BatchEnd.FAILED, written)
     assert "the disk is full" in result.message
 
 
 @pytest.mark.parametrize("number", [28, 122])
-def test_disk_without_room_for_a_copy_or_a_patch_ends_the_batch_and_is_no_result(
-    folder: BatchFolder, number: int
-) -> None:
+def test_full_disk_of_a_worker_ends_the_batch_without_a_result(folder: BatchFolder, number: int) -> None:
     full = os_failure(OSError(number, "full"), "copy", "a.py")
-    result = batch(folder, lambda order: Worked(failed(order, full))).run()
+    result = batch(folder, lambda order: TaskOutput(failed_result(order, full))).run()
     words = f"{full.message} 2 tasks are left: put this right, and start the same batch again to go on."
-    assert (result.end, result.message, folder.done) == (BatchEnd.FAILED, words, {})
+    assert (result.end, result.message, folder.completed) == (BatchEnd.FAILED, words, {})
     assert batch(folder).run().ok
 
 
-def test_copy_of_which_no_patch_could_be_made_is_not_removed(folder: BatchFolder) -> None:
-    def work(order: WorkOrder) -> Worked:
-        return Worked(done(order).result.model_copy(update={"base": "c0ffee", "error": ERROR}))
+def test_copy_without_a_patch_is_kept(folder: BatchFolder) -> None:
+    def work(order: WorkOrder) -> TaskOutput:
+        return TaskOutput(done(order).result.model_copy(update={"base": "c0ffee", "error": ERROR}))
 
     copy = Path(folder.path, "work", "a")
     copy.mkdir()
@@ -188,13 +186,13 @@ def test_copy_of_which_no_patch_could_be_made_is_not_removed(folder: BatchFolder
     assert copy.exists()
 
 
-def test_changed_tasks_are_named_and_of_many_some(folder: BatchFolder) -> None:
+def test_changed_tasks_are_refused_by_name(folder: BatchFolder) -> None:
     tasks = [task(f"t{number}") for number in range(12)]
     for each in tasks:
         folder.begin(each)
-    assert changed_since(folder, tasks) is None
-    one = changed_since(folder, [task("t0", "q")])
-    many = changed_since(folder, [task(each.id, "q") for each in tasks])
+    assert find_changed_tasks(folder, tasks) is None
+    one = find_changed_tasks(folder, [task("t0", "q")])
+    many = find_changed_tasks(folder, [task(each.id, "q") for each in tasks])
     assert one is not None
     assert one.message.startswith("1 task was changed after it was begun in this folder (t0): put the old text back")
     assert many is not None
@@ -202,10 +200,10 @@ def test_changed_tasks_are_named_and_of_many_some(folder: BatchFolder) -> None:
     assert "t4 and 7 more): put the old text back" in many.message
 
 
-def test_result_is_written_before_a_listener_that_fails(folder: BatchFolder) -> None:
+def test_result_is_written_before_a_failing_callback(folder: BatchFolder) -> None:
     def failing(result: TaskResult) -> None:
         raise BrokenPipeError(result.id)
 
     with pytest.raises(BrokenPipeError):
         batch(folder).run(failing)
-    assert [*folder.done] == ["a"]
+    assert [*folder.completed] == ["a"]

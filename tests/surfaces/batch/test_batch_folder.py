@@ -14,14 +14,14 @@ from mendgraph.graph.fleet.batch.batch_folder import (
     BatchEnd,
     BatchFolder,
     BatchResult,
-    Done,
+    CompletedTask,
     Tally,
-    counted,
-    how_to_continue,
+    end_words,
     open_batch_folder,
     read_results,
+    tally_words,
 )
-from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskOutput, TaskResult, TaskUsage
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 TASK = BatchTask(id="a", prompt="p", workspace="/w")
@@ -30,28 +30,28 @@ RESULT = TaskResult(id="a", kind=OutcomeKind.FINISHED, reason="answered", answer
 
 
 def opened(path: Path) -> BatchFolder:
-    folder = open_batch_folder(str(path), {"workers": 2})
+    folder = open_batch_folder(str(path))
     assert isinstance(folder, BatchFolder), folder.message
     return folder
 
 
-def result(name: str, **more: Any) -> Worked:
-    return Worked(RESULT.model_copy(update={"id": name, **more}))
+def result(name: str, **more: Any) -> TaskOutput:
+    return TaskOutput(RESULT.model_copy(update={"id": name, **more}))
 
 
 def refusal(path: Path) -> ToolError:
-    error = open_batch_folder(str(path), {})
+    error = open_batch_folder(str(path))
     assert isinstance(error, ToolError)
     return error
 
 
-def test_written_results_are_known_at_the_next_start(tmp_path: Path) -> None:
+def test_results_and_pins_are_read_at_the_next_start(tmp_path: Path) -> None:
     with opened(tmp_path / "out") as folder:
         name = folder.batch
         folder.begin(TASK)
         folder.begin(TASK)
         folder.pin(("/w", ""), "c0ffee")
-        written = folder.write(Worked(RESULT, b"diff"))
+        written = folder.write(TaskOutput(RESULT, b"diff"))
         folder.write(result("b"))
     assert (written.patch, written.patch_sha256) == ("patches/a.patch", hashlib.sha256(b"diff").hexdigest())
     assert (tmp_path / "out/patches/a.patch").read_bytes() == b"diff"
@@ -63,23 +63,23 @@ def test_written_results_are_known_at_the_next_start(tmp_path: Path) -> None:
     ]
     with opened(tmp_path / "out") as again:
         assert again.batch == name
-        assert again.done["a"] == Done("f00", OutcomeKind.FINISHED, USAGE)
+        assert again.completed["a"] == CompletedTask("f00", OutcomeKind.FINISHED, USAGE)
         assert again.begun_hashes == {"a": TASK.sha256}
         assert again.pins == {("/w", ""): "c0ffee"}
         assert (again.known_hash("a"), again.known_hash("b"), again.known_hash("c")) == (TASK.sha256, "f00", None)
     known = json.loads((tmp_path / "out/batch.json").read_text())
-    assert known == {"schema": 1, "batch": name, "options": {"workers": 2}}
+    assert known == {"schema": 1, "batch": name}
 
 
-def test_torn_line_is_cut_off(tmp_path: Path) -> None:
+def test_incomplete_line_is_cut_off(tmp_path: Path) -> None:
     with opened(tmp_path) as folder:
-        whole = folder.write(Worked(RESULT))
+        whole = folder.write(TaskOutput(RESULT))
         folder.write(result("b"))
     results = tmp_path / "results.jsonl"
     results.write_bytes(results.read_bytes()[:-20])
     assert [*read_results(str(tmp_path))] == [whole]
     with opened(tmp_path) as again:
-        assert [*again.done] == ["a"]
+        assert [*again.completed] == ["a"]
         again.write(result("c"))
     assert [each.id for each in read_results(str(tmp_path))] == ["a", "c"]
 
@@ -93,14 +93,14 @@ def test_full_disk_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     with opened(tmp_path) as folder:
-        folder.write(Worked(RESULT))
+        folder.write(TaskOutput(RESULT))
         before = (tmp_path / "results.jsonl").read_bytes()
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", half)
             with pytest.raises(OSError, match="No space"):
                 folder.write(result("b", answer="x" * 20))
         assert (tmp_path / "results.jsonl").read_bytes() == before
-        assert [*folder.done] == ["a"]
+        assert [*folder.completed] == ["a"]
         (tmp_path / "patches/c.patch").mkdir()
         with pytest.raises(OSError, match="directory"):
             folder.write(result("c")._replace(patch=b"diff"))
@@ -108,9 +108,7 @@ def test_full_disk_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: 
     assert [each.id for each in read_results(str(tmp_path))] == ["a"]
 
 
-def test_process_that_stands_by_goes_on_when_the_other_one_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standby_continues_when_the_other_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_work, waited = opened(tmp_path), list[float]()
     error = refusal(tmp_path)
     assert (error.code, f"process {os.getpid()}" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
@@ -120,13 +118,13 @@ def test_process_that_stands_by_goes_on_when_the_other_one_has_ended(
         at_work.close()
 
     monkeypatch.setattr(batch_folder, "pause", end)
-    stands_by = open_batch_folder(str(tmp_path), {}, standby=True)
+    stands_by = open_batch_folder(str(tmp_path), standby=True)
     assert isinstance(stands_by, BatchFolder)
     with stands_by:
         assert (stands_by.batch, len(waited)) == (at_work.batch, 1)
 
 
-def test_start_that_was_killed_at_once_is_no_stranger(tmp_path: Path) -> None:
+def test_folder_of_a_killed_start_is_accepted(tmp_path: Path) -> None:
     (tmp_path / ".batch.json.0123456789abcdef").write_text("")
     (tmp_path / "batch.lock").write_text("")
     opened(tmp_path).close()
@@ -154,7 +152,7 @@ UNUSABLE: list[tuple[Callable[[Path], object], str]] = [
 ]
 
 
-def test_folder_that_cannot_be_used_is_left_alone(tmp_path: Path) -> None:
+def test_unusable_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
     for number, (spoil, words) in enumerate(UNUSABLE):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -173,10 +171,10 @@ def test_folder_that_cannot_be_used_is_left_alone(tmp_path: Path) -> None:
         ("begun.jsonl", "[" * 100_000, "no note of a task"),
     ],
 )
-def test_line_that_somebody_spoiled_is_named(tmp_path: Path, name: str, line: str, what: str) -> None:
+def test_invalid_line_is_reported_with_its_number(tmp_path: Path, name: str, line: str, what: str) -> None:
     with opened(tmp_path) as folder:
         folder.begin(TASK)
-        folder.write(Worked(RESULT))
+        folder.write(TaskOutput(RESULT))
     with (tmp_path / name).open("a") as file:
         file.write(f"{line}\n")
     assert f"Line 2 of '{tmp_path / name}' is {what}" in refusal(tmp_path).message
@@ -184,7 +182,7 @@ def test_line_that_somebody_spoiled_is_named(tmp_path: Path, name: str, line: st
     opened(tmp_path).close()
 
 
-def test_names_that_are_no_utf_8_are_escaped_and_can_be_read_again(tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_are_escaped(tmp_path: Path) -> None:
     odd = result("a", changed=("b\udcff.txt",), answer="\ud83d", value={"\udcfe": ["\udcfd", 1, None]})
     plain = result("a", changed=("b\\udcff.txt",), answer="\\ud83d", value={"\\udcfe": ["\\udcfd", 1, None]}).result
     with opened(tmp_path) as folder:
@@ -195,21 +193,21 @@ def test_names_that_are_no_utf_8_are_escaped_and_can_be_read_again(tmp_path: Pat
 # --- What came of a batch, in numbers and in words
 
 
-def test_results_are_counted_and_added_up() -> None:
+def test_tally_sums_results_and_usage() -> None:
     parts = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 3}
     usage = TaskUsage(calls=2, input_tokens=30, output_tokens=4, cost_usd=0.1, **parts)
     tally = Tally()
     for kind in (OutcomeKind.FINISHED, OutcomeKind.FINISHED, OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR):
-        tally.add(Done("", kind, usage))
-    tally.add(Done("", OutcomeKind.FINISHED, TaskUsage(cost_usd=None), refused=True))
+        tally.add(CompletedTask("", kind, usage))
+    tally.add(CompletedTask("", OutcomeKind.FINISHED, TaskUsage(cost_usd=None), refused=True))
     assert tally == Tally(3, 1, 1, 8, 120, 16, 4, 8, 12, 0.4, 1, refused=1)
     assert tally.done == 5
 
 
-def test_batch_says_in_words_how_it_ended() -> None:
-    stopped = BatchResult("0a", "/out", BatchEnd.COMPLETE, how_to_continue(BatchEnd.COMPLETE, "", 0), 2, Tally(1, 1))
+def test_batch_result_is_printed_as_sentences() -> None:
+    stopped = BatchResult("0a", "/out", BatchEnd.COMPLETE, end_words(BatchEnd.COMPLETE, "", 0), 2, Tally(1, 1))
     assert str(stopped).startswith("2 of 2 tasks have results: 1 finished, 1 stopped by a limit. Each task")
     assert not stopped.ok
     assert BatchResult("0a", "/out", BatchEnd.COMPLETE, "", 1, Tally(1)).ok
-    assert counted(Tally(1), 1) == "1 of 1 task has a result: 1 finished"
-    assert counted(Tally(3, refused=2), 3) == "3 of 3 tasks have results: 3 finished; something was refused in 2"
+    assert tally_words(Tally(1), 1) == "1 of 1 task has a result: 1 finished"
+    assert tally_words(Tally(3, refused=2), 3) == "3 of 3 tasks have results: 3 finished; something was refused in 2"

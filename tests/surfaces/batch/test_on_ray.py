@@ -19,9 +19,15 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch import on_ray
-from mendgraph.graph.fleet.batch.on_ray import RayExecutor, do, look, needed, ray_executor
-from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, TaskResult, Worked, WorkOrder
+from mendgraph.graph.fleet.batch import executors, on_ray
+from mendgraph.graph.fleet.batch.on_ray import (
+    RayExecutor,
+    check_node,
+    open_ray_executor,
+    required_variables,
+    run_pickled_order,
+)
+from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, TaskOutput, TaskResult, WorkOrder
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
@@ -73,14 +79,13 @@ class Played:
         self.forced: list[bool] = []
 
     def remote(self, function: Callable[..., Any]) -> Any:
-        assert function("0.0.7", "look", (), "") == version("mendgraph")  # as a node of another version says
-        assert function(version("mendgraph"), "look", (), "") is None
-        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=self._called(options)))
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=self._called(function, options)))
 
-    def _called(self, options: dict[str, Any]) -> Callable[..., Any]:
-        def call(ours: str, name: str, *arguments: Any) -> Any:
-            assert (ours, options.pop("max_retries")) == (version("mendgraph"), 0)
-            if name == "look":
+    def _called(self, function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            assert options.pop("max_retries") == 0
+            if function is check_node:
+                assert arguments[0] == version("mendgraph")
                 return next(self.looks)
             given = pickle.loads(arguments[0])  # noqa: S301 - our own
             self.submitted.append((given, options))
@@ -129,7 +134,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_tasks_share_the_cpus_and_no_key_goes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_share_the_cpus_and_no_key_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     cluster = Played()
     results = [*executor_on(cluster, 8).run(order(f"t{number}") for number in range(9))]
@@ -139,30 +144,29 @@ def test_tasks_share_the_cpus_and_no_key_goes_with_them(monkeypatch: pytest.Monk
     assert b"sk-of-nobody" not in pickle.dumps(cluster.submitted[0][0])
 
 
-def test_task_whose_node_dies_is_tried_again_some_times() -> None:
+def test_task_of_a_dead_node_is_tried_three_times() -> None:
     late = result_of(lambda one: NodeDiedError() if one.tries < MOST_TRIES else done(one))
     lost = result_of(lambda _: NodeDiedError("who knows"))
     assert (late.reason, late.tries) == ("answered", MOST_TRIES)
     assert (lost.reason, lost.tries) == ("worker_failed", MOST_TRIES)
     assert lost.message == (
-        "The Ray worker or node that worked on the task died, 3 times in all; the last one with NodeDiedError."
+        "The Ray worker or node that worked on the task died, 3 times in all (the last time NodeDiedError)."
     )
 
 
 @pytest.mark.parametrize(
     ("answer", "reason", "message"),
     [
-        (RayTaskError(), "worker_failed", "an error that nobody expected (ValueError): see Ray's logs"),
+        (RayTaskError(), "worker_failed", "an unexpected error (ValueError): see Ray's logs"),
         (TaskCancelledError(), "cancelled", "was stopped by somebody who cancelled it in Ray"),
-        ("0.0.7", "worker_failed", "has another mendgraph than this program (0.0.7, not "),
     ],
 )
-def test_answer_of_a_node_that_is_no_result_is_told(answer: Any, reason: str, message: str) -> None:
+def test_error_of_a_node_is_reported_without_its_text(answer: Any, reason: str, message: str) -> None:
     result = result_of(lambda _: answer)
     assert (result.reason, message in result.message, "secret" in result.message) == (reason, True, False)
 
 
-def test_after_a_stop_nothing_is_begun_and_each_order_has_its_result() -> None:
+def test_after_cancel_no_order_starts_and_each_has_a_result() -> None:
     cluster = Played(lambda one: TaskCancelledError() if one.task.id == "t1" else NodeDiedError())
     executor = executor_on(cluster, 3)
 
@@ -180,7 +184,7 @@ def test_after_a_stop_nothing_is_begun_and_each_order_has_its_result() -> None:
     assert cluster.forced == [False, False, False]
 
 
-def test_batch_that_is_left_ends_what_is_at_work() -> None:
+def test_closing_the_outputs_ends_active_ray_tasks() -> None:
     cluster = Played(lambda one: done(one) if one.task.id == "t0" else None)
     results = executor_on(cluster).run(order(f"t{number}") for number in range(5))
     next(results)
@@ -204,22 +208,22 @@ NEEDED: list[tuple[dict[str, str], AgentContext, tuple[str, ...]]] = [
 
 
 @rows(*NEEDED)
-def test_variables_that_the_models_need_are_needed_on_each_node(
+def test_variables_of_the_models_are_required_on_each_node(
     variables: dict[str, str], context: AgentContext, names: tuple[str, ...]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
-        assert needed(context) == names
+        assert required_variables(context) == names
 
 
 def refused(context: AgentContext = CONTEXT, **options: Any) -> str:
-    error = ray_executor(context, **options)
+    error = open_ray_executor(context, **options)
     assert isinstance(error, ToolError)
     return error.message
 
 
-def test_cluster_that_cannot_be_reached_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_cluster_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The embedded model is not for a cluster" in refused(AgentContext(model="local"))
     assert "share one store: set MENDGRAPH_STORE_URL" in refused(address="host:6379")
     monkeypatch.setenv(STORE_URL_VARIABLE, "postgresql://u:word@h/d")
@@ -232,7 +236,7 @@ def test_cluster_that_cannot_be_reached_is_refused_with_the_reason(monkeypatch: 
         assert refused().startswith(f"No Ray cluster answers at {address} ([Errno 111] Connection refused): ")
 
 
-def test_cluster_that_cannot_be_started_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_that_does_not_start_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(**_: Any) -> None:
         raise RuntimeError("no\nroom")
 
@@ -247,8 +251,7 @@ LOOKS: list[tuple[tuple[Any, ...], str]] = [
     ((None, None), ""),
     ((None, NodeDiedError()), ""),  # it was lost just now
     ((None, LACKING.model_dump(mode="json")), "The node n1 has no A_KEY."),
-    (("0.0.7",), "has another mendgraph than this program (0.0.7, not "),
-    ((RayError(),), "The node 10.0.0.1 does not answer (RayError)."),
+    ((RayError(),), "The node 10.0.0.1 cannot run this version of mendgraph (RayError): install it."),
     ((TaskUnschedulableError(),), "The Ray cluster has no node with a CPU"),
     ((), "The Ray cluster has no node with a CPU"),
     ((KeyboardInterrupt(),), "stopped"),
@@ -256,18 +259,18 @@ LOOKS: list[tuple[tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("looks", "problem"), LOOKS)
-def test_all_nodes_are_looked_at_before_anything_begins(
+def test_all_nodes_are_checked_before_a_task_starts(
     monkeypatch: pytest.MonkeyPatch, looks: tuple[Any, ...], problem: str
 ) -> None:
     cluster = Played(looks=looks)
     monkeypatch.setattr(on_ray, "_connect", lambda _: cluster)
     if problem == "stopped":
         with pytest.raises(KeyboardInterrupt):
-            ray_executor(CONTEXT)
+            open_ray_executor(CONTEXT)
     elif problem:
         assert problem in refused()
     else:
-        assert isinstance(ray_executor(CONTEXT), RayExecutor)
+        assert isinstance(open_ray_executor(CONTEXT), RayExecutor)
     assert cluster.closed == bool(problem)
 
 
@@ -276,8 +279,14 @@ import os, signal, sys
 before = dict(os.environ), signal.getsignal(signal.SIGTERM)
 os.chdir(sys.argv[1])  # who would have imported this one, had it been sent to the workers
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.on_ray import ray_executor
-executor = ray_executor(AgentContext(model="m", base_url="http://127.0.0.1:1/v1"))
+from mendgraph.graph.fleet.batch.on_ray import (
+    RayExecutor,
+    check_node,
+    open_ray_executor,
+    required_variables,
+    run_pickled_order,
+)
+executor = open_ray_executor(AgentContext(model="m", base_url="http://127.0.0.1:1/v1"))
 import ray
 assert sys.argv[1] not in ray.get(ray.remote(num_cpus=0)(lambda: sys.path).remote())
 [node] = ray.nodes()
@@ -293,7 +302,7 @@ print(sorted(changed), ray.is_initialized())
 """
 
 
-def test_cluster_that_is_started_here_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_local_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "json.py").write_text("raise SystemExit('somebody else')\n")
     folder = Path("/tmp") / f"r-{os.getpid()}-{tmp_path.name[-2:]}"  # sockets have short names
@@ -316,29 +325,29 @@ def test_cluster_that_is_started_here_leaves_nothing_behind(tmp_path: Path) -> N
 # --- What a node does
 
 
-def test_node_says_what_it_lacks_and_never_what_is_in_its_variables(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_node_reports_missing_variables_without_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
-    assert look(("OPENAI_API_KEY",), str(tmp_path)) is None
-    problem = str(look(("OPENAI_API_KEY", "NOT_THERE"), ""))
+    ours = version("mendgraph")
+    assert check_node(ours, ("OPENAI_API_KEY",), str(tmp_path)) is None
+    problem = str(check_node(ours, ("OPENAI_API_KEY", "NOT_THERE"), ""))
     assert "has no NOT_THERE: set it in the environment of `ray start` there" in problem
     assert "sk-of-nobody" not in problem
-    assert "does not see the folder '/no/such'" in str(look((), "/no/such"))
+    assert "does not see the folder '/no/such'" in str(check_node(ours, (), "/no/such"))
+    assert f"another version of mendgraph than this program ({ours}, not 0.0.7)" in str(check_node("0.0.7", (), ""))
 
 
-def test_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_by_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons: list[str] = []
     result = TaskResult(id="t0", kind=OutcomeKind.BUDGET_STOP, reason="cancelled")
 
-    def work(_: WorkOrder, stop: StopRequest) -> Worked:
+    def work(_: WorkOrder, stop: StopRequest, __: object) -> TaskOutput:
         with stop.listening(lambda: reasons.append(stop.reason)):
             stop.wait(0.3)  # until it is waited for
             os.kill(os.getpid(), signal.SIGINT)
             while len(reasons) < 2:  # a wish that came too early is repeated
                 stop.wait(0.01)
-        return Worked(result)
+        return TaskOutput(result)
 
-    monkeypatch.setattr(on_ray, "work", work)
-    assert do(pickle.dumps(order("t0"))) == Worked(result)
+    monkeypatch.setattr(executors, "run_order", work)
+    assert run_pickled_order(pickle.dumps(order("t0"))) == TaskOutput(result)
     assert {*reasons} == {"by whoever runs the batch"}

@@ -16,7 +16,7 @@ import pytest
 
 from mendgraph import TaskResult
 from mendgraph.graph.fleet.batch.batch_folder import read_results
-from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
+from mendgraph.graph.fleet.batch.executors import POLL_S
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
@@ -206,7 +206,7 @@ def test_batch_that_is_killed_and_later_stopped_leaves_nobody_at_work_and_goes_o
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         assert process.stderr.readline() == "mendgraph: stopping the tasks at work; Ctrl-C again to stop at once\n"
-        pause(ASKED_EVERY_S * 4)  # by then the tasks have heard of it
+        pause(POLL_S * 4)  # by then the tasks have heard of it
         model.go_on.set()
         said, complained = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, batch.results()) == (130, {}), (said, complained)

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from mendgraph import AgentContext, BatchResult, BatchTask, TaskResult, ToolError, run_batch
-from mendgraph.graph.fleet.batch import local
-from mendgraph.graph.fleet.batch.batch import Batch, Crew, Terms, check_crew, prepare, terms_problem
-from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
+from mendgraph.graph.fleet.batch import executors
+from mendgraph.graph.fleet.batch.batch import (
+    Batch,
+    BatchOptions,
+    check_batch_options,
+    check_session_options,
+    prepare_batch,
+)
+from mendgraph.graph.fleet.batch.executors import ProcessExecutor, ThreadExecutor
 from mendgraph.nodes.records import ToolErrorCode
 from tests.row_tables import rows
 from tests.surfaces.batch.scripted_work import done
@@ -25,12 +31,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tasks.jsonl"
 
 
-def prepared(file: Path, crew: Crew | None = None, terms: Terms | None = None) -> Any:
-    return prepare(str(file), terms or Terms(), crew or Crew())
+def prepared(file: Path, **options: Any) -> Any:
+    return prepare_batch(str(file), BatchOptions(**options))
 
 
-def test_results_are_told_once_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "work", lambda given, *_: done(given))
+def test_results_are_reported_after_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "run_order", lambda given, *_: done(given))
     told: list[TaskResult] = []
     tasks = [BatchTask(id=name, prompt="p", workspace=str(tmp_path)) for name in ("a", "b")]
     result = run_batch(tasks, out=tmp_path / "out", on_result=told.append, durability="async")
@@ -43,7 +49,7 @@ def test_results_are_told_once_they_are_written(tmp_path: Path, monkeypatch: pyt
     assert again.ok
 
 
-def test_wrong_arguments_are_raised_and_wrong_tasks_are_one_error(tmp_path: Path) -> None:
+def test_wrong_arguments_raise_and_wrong_tasks_are_one_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="out: name the folder"):
         run_batch([])
     with pytest.raises(ValueError, match='mode: "ask" needs a person'):
@@ -58,15 +64,15 @@ def test_wrong_arguments_are_raised_and_wrong_tasks_are_one_error(tmp_path: Path
 
 
 @pytest.mark.parametrize(("processes", "kind"), [(1, ThreadExecutor), (2, ProcessExecutor)])
-def test_batch_is_ready_in_its_folder_and_leaves_it_to_the_next(file: Path, processes: int, kind: type) -> None:
+def test_prepared_batch_locks_its_folder_until_it_is_closed(file: Path, processes: int, kind: type) -> None:
     for _ in range(2):
-        ready = prepared(file, Crew(2, processes))
+        ready = prepared(file, workers=2, processes=processes)
         with ready.folder:
             assert ready.folder.path == str(file.parent / "tasks.batch")
             assert isinstance(ready.executor, kind)
 
 
-def test_problem_of_a_task_is_told_before_anything_begins_and_leaves_the_folder_free(file: Path) -> None:
+def test_problem_of_a_task_is_reported_first_and_releases_the_folder(file: Path) -> None:
     file.write_text(LINE.replace('"w"', '"none"'))
     assert isinstance(prepared(file), tuple)
     file.write_text(LINE)
@@ -80,65 +86,70 @@ def test_problem_of_a_task_is_told_before_anything_begins_and_leaves_the_folder_
     assert isinstance(prepared(file), tuple)
 
 
-def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
+def test_tasks_in_a_list_are_checked(file: Path) -> None:
     task = BatchTask(id="a", prompt="p", workspace=str(file.parent / "w"))
     out = str(file.parent / "out")
-    problems = prepare([task, task.model_copy(update={"id": "A"})], Terms(), Crew(), out=out)
+    problems = prepare_batch([task, task.model_copy(update={"id": "A"})], BatchOptions(), out=out)
     assert isinstance(problems, tuple)
     assert [str(each) for each in problems] == [
         "tasks:2: the id 'a' is there already: give each task an id of its own, whatever its capitals (line 1)"
     ]
     wrong: Any = ["a"]
     with pytest.raises(TypeError, match="str is no BatchTask"):
-        prepare(wrong, Terms(), Crew(), out=out)
+        prepare_batch(wrong, BatchOptions(), out=out)
 
 
-TERMS = [
-    (Terms(), Crew(), None),
-    (Terms(AgentContext(mode="ask")), Crew(), 'mode: "ask" needs a person'),
-    (Terms(max_cost_usd=0.0), Crew(), "max_cost_usd_per_account: Input should be greater than or equal to 0.0001"),
-    (Terms(AgentContext(account="us"), max_tokens=5), Crew(), "account: a limit for the whole batch"),
-    (Terms(AgentContext(account="us")), Crew(), None),
-    (Terms(), Crew(4, 2), "processes: the embedded model would be loaded by each of them"),
-    (Terms(AgentContext(model="m", base_url="http://127.0.0.1:1/v1")), Crew(4, 2), None),
+HOSTED = AgentContext(model="m", base_url="http://127.0.0.1:1/v1")
+OPTIONS: list[tuple[BatchOptions, str]] = [
+    (BatchOptions(), ""),
+    (BatchOptions(AgentContext(mode="ask")), 'mode: "ask" needs a person'),
+    (BatchOptions(max_cost_usd=0.0), "max_cost_usd_per_account: Input should be greater than or equal to 0.0001"),
+    (BatchOptions(AgentContext(account="us"), max_tokens=5), "account: a limit for the whole batch"),
+    (BatchOptions(AgentContext(account="us")), ""),
+    (BatchOptions(processes=2), "processes: the embedded model would be loaded by each of them"),
+    (BatchOptions(HOSTED, processes=2), ""),
+    (BatchOptions(workers=0), "workers: 0 is no number from 1 to 10,000"),
+    (BatchOptions(processes=10_001), "processes: 10001 is no number"),
+    (BatchOptions(on="dask"), "on: 'dask' is unknown"),  # type: ignore[arg-type]
 ]
 
 
-@rows(*TERMS)
-def test_terms_that_cannot_be_kept_are_told(terms: Any, crew: Any, words: Any) -> None:
-    problem = terms_problem(terms, crew)
-    assert problem is None if words is None else problem is not None and problem.startswith(words)
+@rows(*OPTIONS)
+def test_wrong_options_are_refused(options: BatchOptions, message: str) -> None:
+    if not message:
+        check_batch_options(options)
+        return
+    with pytest.raises(ValueError, match=message):
+        check_batch_options(options)
 
 
-CREWS: list[tuple[Crew, Any, str]] = [
-    (Crew(0), {}, "workers: 0 is no number from 1 to 10,000"),
-    (Crew(4, 10_001), {}, "processes: 10001 is no number"),
-    (Crew(on="dask"), {}, "on: 'dask' is unknown"),  # type: ignore[arg-type]
-    (Crew(), {"thread_id": "x"}, "thread_id, checkpointer: each task"),
-    (Crew(4, 2), {"secrets": ("s",)}, "secrets: these cannot be sent to other processes"),
-    (Crew(), {"tools": "all of them"}, "give a sequence of tools"),
+SESSION_OPTIONS: list[tuple[Any, str]] = [
+    ({"thread_id": "x"}, "thread_id, checkpointer: each task"),
+    ({"secrets": ("s",)}, "secrets: these cannot be sent to other processes"),
+    ({"tools": "all of them"}, "give a sequence of tools"),
 ]
 
 
-def test_crew_that_cannot_work_is_refused(subtests: pytest.Subtests) -> None:
-    for crew, options, words in CREWS:
-        with subtests.test(words=words), pytest.raises((TypeError, ValueError), match=words):
-            check_crew(crew, options)
-    check_crew(Crew(), {"secrets": ("s",)})
+@rows(*SESSION_OPTIONS)
+def test_session_options_that_a_worker_cannot_have_are_refused(options: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_session_options(options, in_this_process="tools" in options)
+    check_session_options({"secrets": ("s",)}, in_this_process=True)
 
 
-def test_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_executor_is_opened_for_on_ray(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no cluster.")
-    asked: list[dict[str, object]] = []
+    arguments: list[dict[str, object]] = []
 
-    def ray_executor(context: AgentContext, folder: str, **options: object) -> ToolError:
-        asked.append({"context": context, "folder": folder, **options})
+    def open_ray_executor(context: AgentContext, folder: str, **options: object) -> ToolError:
+        arguments.append({"context": context, "folder": folder, **options})
         return error
 
-    monkeypatch.setitem(sys.modules, "mendgraph.graph.fleet.batch.on_ray", SimpleNamespace(ray_executor=ray_executor))
+    module = SimpleNamespace(open_ray_executor=open_ray_executor)
+    monkeypatch.setitem(sys.modules, "mendgraph.graph.fleet.batch.on_ray", module)
     context = AgentContext(model="m", max_steps=3)
-    assert prepared(file, Crew(2, 1, "ray", "head:1"), Terms(context)) is error
-    assert asked == [
+    assert prepared(file, context=context, workers=2, on="ray", address="head:1") is error
+    assert arguments == [
         {"context": context, "folder": str(file.parent / "tasks.batch"), "workers": 2, "address": "head:1"}
     ]
     ready = prepared(file)

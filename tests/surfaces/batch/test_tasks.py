@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from mendgraph.graph.fleet.batch.tasks import BatchTask, ReadTask, Sources, find_sources, read_task_file
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskLine, pin_sources, read_task_file
 from tests.surfaces.batch.batching import repository
 
 LINE = '{"id": "a", "prompt": "Do it.", "workspace": "w"}'
@@ -31,16 +31,16 @@ def task_in(name: str, workspace: object, revision: str = "") -> BatchTask:
     return BatchTask(id=name, prompt="p", workspace=str(workspace), revision=revision)
 
 
-def test_line_is_a_task_whose_workspace_is_below_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_is_a_task_with_a_workspace_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     whole = '{"id":"b","prompt":"é","workspace":"/x.zip","revision":"v1","limits":{"max_steps":3}}\n'
     other = BatchTask(id="b", prompt="é", workspace="/x.zip", revision="v1", limits={"max_steps": 3})
     home, here = LINE.replace('"w"', '"~/d"'), LINE.replace('"w"', '"a/../b"')
     found = read(tmp_path, here, " ", whole, home.replace('"a"', '"c"'), prefix=b"\xef\xbb\xbf")
     assert found == [
-        ReadTask(BatchTask(id="a", prompt="Do it.", workspace=f"{tmp_path}/b"), 1),
-        ReadTask(other, 3),
-        ReadTask(BatchTask(id="c", prompt="Do it.", workspace="/home/me/d"), 5),
+        TaskLine(BatchTask(id="a", prompt="Do it.", workspace=f"{tmp_path}/b"), 1),
+        TaskLine(other, 3),
+        TaskLine(BatchTask(id="c", prompt="Do it.", workspace="/home/me/d"), 5),
     ]
 
 
@@ -64,7 +64,7 @@ WRONG = [
 ]
 
 
-def test_problem_is_told_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_problem_is_reported_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for line, words in WRONG:
         with subtests.test(words=words):
             assert any(each.startswith(words) for each in problems(tmp_path, line))
@@ -72,7 +72,7 @@ def test_problem_is_told_with_its_line(tmp_path: Path, subtests: pytest.Subtests
     assert [each.partition(":")[0] for each in every] == ["2", "3", "3", "3"]
 
 
-def test_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(b"\xff\xfe")
     for name, words in (("t.jsonl", "Invalid JSON"), ("none", "annot read")):
         (problem,) = read_task_file(str(tmp_path / name))
@@ -80,7 +80,7 @@ def test_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 @given(st.text(st.sampled_from("aB9._-/ é\n"), min_size=0, max_size=101))
-def test_id_names_a_file(name: str) -> None:
+def test_id_is_a_file_name(name: str) -> None:
     good = re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", name) is not None
     try:
         BatchTask(id=name, prompt="p", workspace="w")
@@ -90,7 +90,7 @@ def test_id_names_a_file(name: str) -> None:
         assert good
 
 
-def test_another_task_has_another_hash() -> None:
+def test_different_tasks_have_different_hashes() -> None:
     task = BatchTask(id="a", prompt="p", workspace="w", limits={"max_steps": 1, "max_seconds": 2})
     same = BatchTask(id="a", prompt="p", workspace="w", limits={"max_seconds": 2, "max_steps": 1})
     changes: tuple[dict[str, object], ...] = ({"prompt": "q"}, {"workspace": "v"}, {"revision": "r"}, {"limits": {}})
@@ -102,17 +102,17 @@ def test_source_is_pinned_once(tmp_path: Path) -> None:
     root, plain = repository(tmp_path / "root"), tmp_path / "plain"
     plain.mkdir()
     tasks = [task_in("a", root), task_in("b", root), task_in("c", root, "HEAD"), task_in("d", plain)]
-    found = find_sources([ReadTask(each, line) for line, each in enumerate(tasks, 1)], {})
-    assert isinstance(found, Sources)
-    assert found.pins.keys() == {(str(root), ""), (str(root), "HEAD"), (str(plain), "")}
-    assert found.pins[str(root), ""] == found.pins[str(root), "HEAD"] != ""
-    assert found.pins[str(plain), ""] == ""
-    assert find_sources([ReadTask(tasks[0], 1)], {(str(root), ""): "c0ffee"}) == Sources({})
+    found = pin_sources([TaskLine(each, line) for line, each in enumerate(tasks, 1)], {})
+    assert isinstance(found, dict)
+    assert found.keys() == {(str(root), ""), (str(root), "HEAD"), (str(plain), "")}
+    assert found[str(root), ""].revision == found[str(root), "HEAD"].revision != ""
+    assert found[str(plain), ""].revision == ""
+    assert pin_sources([TaskLine(tasks[0], 1)], {(str(root), ""): "c0ffee"}) == {}
 
 
-def test_source_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
-    tasks = [ReadTask(task_in("a", tmp_path / "none"), 3), ReadTask(task_in("b", tmp_path, "v1"), 4)]
-    found = find_sources(tasks, {}, "t.jsonl")
+def test_missing_source_is_reported_with_its_line(tmp_path: Path) -> None:
+    tasks = [TaskLine(task_in("a", tmp_path / "none"), 3), TaskLine(task_in("b", tmp_path, "v1"), 4)]
+    found = pin_sources(tasks, {}, "t.jsonl")
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
         f"t.jsonl:3: Cannot copy the workspace '{tmp_path}/none': there is no such file or directory.",

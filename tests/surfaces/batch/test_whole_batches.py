@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph import TaskResult, ToolError, list_runs, undo_run
-from mendgraph.graph.fleet.batch.batch import Batch, Crew, Terms, prepare
+from mendgraph.graph.fleet.batch.batch import Batch, BatchOptions, prepare_batch
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
 from tests.crash import batch_play
 from tests.crash.batch_play import number_of
@@ -58,7 +58,7 @@ def test_task_has_a_result_a_run_and_a_patch_that_applies(tmp_path: Path, model:
     assert {path.read_text() for path in project.glob("*.txt")} == {"one\ntwo\n"}
 
 
-def test_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+def test_run_stopped_by_a_limit_keeps_its_result(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     tasks = some(project, 1, limits={"max_calls_per_turn": 2, "max_calls_per_session": 2})
     first = played(tasks, tmp_path / "out", model.base_url)
     (stopped,) = first.results()
@@ -71,7 +71,7 @@ def test_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: Scripte
     assert len(model.requests) == 2
 
 
-def test_cap_stops_the_batch_and_a_higher_one_goes_on(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+def test_limit_stops_the_batch_and_a_higher_one_continues(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     out, settings = tmp_path / "out", {"max_output_tokens_per_call": 64}
     first = played(some(project, 4), out, model.base_url, workers=1, max_tokens=1_500, settings=settings)
     assert first.end is BatchEnd.LIMIT
@@ -92,8 +92,8 @@ def stop_when(stalled: threading.Event, batch: Batch) -> None:
     batch.cancel("by the test")
 
 
-def test_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In threads; how a stop comes to processes is shown in `tests/surfaces/batch/test_local.py`."""
+def test_cancelled_batch_continues(tmp_path: Path, project: Path) -> None:
+    """In threads; how a stop comes to processes is shown in `tests/surfaces/batch/test_executors.py`."""
     stalled, out = threading.Event(), tmp_path / "out"
 
     def answer(request: JsonMap) -> Reply:
@@ -102,10 +102,9 @@ def test_batch_that_is_stopped_goes_on(tmp_path: Path, project: Path, monkeypatc
             return Stall(1, Say("I think"), seconds=3)
         return batch_play.answer(request)
 
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.PATIENCE_S", 0.5)
     with ScriptedServer(then=answer) as model:
-        terms = Terms(batch_play.context(model.base_url))
-        ready = prepare(some(project, 3), terms, Crew(3, 1), out=str(out))
+        options = BatchOptions(batch_play.context(model.base_url), workers=3)
+        ready = prepare_batch(some(project, 3), options, out=str(out))
         assert isinstance(ready, Batch)
         stopper = threading.Thread(target=stop_when, args=(stalled, ready))
         stopper.start()
@@ -132,7 +131,7 @@ def test_refusals_of_a_task_are_counted_over_all_starts(tmp_path: Path, project:
     assert result.message == f"No file was changed: {result.refused[0]}."
 
 
-def test_run_in_a_kept_copy_is_listed_and_taken_back_and_copies_are_removed_with_their_runs(
+def test_run_in_a_kept_copy_can_be_undone_and_copies_are_removed_with_their_runs(
     tmp_path: Path, model: ScriptedServer, project: Path
 ) -> None:
     out = tmp_path / "out"

@@ -121,7 +121,7 @@ def test_report_of_a_run_that_was_cut_off_changes_nothing(tmp_path: Path) -> Non
 # --- What it must not do
 
 
-def test_nobodys_words_become_a_part_of_the_page_which_loads_and_runs_nothing(hostile: str) -> None:
+def test_texts_never_become_markup_and_the_page_loads_nothing(hostile: str) -> None:
     found = read(hostile)
     assert found.tags <= ALLOWED_TAGS
     assert found.attributes <= ALLOWED_ATTRIBUTES
@@ -135,7 +135,7 @@ def test_nobodys_words_become_a_part_of_the_page_which_loads_and_runs_nothing(ho
     assert re.fullmatch(rf"default-src 'none'; {style}; base-uri 'none'; form-action 'none'", policy)
 
 
-def test_secrets_are_taken_out_of_every_part(tmp_path: Path) -> None:
+def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
     canary = "kanarie-8471-vogel-29"
     folder = tmp_path / "project"
     hostile_run(folder, f"{canary} <b>")
@@ -216,7 +216,7 @@ def end_of(**facts: Any) -> Any:
     return end
 
 
-def test_state_and_end_of_a_run_have_their_look_and_their_words() -> None:
+def test_state_and_outcome_have_a_style_and_a_sentence() -> None:
     views = {standing: seen(replace(RUN, standing=standing)) for standing in STANDINGS}
     assert {standing: (view.look, view.standing_says) for standing, view in views.items()} == STANDINGS
     assert {kind: end_of(kind=kind).look for kind in LOOKS} == LOOKS
@@ -275,7 +275,7 @@ def test_times_are_utc_and_durations_in_the_largest_unit() -> None:
     assert {seconds: seconds_words(seconds) for seconds in DURATIONS} == DURATIONS
 
 
-def test_of_many_steps_the_last_are_shown() -> None:
+def test_only_the_last_steps_of_many_are_shown() -> None:
     view = seen(told=steps(MOST_STEPS + 12))
     (turn,) = view.turns
     assert [step.number for step in turn.steps] == [*range(13, MOST_STEPS + 13)]

@@ -120,14 +120,14 @@ RUNS: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_page_says_what_the_run_did(name: str, tmp_path: Path, snapshots: Snapshots) -> None:
+def test_page_has_the_expected_text(name: str, tmp_path: Path, snapshots: Snapshots) -> None:
     folder = tmp_path / "project"
     run_id = RUNS[name](folder)
     html = page(report_html(run_id, str(folder)))
     snapshots.check(PAGES / f"{name}.txt", page_text(html, run_id, str(folder)))
 
 
-def test_report_of_a_run_at_work_says_where_it_is(tmp_path: Path, snapshots: Snapshots) -> None:
+def test_report_of_an_active_run_shows_its_node(tmp_path: Path, snapshots: Snapshots) -> None:
     folder = project(tmp_path / "project")
     model = Reporting(folder)
     with Session(context(folder), model=model) as session:

@@ -32,7 +32,7 @@ def seen(shown: Step, *, working: bool = False) -> Any:
 
 
 def test_time_and_tokens_as_bars() -> None:
-    guard = visit("guard", "execute_tools", before={"items": [CALL]}, after={"verdicts": [ALLOWED]}, asked=({},))
+    guard = visit("guard", "execute_tools", before={"items": [CALL]}, after={"verdicts": [ALLOWED]}, questions=({},))
     tools = visit("execute_tools", "loop_check", after={"results": [DONE]})
     view = seen(step(called(), visit("parse", "guard"), guard, tools))
     assert view.parts == [
@@ -76,7 +76,7 @@ def loop_of(**record: Any) -> Any:
     return seen(step(called(), visit("loop_check", "call_model", after={"loop": LoopRecord(**record)}))).loop
 
 
-def test_memory_of_loop_control_is_shown_with_its_verdict() -> None:
+def test_loop_record_is_shown_with_its_verdict() -> None:
     override = OverrideConstraint(signature="s", tool="read_file", target="a.py", repeats=3)
     recent = (("s",), ("t",), ("s",))
     loop = loop_of(recent=recent, overrides=(override,), verdict=LoopVerdict.OVERRIDE, failed_tries=2)
@@ -86,18 +86,18 @@ def test_memory_of_loop_control_is_shown_with_its_verdict() -> None:
     assert loop_of(recent=(("s",),)) is None
 
 
-def test_call_that_a_person_edited_keeps_the_first_question() -> None:
+def test_edited_call_keeps_the_first_request() -> None:
     edited = CALL.model_copy(update={"arguments": {"path": "b.py"}})
     first = {"kind": "approval", "calls": [{"index": 0, "arguments": {"path": "a.py"}}]}
     again = {"kind": "approval", "calls": [{"index": 0, "arguments": {"path": "b.py"}}]}
     after = {"items": [edited], "verdicts": [ALLOWED]}
-    guard = visit("guard", "execute_tools", before={"items": [CALL]}, after=after, asked=(first, again))
+    guard = visit("guard", "execute_tools", before={"items": [CALL]}, after=after, questions=(first, again))
     (call,) = step(called(), guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
     assert (call.item, call.verdict, call.result) == (edited, ALLOWED, DONE)
-    assert call.was == {"index": 0, "arguments": {"path": "a.py"}}
+    assert call.request == {"index": 0, "arguments": {"path": "a.py"}}
 
 
-def test_call_of_a_step_that_was_cut_off_before_guard_is_not_judged() -> None:
+def test_call_of_a_step_interrupted_before_guard_is_not_judged() -> None:
     error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "x", "a comma is missing")
     item = CallError(call_id="c", tool="", raw_arguments="{", error=error)
     view = attributes(call_view(judged(item=item, verdict=None, result=None), TEXTS))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from mendgraph.graph.report.history import History, Judged, Step, Visit
+from mendgraph.graph.report.history import History, JudgedCall, Step, Visit
 from mendgraph.graph.report.texts import Texts
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
@@ -19,7 +19,9 @@ DONE = CallResult(call_id="c", tool="edit_file", result=ToolResult.success(actio
 def visit(node: str, target: str = "", *, seconds: float = 1.0, **more: Any) -> Visit:
     """A visit that takes a second; one without a target is not over."""
     ended = NOW + timedelta(seconds=seconds) if target else None
-    return Visit(**{"node": node, "target": target, "began": NOW, "ended": ended, "before": {}, "after": {}, **more})
+    return Visit(
+        **{"node": node, "target": target, "started_at": NOW, "ended_at": ended, "before": {}, "after": {}, **more}
+    )
 
 
 def step(*visits: Visit, number: int = 1) -> Step:
@@ -32,9 +34,9 @@ def history(*visits: Visit, **more: Any) -> History:
     return History(**{"visits": visits, "values": {}, "requests": (), **more})
 
 
-def judged(**more: Any) -> Judged:
+def judged(**more: Any) -> JudgedCall:
     """A call that was allowed and went well."""
-    return Judged(**{"item": CALL, "verdict": ALLOWED, "result": DONE, **more})
+    return JudgedCall(**{"item": CALL, "verdict": ALLOWED, "result": DONE, **more})
 
 
 def attributes(view: Any) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph import AgentContext, run_task
-from mendgraph.graph.fleet.batch.batch import Crew, check_crew
+from mendgraph.graph.fleet.batch.batch import check_session_options
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import resume_run
 from mendgraph.nodes.records import StopReason
@@ -40,8 +40,8 @@ def test_fallbacks_beside_a_chat_model_of_ones_own_are_refused_and_not_ignored(c
 
 
 def test_only_a_name_is_sent_to_other_processes() -> None:
-    check_crew(Crew(processes=2), {"model": "anthropic:claude-sonnet-4-5"})
+    check_session_options({"model": "anthropic:claude-sonnet-4-5"}, in_this_process=False)
     with pytest.raises(ValueError, match="model: these cannot be sent to other processes"):
-        check_crew(Crew(processes=2), {"model": ScriptedModel([])})
+        check_session_options({"model": ScriptedModel([])}, in_this_process=False)
     with pytest.raises(TypeError, match="model: a str does not fit"):
-        check_crew(Crew(), {"model": " "})
+        check_session_options({"model": " "}, in_this_process=True)

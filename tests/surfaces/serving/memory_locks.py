@@ -18,7 +18,7 @@ class MemoryLocks(Locks):
         self.names.add(name)
         return free
 
-    def leave(self, name: str) -> None:
+    def release(self, name: str) -> None:
         self.names.discard(name)
 
     def is_held(self, name: str) -> bool:

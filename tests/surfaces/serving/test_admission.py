@@ -13,8 +13,8 @@ from mendgraph.graph.fleet.serving.admission import (
     TENANTS_VARIABLE,
     CannotServeError,
     Locks,
-    Place,
     RunRefusedError,
+    RunSlot,
     open_admitter,
     project_folder,
 )
@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
     return found
 
 
-def test_user_is_known_by_what_the_server_says_alone(tmp_path: Path) -> None:
+def test_only_the_server_names_the_user(tmp_path: Path) -> None:
     strangers: list[dict[str, Any]] = [
         {},
         *({"langgraph_auth_user": user} for user in (None, {}, {"identity": "bob"}, {"identity": ["ann"]}, "ann")),
@@ -51,7 +51,7 @@ def test_user_is_known_by_what_the_server_says_alone(tmp_path: Path) -> None:
         assert its.user({"langgraph_auth_user": user}) is ANN
 
 
-def test_turn_gets_its_context_and_goes_on_with_what_is_still_allowed(root: Path) -> None:
+def test_turn_gets_its_context_and_continues_with_what_is_still_allowed(root: Path) -> None:
     folder, its = str(root / "ann" / "website"), admitter(root)
     held = AgentContext(workspace=folder, account="ann", max_steps=3)
     assert its.admit(ANN, {"workspace": "website", "max_steps": 3}) == held
@@ -71,28 +71,28 @@ def test_turn_gets_its_context_and_goes_on_with_what_is_still_allowed(root: Path
     assert its.readmit(ANN, None) == refusal("There is nothing to go on with: send a request.")
 
 
-def test_user_has_some_runs_at_once(tmp_path: Path) -> None:
+def test_concurrent_runs_of_a_user_are_limited(tmp_path: Path) -> None:
     locks = MemoryLocks("run 0 of ann", "thread t3")
     its = admitter(tmp_path, locks=locks)
-    first, second, third = (Place(its.locks, ANN, thread) for thread in ("t1", "t2", "t3"))
+    first, second, third = (RunSlot(its.locks, ANN, thread) for thread in ("t1", "t2", "t3"))
     assert first.take() is None
     assert locks.names == {"run 0 of ann", "run 1 of ann", "thread t1", "thread t3"}
     with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
         third.take()  # which says nothing of places: that would be written into the thread
-    third.leave()
+    third.release()
     words = "ann has 2 runs at work on these servers, which is the most at once."
     assert second.take() == refusal(words, StopReason.WORKSPACE_BUSY)
-    second.leave()
+    second.release()
     assert second.take() is None  # a place that was left is not taken any more
-    first.leave()
+    first.release()
     assert locks.names == {"run 0 of ann", "thread t3"}
 
 
-def test_locks_are_held_once(shared_store: str) -> None:
+def test_lock_has_one_holder(shared_store: str) -> None:
     first, second = (Locks(read_url(shared_store)) for _ in range(2))
     assert (first.take("a"), second.take("a"), second.take("b")) == (True, False, True)
     assert (second.is_held("a"), second.is_held("c")) == (True, False)
-    first.leave("a")
+    first.release("a")
     assert second.take("a")
     close_postgres()
 
@@ -102,11 +102,11 @@ def test_without_a_lock_no_run_begins() -> None:
         def take(self, _name: str) -> bool:
             raise StoreError("The database is away.")
 
-        def leave(self, _name: str) -> None:
+        def release(self, _name: str) -> None:
             raise StoreError("The connection was lost.")
 
     with pytest.raises(RunRefusedError, match=r"The database is away\."):
-        Place(Away(), ANN, "t1").take()
+        RunSlot(Away(), ANN, "t1").take()
 
 
 def test_project_is_a_folder_below_its_user(root: Path, subtests: pytest.Subtests) -> None:
@@ -152,7 +152,7 @@ def forgotten() -> Iterator[None]:
     open_admitter.cache_clear()
 
 
-def test_file_of_users_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tenants_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", STORE_URL)
     (tmp_path / "tenants.toml").write_text(f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
     monkeypatch.setenv(TENANTS_VARIABLE, str(tmp_path / "tenants.toml"))
@@ -171,7 +171,7 @@ def test_server_without_users_or_a_store_is_refused_in_one_line(
     file = tmp_path / "tenants.toml"
     rows: list[tuple[str | None, str]] = [
         (None, r"^Cannot read '.*tenants.toml': .* MENDGRAPH_TENANTS names it\.$"),
-        ("[users.ann]\n", r"tenants.toml: root: Field required$"),
+        ("[users.ann]\n", r"tenants.toml: root: Field required \(and 1 more problems\)$"),
         (f'root = "/no/such"\n{USERS}', "^root: there is no folder '/no/such'"),
         (f'root = "{tmp_path}"\n{USERS}', "MENDGRAPH_STORE_URL is no URL of a PostgreSQL database"),
     ]

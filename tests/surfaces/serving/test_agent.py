@@ -116,7 +116,7 @@ def test_tenant_approves_no_program_that_the_server_does_not_allow(
         ("ann", {"workspace": "website", "mode": "all"}, "does not fit: mode"),
     ],
 )
-def test_turn_that_is_not_admitted_ends_at_once(
+def test_refused_turn_ends_at_once(
     machine: ServedMachine, user: str, context: dict[str, Any], words: str, folder: Path
 ) -> None:
     ended = run(machine, HELLO, user, **context)
@@ -125,7 +125,7 @@ def test_turn_that_is_not_admitted_ends_at_once(
     assert list(folder.iterdir()) == []
 
 
-def test_user_without_a_place_is_told(machine: ServedMachine) -> None:
+def test_user_without_a_free_slot_is_refused(machine: ServedMachine) -> None:
     locks = machine.admitter().locks
     assert locks.take("run 0 of ann")
     ended = run(machine, HELLO, workspace="website")
@@ -134,9 +134,7 @@ def test_user_without_a_place_is_told(machine: ServedMachine) -> None:
         run(machine, None)
 
 
-def test_request_that_may_not_go_on_is_refused_without_a_trace(
-    machine: ServedMachine, subtests: pytest.Subtests
-) -> None:
+def test_refused_continuation_leaves_no_trace(machine: ServedMachine, subtests: pytest.Subtests) -> None:
     rows: list[tuple[Any, str, str]] = [
         (None, "ann", "There is nothing to go on with"),
         ({}, "ann", "There is nothing to go on with"),
@@ -152,11 +150,11 @@ def test_request_that_may_not_go_on_is_refused_without_a_trace(
     for request in (HELLO, None):
         with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
             run(machine, request, workspace="website")
-    machine.admitter().locks.leave("thread t1")
+    machine.admitter().locks.release("thread t1")
     assert state_of(machine).values == {}
 
 
-def test_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, folder: Path) -> None:
+def test_turn_interrupted_before_it_began_begins(machine: ServedMachine, folder: Path) -> None:
     async def cut_off() -> None:
         begun = machine.astream(HELLO, config(), context={"workspace": "website"}, interrupt_before=["begin_turn"])
         assert [part async for part in begun] == [{"__interrupt__": ()}]

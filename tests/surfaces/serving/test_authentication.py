@@ -11,8 +11,15 @@ from langgraph_sdk import Auth
 
 from mendgraph.graph.fleet.serving import engine
 from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_admitter
-from mendgraph.graph.fleet.serving.engine import alone, connection_variables, create_app, run_server
-from mendgraph.graph.fleet.serving.middleware import auth, authenticate, known_assistants, own_threads, refuse, token_of
+from mendgraph.graph.fleet.serving.engine import connection_variables, create_app, exclusive, run_server
+from mendgraph.graph.fleet.serving.middleware import (
+    allow_assistants,
+    auth,
+    authenticate,
+    refuse,
+    restrict_to_owner,
+    token_of,
+)
 from mendgraph.graph.fleet.serving.tenants import token_hash
 from tests.surfaces.serving.memory_locks import MemoryLocks
 
@@ -38,7 +45,7 @@ def by(action: str, resource: str = "threads") -> Any:
 
 def filtered(action: str, value: Any) -> Any:
     """What the server's handler of threads answers."""
-    return asyncio.run(own_threads(ctx=by(action), value=value))
+    return asyncio.run(restrict_to_owner(ctx=by(action), value=value))
 
 
 def status_of(asked: Any) -> int:
@@ -47,7 +54,7 @@ def status_of(asked: Any) -> int:
     return int(refused.value.status_code)
 
 
-def test_token_is_its_users_and_nothing_else_is_a_token() -> None:
+def test_token_identifies_its_user() -> None:
     known: list[Any] = [
         {"authorization": f"Bearer {TOKEN}"},
         {"Authorization": f"bearer  {TOKEN}"},
@@ -72,21 +79,21 @@ def test_thread_belongs_to_the_user_who_made_it() -> None:
     assert value == {"metadata": {"owner": "bob"}}  # reading changes nothing
 
 
-def test_run_calls_no_address() -> None:
+def test_run_has_no_webhook() -> None:
     """A server would ask any address of its own network for whoever names it."""
     calling: Any = {"kwargs": {"webhook": "http://10.0.0.1/"}}
-    assert status_of(own_threads(ctx=by("create_run"), value=calling)) == 422
+    assert status_of(restrict_to_owner(ctx=by("create_run"), value=calling)) == 422
     assert filtered("create_run", {"kwargs": {"webhook": None}}) == {"owner": "ann"}
 
 
-def test_resource_without_a_handler_of_its_own_is_refused() -> None:
+def test_resource_without_a_handler_is_refused() -> None:
     kinds = ("store", "crons", "assistants", "runs")
     assert [asyncio.run(refuse(by("put", kind), {})) for kind in kinds] == [False, False, False, True]
-    assert asyncio.run(known_assistants(by("search", "assistants"), {})) is True
+    assert asyncio.run(allow_assistants(by("search", "assistants"), {})) is True
     assert {key: [each.__name__ for each in handlers] for key, handlers in auth._handlers.items()} == {
-        ("threads", "*"): ["own_threads"],
-        ("assistants", "read"): ["known_assistants"],
-        ("assistants", "search"): ["known_assistants"],
+        ("threads", "*"): ["restrict_to_owner"],
+        ("assistants", "read"): ["allow_assistants"],
+        ("assistants", "search"): ["allow_assistants"],
     }
     assert [each.__name__ for each in auth._global_handlers] == ["refuse"]
 
@@ -127,11 +134,11 @@ def test_every_driver_reads_the_same_variables() -> None:
     assert connection_variables("postgresql://ann@/agents?host=%2Frun%2Fpostgresql")["PGHOST"] == "/run/postgresql"
 
 
-def test_servers_start_one_after_the_other() -> None:
+def test_servers_start_one_after_another() -> None:
     locks, heard = MemoryLocks(), list[str]()
 
     async def start(name: str) -> None:
-        async with alone(locks, "starting"):
+        async with exclusive(locks, "starting"):
             heard.append(f"{name} begins")
             await asyncio.sleep(0)
             heard.append(f"{name} ends")

@@ -13,7 +13,7 @@ from mendgraph.graph.fleet.serving.middleware import (
     MOST_OPEN,
     ServerRequest,
     TenantMiddleware,
-    masking,
+    hide_errors,
     read_body,
     read_route,
 )
@@ -98,14 +98,14 @@ ROUTES: list[tuple[str, str, Any, int]] = [
 
 
 @rows(*ROUTES)
-def test_request_is_let_in_or_answered(method: str, path: str, body: Any, status: int) -> None:
+def test_request_is_passed_on_or_refused(method: str, path: str, body: Any, status: int) -> None:
     bodies = [] if body is None else [json.dumps(body).encode()]
     assert Client().ask(method, path, *bodies) == status
     refused = isinstance(read_route(method, path), Refused)
     assert refused == (status in {403, 404} and "theirs" not in path)
 
 
-def test_request_without_a_token_does_not_come_in() -> None:
+def test_request_without_a_token_is_refused() -> None:
     wrong: list[tuple[tuple[bytes, bytes], ...]] = [
         (),
         ((b"authorization", b"Bearer x"),),
@@ -124,7 +124,7 @@ def test_request_without_a_token_does_not_come_in() -> None:
     assert Client().ask("OPTIONS", "/threads", headers=()) == 401
 
 
-def test_checkpoints_of_a_deleted_thread_go_with_it() -> None:
+def test_checkpoints_of_a_deleted_thread_are_deleted() -> None:
     for thread, forgotten in (("theirs", []), ("mine", ["mine"])):
         client = Client()
         client.ask("DELETE", f"/threads/{thread}")
@@ -148,7 +148,7 @@ HANDED_ON: list[tuple[str, Any, tuple[str, str]]] = [
 ]
 
 
-def test_request_without_input_or_checkpoint_goes_on_from_the_newest_state() -> None:
+def test_request_without_input_or_checkpoint_uses_the_newest_state() -> None:
     for path, body, (method, end) in HANDED_ON:
         client = Client()
         client.ask("POST", path, json.dumps(body).encode())
@@ -158,13 +158,13 @@ def test_request_without_input_or_checkpoint_goes_on_from_the_newest_state() -> 
     assert json.loads(client.seen[-1][2]) == {"assistant_id": "mendgraph", "input": {}}
 
 
-def test_engine_hears_that_a_client_is_gone() -> None:
+def test_engine_receives_the_disconnect() -> None:
     client = Client()
     client.ask("PATCH", "/threads/mine", b"{}")
     assert client.rest == DISCONNECT
 
 
-def test_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
+def test_body_is_bounded_and_empty_after_a_disconnect() -> None:
     half = b" " * (MOST_BYTES // 2 + 1)
     assert Client().ask("PATCH", "/threads/mine", half, half) == 413
     client = Client()
@@ -172,7 +172,7 @@ def test_body_has_a_length_and_a_client_that_is_gone_has_none() -> None:
     assert [body for *_, body in client.seen] == [b"{}"]
 
 
-def test_user_has_some_requests_open() -> None:
+def test_open_requests_of_a_user_are_limited() -> None:
     scope = {"type": "http", "method": "GET", "path": "/threads/mine/runs", "headers": (ANN,)}
     statuses: list[int] = []
 
@@ -204,7 +204,7 @@ def test_user_has_some_requests_open() -> None:
     assert statuses == [*[0] * MOST_OPEN, 429, 0]
 
 
-def test_lifespan_goes_on_and_sockets_are_closed() -> None:
+def test_lifespan_is_passed_on_and_websockets_are_closed() -> None:
     client = Client()
     client.call({"type": "lifespan"}, [])
     assert [each["type"] for each in client.sent] == ["http.response.start", "http.response.body"]
@@ -216,14 +216,17 @@ def test_lifespan_goes_on_and_sockets_are_closed() -> None:
 FAILED = "The server could not do this. Try again in a moment; the people who run it find the reason in its log."
 
 
-def test_failure_tells_nothing_of_the_database() -> None:
+def test_server_error_hides_the_database() -> None:
     async def play(status: int) -> Any:
         sent: list[Any] = []
 
         async def send(message: Any) -> None:
             sent.append(message)
 
-        masked = masking(send)
+        async def receive() -> Any:
+            return DISCONNECT
+
+        masked = hide_errors({"type": "http"}, receive, send)
         await masked({"type": "http.response.start", "status": status, "headers": []})
         for part in (b'{"message": ', b'"no such"}'):
             await masked({"type": "http.response.body", "body": part, "more_body": True})
@@ -253,7 +256,7 @@ USUAL: list[tuple[ServerRequest, Any]] = [
 
 
 @rows(*USUAL)
-def test_usual_body_is_let_through(asked: ServerRequest, body: Any) -> None:
+def test_usual_body_is_accepted(asked: ServerRequest, body: Any) -> None:
     assert read(asked, body) == body
 
 
@@ -286,7 +289,7 @@ FOREIGN: list[tuple[ServerRequest, Any, str]] = [
 
 
 @rows(*FOREIGN)
-def test_body_that_could_name_something_else_is_refused(asked: ServerRequest, body: Any, words: str) -> None:
+def test_body_that_names_something_else_is_refused(asked: ServerRequest, body: Any, words: str) -> None:
     refused = read(asked, body)
     assert isinstance(refused, Refused), refused
     assert (refused.status, words in refused.detail) == (422, True), refused
@@ -318,7 +321,7 @@ OTHERS: list[Any] = [
 ]
 
 
-def test_messages_of_a_request_are_a_persons(subtests: pytest.Subtests) -> None:
+def test_messages_of_a_request_are_human_messages(subtests: pytest.Subtests) -> None:
     for messages in (PERSON, "Hi.", []):
         body = {"input": {"messages": messages}}
         assert read(RUN, body) == body
@@ -329,7 +332,7 @@ def test_messages_of_a_request_are_a_persons(subtests: pytest.Subtests) -> None:
             assert "they should be a person's" in refused.detail
 
 
-def test_body_that_is_no_object_is_refused() -> None:
+def test_body_that_is_not_an_object_is_refused() -> None:
     for data in (b"{", b"[" * 100_000, b"\xff", b"7", b'"a"'):
         refused = read_body(RUN, data, "ann")
         assert isinstance(refused, Refused)
@@ -337,7 +340,7 @@ def test_body_that_is_no_object_is_refused() -> None:
     assert isinstance(read_body(RUN, b"{}", "ann", lambda _: MARK), Refused)
 
 
-def test_secrets_are_not_handed_on() -> None:
+def test_secrets_are_removed_from_bodies() -> None:
     body = {"input": {"messages": ["It is hunter2."]}, "metadata": {"password": {"value": 12345678}}}
     found = read_body(RUN, json.dumps(body).encode(), "ann", Redactor(["hunter2"]).content)
     assert found == {"input": {"messages": [f"It is {MARK}."]}, "metadata": {"password": {"value": MARK}}}

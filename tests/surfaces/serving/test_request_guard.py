@@ -99,7 +99,7 @@ REQUESTS: list[tuple[int, str, dict[str, str], bytes | None]] = [
 ]
 
 
-def test_request_is_taken_or_refused(server: Server, subtests: pytest.Subtests) -> None:
+def test_request_is_accepted_or_refused(server: Server, subtests: pytest.Subtests) -> None:
     client = server()
     for status, method, headers, body in REQUESTS:
         with subtests.test(status=status, method=method, headers=headers):
@@ -109,12 +109,12 @@ def test_request_is_taken_or_refused(server: Server, subtests: pytest.Subtests) 
                 assert [name for name in answer.headers if name.startswith("access-control")] == []
 
 
-def test_header_that_is_there_twice_says_nothing(server: Server) -> None:
+def test_repeated_header_is_ignored(server: Server) -> None:
     for name, right, wrong in (("host", "127.0.0.1:2024", "evil.test"), ("origin", STUDIO["origin"], EVIL["origin"])):
         assert server().get("/", headers=[(name, right), (name, wrong)]).status_code == 403
 
 
-def test_odd_requests_are_judged_by_the_same_rules(server: Server) -> None:
+def test_unusual_requests_follow_the_same_rules(server: Server) -> None:
     client, elsewhere = server(), {"host": "10.0.0.7:2024"}
     assert client.get("/ok", headers=elsewhere).status_code != 403  # health checks need no name of the server
     assert client.post("/ok", json={}, headers=elsewhere).status_code == 403
@@ -124,7 +124,7 @@ def test_odd_requests_are_judged_by_the_same_rules(server: Server) -> None:
     assert client.options("/", headers=asked).status_code == 200
 
 
-def test_socket_is_no_way_around(server: Server) -> None:
+def test_websocket_is_checked_as_well(server: Server) -> None:
     def heard(headers: dict[str, str]) -> str:
         try:
             with server().websocket_connect("ws://127.0.0.1:2024/events", headers=headers) as socket:
@@ -136,7 +136,7 @@ def test_socket_is_no_way_around(server: Server) -> None:
     assert [heard(headers) for headers in (EVIL, {"host": "evil.test"}, {"origin": "null"})] == [""] * 3
 
 
-def test_operator_names_other_hosts_and_origins(server: Server) -> None:
+def test_operator_can_add_hosts_and_origins(server: Server) -> None:
     cors = {"cors": {"allow_origins": ["https://chat.example"]}}
     named = server(MENDGRAPH_HOSTS="Box.lan:2024, other.lan", LANGGRAPH_HTTP=json.dumps(cors))
     assert named.post("/", json={}, headers={"host": "box.lan:2024", "origin": "https://chat.example"}).text == "ran"
@@ -149,7 +149,7 @@ def test_operator_names_other_hosts_and_origins(server: Server) -> None:
     assert tunnel.get("/", headers={"host": "some-words.trycloudflare.com"}).text == "ran"
 
 
-def test_server_may_ask_itself(server: Server) -> None:
+def test_internal_requests_are_accepted(server: Server) -> None:
     """The SDK's client in a node of a user's graph, which no socket leads to."""
 
     async def asked(root_path: str) -> str:
@@ -161,7 +161,7 @@ def test_server_may_ask_itself(server: Server) -> None:
     assert "not known" in asyncio.run(asked("/noauthentication"))
 
 
-def test_configuration_says_the_same() -> None:
+def test_default_origins_are_those_of_langgraph_json() -> None:
     """In front of `langgraph dev` stands the guard, and CORS is for the same origins."""
     http: Any = json.loads((ROOT / "langgraph.json").read_text("utf-8"))["http"]
     assert http["app"] == "mendgraph.graph.fleet.serving.request_guard:app"

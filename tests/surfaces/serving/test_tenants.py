@@ -26,7 +26,7 @@ def tenants(text: str) -> Tenants:
     return found
 
 
-def test_default_holds_for_each_user_without_another_setting() -> None:
+def test_defaults_apply_to_each_user_without_a_setting() -> None:
     defaults = '[defaults]\nmodels = ["a", "b"]\nmax_steps = 5\nruns_at_once = 2\n'
     found = tenants(f'{ROOT}{defaults}{ANN}max_steps = 7\n[users.bob]\ntoken_sha256 = []\nmodel = "b"\n')
     context = AgentContext(account="ann", account_days=True, model="a", max_steps=7)
@@ -42,7 +42,7 @@ def test_default_holds_for_each_user_without_another_setting() -> None:
     assert HASH not in repr(found)
 
 
-def test_token_is_that_of_one_user() -> None:
+def test_token_belongs_to_one_user() -> None:
     found = tenants(f"{ROOT}{ANN}[users.bob]\ntoken_sha256 = []\n")
     assert found.of_token(TOKEN) is found.users["ann"]
     assert [found.of_token(token) for token in ("", HASH, TOKEN[:-1], f"{TOKEN}x", "\udcff" * 40)] == [None] * 5
@@ -51,7 +51,7 @@ def test_token_is_that_of_one_user() -> None:
 
 
 @given(st.text(max_size=80))
-def test_name_is_one_folders(name: str) -> None:
+def test_name_is_that_of_one_folder(name: str) -> None:
     if is_name(name):
         assert name.isascii()
         assert not set(name) & set("/\\\0 \n~")
@@ -66,7 +66,7 @@ WRONG = [
     (ANN, "t.toml: root: Field required"),
     (f'root = "srv"\n{ANN}', "t.toml:1: root: String should match pattern"),
     (f"{ROOT}extra = 1\n{ANN}", "t.toml:2: extra: Extra inputs are not permitted"),
-    (f"{ROOT}[users]\nann = 1\n", "t.toml:3: users.ann: Input should be a valid dictionary"),
+    (f"{ROOT}[users]\nann = 1\n", "t.toml:3: users.ann: Input should be an object"),
     (f"{ROOT}[defaults]\ntoken_sha256 = []\n{ANN}", "t.toml:2: defaults: a token belongs to one user"),
     (f"{ROOT}[users.ann]\n", "t.toml:2: users.ann.token_sha256: Field required"),
     (f'{ROOT}[users.ann]\ntoken_sha256 = ["{TOKEN}"]\n', "t.toml:3: users.ann.token_sha256.0: String"),
@@ -79,13 +79,13 @@ WRONG = [
     (f'{ROOT}{ANN}max_steps = "many"\n', "t.toml:4: users.ann.max_steps: Input should be a valid integer"),
     (f"{ROOT}{ANN}runs_at_once = 0\n", "t.toml:4: users.ann.runs_at_once: Input should be greater than or equal"),
     (f"{ROOT}{ANN}runs_at_once = true\n", "t.toml:4: users.ann.runs_at_once: Input should be a valid integer"),
-    (f'{ROOT}{ANN}models = "m"\n', "t.toml:4: users.ann.models: Input should be a valid list"),
+    (f'{ROOT}{ANN}models = "m"\n', "t.toml:4: users.ann.models: Input should be a valid array"),
     (f"{ROOT}[defaults]\nmax_steps = 0\n{ANN}{BOB}", "t.toml:3: defaults.max_steps: Input should be greater"),
     (f'{ROOT}{ANN}models = ["m"]\nmodel = "n"\n', "t.toml:5: users.ann.model: it should be one of models, which"),
 ]
 
 
 @rows(*WRONG)
-def test_problem_is_told_with_its_line(text: str, words: str) -> None:
+def test_problem_is_reported_with_its_line(text: str, words: str) -> None:
     (problem,) = problems(text)
     assert problem.startswith(words)

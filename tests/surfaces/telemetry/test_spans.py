@@ -32,7 +32,7 @@ def begun(conversation: str = "t") -> RunSpan:
     return run
 
 
-def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
+def test_lone_surrogate_becomes_a_question_mark(told: Told) -> None:
     """An exporter cannot write it, and would drop all the spans that it sends together."""
     with begun("t\ud800"):
         pass
@@ -40,7 +40,7 @@ def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
 
 
 @pytest.mark.parametrize(("kind", "code"), [("BUDGET_STOP", StatusCode.UNSET), ("SYSTEM_ERROR", StatusCode.ERROR)])
-def test_outcome_is_told_without_its_words(kind: str, code: StatusCode, told: Told) -> None:
+def test_outcome_is_traced_without_its_texts(kind: str, code: StatusCode, told: Told) -> None:
     outcome = Outcome(kind=OutcomeKind(kind), reason=StopReason.REFUSED, message="secret words", answer="secret words")
     with begun() as run:
         run.node_ended(kind, {"outcome": outcome})
@@ -81,7 +81,7 @@ def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False, in_loop: bo
     return result
 
 
-def test_parts_of_input_and_output_are_told_where_there_are_any(told: Told) -> None:
+def test_token_details_are_traced_if_present(told: Told) -> None:
     parts: dict[str, Any] = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
     for more in (parts, {}):
         reply_of(
@@ -97,7 +97,7 @@ CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}"
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
-def test_failed_call_of_a_model_has_its_kind_and_no_words(told: Told, in_loop: bool) -> None:
+def test_failed_model_call_has_its_kind_and_no_text(told: Told, in_loop: bool) -> None:
     wanted = ModelChoice(model="m", base_url="http://h.example/v1")
     assert reply_of(Mine(FAILURE), wanted, in_loop=in_loop) is FAILURE
     chat = told.named("chat m")
@@ -105,7 +105,7 @@ def test_failed_call_of_a_model_has_its_kind_and_no_words(told: Told, in_loop: b
     assert "secret words" not in told.text()
 
 
-def test_model_of_the_users_own_is_named_by_its_reply(told: Told) -> None:
+def test_chat_model_of_the_user_is_named_by_its_reply(told: Told) -> None:
     unnamed = ModelChoice(model=None, base_url=None)
     reply_of(Mine(ModelReply(model="mine-7b")), unnamed, own=True)
     assert reply_of(Mine("nonsense"), unnamed, own=True) == "nonsense"
@@ -137,7 +137,7 @@ def test_provider_has_the_name_of_the_conventions() -> None:
     assert provider_of(None) == "custom"
 
 
-def test_failed_call_of_a_tool_has_its_code_and_no_words(told: Told) -> None:
+def test_failed_tool_call_has_its_code_and_no_text(told: Told) -> None:
     failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
     with begun() as run, at_work(run), observed_call(CALL) as ended:
         ended(ToolOutcome("c", "mine", failure, attempts=2))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
-from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
+from mendgraph.graph.fleet.batch.tasks import TaskOutput, TaskResult, TaskUsage, WorkOrder, failed_result
 from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -28,13 +28,13 @@ ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="Too much.")
 def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
     taken: list[WorkOrder] = []
 
-    def work(order: WorkOrder, stop: StopRequest, _: object) -> Worked:
+    def work(order: WorkOrder, stop: StopRequest, _: object) -> TaskOutput:
         taken.append(order)
         match order.task.prompt:
             case "fail":
-                return Worked(failed(order, ERROR, "provider_failed"))
+                return TaskOutput(failed_result(order, ERROR, "provider_failed"))
             case "limit":
-                return Worked(failed(order, ERROR, "account_limit"))
+                return TaskOutput(failed_result(order, ERROR, "account_limit"))
             case "wait" | "twice":
                 os.kill(os.getpid(), signal.SIGINT)
                 result = waits(order, stop)
@@ -44,7 +44,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
             case _:
                 return done(order)
 
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", work)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.executors.run_order", work)
     monkeypatch.setenv("MENDGRAPH_CONFIG", "")
     before = signal.getsignal(signal.SIGINT)
     yield taken

@@ -71,7 +71,7 @@ def test_folder_of_installed_packages_that_is_committed_is_copied(project: Path,
     assert (folder.is_symlink(), (folder / "own.js").read_text()) == (False, "1")
 
 
-def test_notes_tell_what_is_not_committed(project: Path, tmp_path: Path) -> None:
+def test_notes_list_what_is_not_committed(project: Path, tmp_path: Path) -> None:
     write(project, {"a.txt": "b", "new.txt": "n"})
 
     made = branch(project, tmp_path / "copy")
@@ -93,13 +93,13 @@ def test_commit_holds_the_named_files_only(copy: Copy, project: Path) -> None:
     assert log == "Fix it by Ada\n\na.txt\nnew.txt\n"
 
 
-def test_branch_without_a_commit_goes_with_its_copy(copy: Copy, project: Path) -> None:
+def test_branch_without_a_commit_is_removed_with_its_copy(copy: Copy, project: Path) -> None:
     assert commit_branch(copy, ["a.txt"], "Nothing", IDENTITY) == BranchCommit("", {})
     assert remove_branch_copy(copy, WANTED.branch) == {}
     assert (branches(project), os.listdir(copy.root)) == (["main"], [])
 
 
-def test_copy_with_work_that_is_in_no_commit_is_not_left(copy: Copy, project: Path) -> None:
+def test_copy_with_uncommitted_work_is_kept(copy: Copy, project: Path) -> None:
     (project / ".git/info/exclude").write_text("build/\n")
     work = ["a.txt", "build/report.txt", "new.txt", "run.log"]
     write(Path(copy.root), dict.fromkeys(work, "the work of an hour"))

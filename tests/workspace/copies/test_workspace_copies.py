@@ -1,7 +1,6 @@
 import errno
 import os
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,27 +19,17 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
 from mendgraph.nodes.records import ToolError
 from tests.doubles.system_calls import before_each, failing, noted
 from tests.memory_folder import memory_folder
+from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of
 from tests.workspace.processes.git_places import Tree, committed, git, head, repository, tree, write
 
 
-def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
-    copy = make_copy(str(workspace), revision, str(folder))
-    assert isinstance(copy, Copy), copy
-    return copy
-
-
-def error(found: object) -> str:
-    assert isinstance(found, ToolError), found
-    return f"{found.code.value}: {found.message}"
-
-
-def test_links_lead_to_what_is_installed_and_are_no_change(tmp_path: Path) -> None:
+def test_links_to_installed_folders_are_no_change(tmp_path: Path) -> None:
     """The pattern of the project with its slash does not hide a link."""
     names = (".venv", "venv", "node_modules")
     project = repository(tmp_path / "project", {"a.txt": "a", ".gitignore": "".join(f"{name}/\n" for name in names)})
     write(project, {f"{name}/bin/python": "1" for name in names})
 
-    copy = made(project, tmp_path / "copy")
+    copy = made_copy(project, tmp_path / "copy")
 
     assert [Path(copy.root, name).readlink() for name in names] == [project / name for name in names]
     assert installed_folders(copy.root) == tuple(str(project / name) for name in names)
@@ -49,7 +38,7 @@ def test_links_lead_to_what_is_installed_and_are_no_change(tmp_path: Path) -> No
     assert all((project / name / "bin/python").exists() for name in names)
 
 
-def test_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path) -> None:
+def test_unfinished_copy_of_another_source_is_replaced(tmp_path: Path) -> None:
     one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
 
     def be_killed(_: str, target: str) -> None:
@@ -59,78 +48,68 @@ def test_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path) -> N
     with before_each("rename", be_killed), pytest.raises(KeyboardInterrupt):
         make_copy(str(one), "", str(tmp_path / "copy"))
     assert git(one, "worktree", "list").count("\n") == 2
-    made(two, tmp_path / "copy")
+    made_copy(two, tmp_path / "copy")
     assert [git(main, "worktree", "list").count("\n") for main in (one, two)] == [1, 2]
 
 
-def test_folder_that_its_repository_does_not_know_is_copied_as_a_folder(tmp_path: Path) -> None:
+def test_untracked_folder_is_copied_as_a_folder(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     write(tmp_path, {"in/a": "a"})
-    assert tree(Path(made(tmp_path / "in", tmp_path / "copy").root)) == {"a": (False, b"a")}
+    assert tree(Path(made_copy(tmp_path / "in", tmp_path / "copy").root)) == {"a": (False, b"a")}
     git(tmp_path, "add", "in/a")
-    assert "has no commit yet" in error(make_copy(str(tmp_path / "in"), "", str(tmp_path / "other")))
+    assert "has no commit yet" in error_of(make_copy(str(tmp_path / "in"), "", str(tmp_path / "other")))
     main = write(repository(tmp_path / "main"), {"new/a": "a"})
-    assert tree(Path(made(main / "new", tmp_path / "new copy").root)) == {"a": (False, b"a")}
-    refused = error(make_copy(str(main / "new"), "HEAD", str(tmp_path / "no copy")))
+    assert tree(Path(made_copy(main / "new", tmp_path / "new copy").root)) == {"a": (False, b"a")}
+    refused = error_of(make_copy(str(main / "new"), "HEAD", str(tmp_path / "no copy")))
     assert refused == f"not_found: The folder 'new' is not in the commit {head(main)} of its repository."
 
 
-def test_file_is_no_workspace_to_copy(tmp_path: Path) -> None:
+def test_file_is_refused_as_a_workspace(tmp_path: Path) -> None:
     write(tmp_path, {"a.zip": "a"})
-    refused = error(make_copy(str(tmp_path / "a.zip"), "", str(tmp_path / "copy")))
+    refused = error_of(make_copy(str(tmp_path / "a.zip"), "", str(tmp_path / "copy")))
     assert refused == f"invalid_argument: The workspace '{tmp_path}/a.zip' is no folder: unpack an archive first."
 
 
 def test_full_disk_is_told(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
-    copy = made(main, tmp_path / "one")
+    copy = made_copy(main, tmp_path / "one")
     with failing("rename", number=errno.ENOSPC):
-        assert error(make_copy(str(main), "", str(tmp_path / "two"))).endswith("the disk is full.")
+        assert error_of(make_copy(str(main), "", str(tmp_path / "two"))).endswith("the disk is full.")
     with failing("unlink", number=errno.ENOSPC):
         message = f"io_error: Cannot compare the copy in '{copy.folder}': the disk is full."
-        assert error(compare_copy(copy.folder)) == message
+        assert error_of(compare_copy(copy.folder)) == message
     with failing("listdir", number=errno.ENOSPC):
         message = f"io_error: Cannot remove the copy in '{copy.folder}': the disk is full."
-        assert error(delete_copy(copy.folder)) == message
+        assert error_of(delete_copy(copy.folder)) == message
     assert (delete_copy(copy.folder), open_copy(copy.folder)) == (None, None)
 
 
-def test_copy_that_was_moved_is_made_anew(tmp_path: Path) -> None:
+def test_moved_copy_is_made_again(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
-    copy = made(main, tmp_path / "one")
+    copy = made_copy(main, tmp_path / "one")
     write(Path(copy.root), {"half-done": "x"})
     (tmp_path / "one").rename(tmp_path / "two")
-    moved = made(main, tmp_path / "two")
+    moved = made_copy(main, tmp_path / "two")
     assert (moved.root, tree(Path(moved.root)), patch_of(moved)) == (
         str(tmp_path / "two/workspace"),
-        tree(Path(made(main, tmp_path / "three").root)),
+        tree(Path(made_copy(main, tmp_path / "three").root)),
         b"",
     )
     write(Path(moved.root), {"half-done": "x"})
-    assert patch_of(made(main, tmp_path / "two")) != b""
+    assert patch_of(made_copy(main, tmp_path / "two")) != b""
 
 
-def test_folder_without_a_copy_is_told(tmp_path: Path) -> None:
+def test_folder_without_a_copy_is_reported(tmp_path: Path) -> None:
     folder = str(tmp_path / "one")
     assert (open_copy(folder), delete_copy(folder)) == (None, None)
-    assert error(compare_copy(folder)).startswith("not_found: ")
+    assert error_of(compare_copy(folder)).startswith("not_found: ")
     os.mkdir(folder)
-    assert error(compare_copy(folder)) == f"not_found: There is no finished copy of a workspace in '{folder}'."
+    assert error_of(compare_copy(folder)) == f"not_found: There is no finished copy of a workspace in '{folder}'."
     assert delete_copy(folder) is None
     write(tmp_path, {"file": "x"})
     for refused in (make_copy(folder, "", str(tmp_path / "file")), delete_copy(str(tmp_path / "file"))):
         assert isinstance(refused, ToolError)
     assert tree(tmp_path) == {"file": (False, b"x")}
-
-
-def patch_of(copy: Copy) -> bytes:
-    patch = compare_copy(copy.folder)
-    assert isinstance(patch, bytes), patch
-    return patch
-
-
-def apply(patch: bytes, folder: str) -> None:
-    subprocess.run(["git", "apply", "--allow-empty", "-"], input=patch, cwd=folder, check=True, capture_output=True)
 
 
 NAMES = st.sampled_from(
@@ -192,34 +171,34 @@ def test_patch_makes_the_same_tree_of_another_copy(
         if is_repository:
             git(main, "init", "--quiet")
             committed(main)
-        copy = made(main, place / "one")
+        copy = made_copy(main, place / "one")
         assert tree(Path(copy.root)) == tree(main)
         fill(Path(copy.root), after)
         patch = patch_of(copy)
         wanted: Tree = tree(Path(copy.root))
         assert (patch == b"") == (wanted == tree(main))
-        apply(patch, str(main))
+        apply_patch(patch, str(main))
         assert tree(main) == wanted
 
 
 def test_ignored_file_stays_out_and_tracked_one_stays_in(tmp_path: Path) -> None:
     source = write(tmp_path / "main", {".gitignore": "old.log\nkept/\n", "old.log": "x", "kept/x": "x", "a": "a"})
-    copy = made(source, tmp_path / "one")
+    copy = made_copy(source, tmp_path / "one")
     write(Path(copy.root), {".gitignore": "a\nnew.log\n", "old.log": "y", "kept/y": "y", "a": "b", "new.log": "z"})
     assert [line for line in patch_of(copy).decode().splitlines() if line.startswith("diff")] == [
         "diff --git a/.gitignore b/.gitignore",
         "diff --git a/a b/a",
     ]
     main = repository(tmp_path / "repository", {".gitignore": "build/\n", "build/tracked": "x"})
-    copy = made(main, tmp_path / "two")
+    copy = made_copy(main, tmp_path / "two")
     write(Path(copy.root), {"build/tracked": "y", "build/not": "z"})
     assert patch_of(copy).count(b"diff --git") == 1
     (Path(copy.root) / "build/tracked").unlink()
     assert b"deleted file" in patch_of(copy)
 
 
-def test_nothing_in_the_workspace_decides_what_a_patch_says(tmp_path: Path) -> None:
-    copy = made(repository(tmp_path / "main"), tmp_path / "one")
+def test_workspace_settings_do_not_change_a_patch(tmp_path: Path) -> None:
+    copy = made_copy(repository(tmp_path / "main"), tmp_path / "one")
     root = Path(copy.root)
     attributes = "* text eol=crlf diff=own filter=own working-tree-encoding=UTF-16 ident\n*.txt -diff binary\n"
     write(root, {".gitattributes": attributes, "c.txt": "$Id$\r\nx\n", ".gitconfig": "[core]\n\tx = y\n"})
@@ -231,9 +210,9 @@ def test_nothing_in_the_workspace_decides_what_a_patch_says(tmp_path: Path) -> N
     assert b"inner/.git" not in patch
 
 
-def test_patch_says_that_a_file_was_renamed_and_holds_every_byte_of_another(tmp_path: Path) -> None:
+def test_patch_has_renames_and_binary_files(tmp_path: Path) -> None:
     lines = "".join(f"line {number}\n" for number in range(30))
-    copy = made(write(tmp_path / "main", {"old.txt": lines, "image": b"\0\1"}), tmp_path / "one")
+    copy = made_copy(write(tmp_path / "main", {"old.txt": lines, "image": b"\0\1"}), tmp_path / "one")
     root = Path(copy.root)
     (root / "old.txt").rename(root / "new.txt")
     (root / "image").write_bytes(b"\0\2")
@@ -245,16 +224,16 @@ def test_patch_says_that_a_file_was_renamed_and_holds_every_byte_of_another(tmp_
     assert b"line 1" not in patch
 
 
-def test_note_of_a_copy_is_its_owners_and_on_the_disk(tmp_path: Path) -> None:
+def test_note_of_a_copy_is_private_and_synced(tmp_path: Path) -> None:
     with noted("fsync", "rename") as calls:
-        copy = made(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
+        copy = made_copy(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
 
     assert stat.S_IMODE(Path(copy.folder, FINISHED).stat().st_mode) == 0o600
     assert calls[-3:] == [("fsync", f"{copy.folder}/.{FINISHED}.new"), ("rename", FINISHED), ("fsync", copy.folder)]
 
 
-def test_begun_note_is_taken_away_last(tmp_path: Path) -> None:
-    copy = made(repository(tmp_path / "main"), tmp_path / "one")
+def test_note_of_an_unfinished_copy_is_removed_last(tmp_path: Path) -> None:
+    copy = made_copy(repository(tmp_path / "main"), tmp_path / "one")
     with noted("unlink", "rmdir") as calls:
         assert delete_copy(copy.folder) is None
     removed = [name for _, name in calls]
@@ -263,7 +242,7 @@ def test_begun_note_is_taken_away_last(tmp_path: Path) -> None:
 
 
 def test_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None:
-    copy = made(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
+    copy = made_copy(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
     path = Path(copy.root) / "a"
     before = path.stat()
     path.write_bytes(b"2")
@@ -271,8 +250,8 @@ def test_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None
     assert b"+2" in patch_of(copy)
 
 
-def test_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Path) -> None:
-    copy = made(write(tmp_path / "main", {"a": "a", ".gitignore": "x [1]\n"}), tmp_path / "one")
+def test_comparison_is_repeatable_after_a_kill(tmp_path: Path) -> None:
+    copy = made_copy(write(tmp_path / "main", {"a": "a", ".gitignore": "x [1]\n"}), tmp_path / "one")
     (tmp_path / "one/base.git/index.lock").touch()
     write(Path(copy.root), {".gitignore": "a\n", "x [1]": "x"})
     (Path(copy.root) / "a").unlink()
@@ -285,7 +264,7 @@ def test_comparison_goes_on_after_a_kill_and_is_the_same_once_more(tmp_path: Pat
 
 def test_only_a_folder_with_a_copy_is_emptied(tmp_path: Path) -> None:
     other = write(tmp_path / "other", {"x": "x"})
-    assert error(delete_copy(str(other))).startswith("conflict: ")
+    assert error_of(delete_copy(str(other))).startswith("conflict: ")
     assert os.listdir(other) == ["x"]
     for note in (FINISHED, BEGUN):
         copy = write(tmp_path / "copy", {note: "{}", "workspace/deep/file": "x"})
@@ -295,12 +274,12 @@ def test_only_a_folder_with_a_copy_is_emptied(tmp_path: Path) -> None:
 # --- Sources
 
 
-def test_files_that_git_converts_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_converted_files_are_compared_byte_for_byte(tmp_path: Path) -> None:
     main = tmp_path / "main"
     main.mkdir()
     git(main, "init", "--quiet", "--object-format=sha256")
     committed(write(main, {"a.txt": "1\n2\n", "b.py": "b\n", ".gitattributes": "*.txt text eol=crlf\n"}))
-    converted = made(main, tmp_path / "one")
+    converted = made_copy(main, tmp_path / "one")
     assert (converted.base, len(converted.base)) == (head(main), 64)
     assert tree(Path(converted.root))["a.txt"] == (False, b"1\r\n2\r\n")
     assert compare_copy(converted.folder) == b""
@@ -322,7 +301,7 @@ def test_files_folders_links_modes_and_times_are_copied(tmp_path: Path) -> None:
     (main / "a").chmod(0o600)
     os.utime(main / "d/e", ns=(1, 2_000_000_003))
     (main / "d/e").chmod(0o555)
-    copy = made(main, tmp_path / "copy")
+    copy = made_copy(main, tmp_path / "copy")
     assert (tree(Path(copy.root)), modes(Path(copy.root))) == (tree(main), modes(main))
 
 
@@ -331,5 +310,5 @@ def test_special_files_and_named_folders_are_left_out(tmp_path: Path) -> None:
     os.mkfifo(main / "pipe")
     copy = make_copy(str(main), "", str(main / "copy"), without=[str(main / "out"), str(main / "missing")])
     assert isinstance(copy, Copy)
-    assert copy.notes == ("What is no file or folder was left out, such as 'pipe'.",)
+    assert copy.notes == ("Special files were left out, such as 'pipe'.",)
     assert tree(Path(copy.root)) == {"a": (False, b"a")}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch import work as working
-from mendgraph.graph.fleet.batch.batch_folder import Done
-from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.work import context_of, work
+from mendgraph.graph.fleet.batch import task_run
+from mendgraph.graph.fleet.batch.batch_folder import CompletedTask
+from mendgraph.graph.fleet.batch.task_run import context_of, run_order
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskOutput, WorkOrder
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -58,8 +58,8 @@ def capped(tmp_path: Path, model: ScriptedServer, most: int, batch: str = "0a") 
     return order(tmp_path, model, batch, **limits)
 
 
-def test_task_is_worked_on_in_its_copy_and_its_end_is_given_once_more(tmp_path: Path, model: ScriptedServer) -> None:
-    result, patch = work(order(tmp_path, model))
+def test_task_runs_in_its_copy_and_keeps_its_result(tmp_path: Path, model: ScriptedServer) -> None:
+    result, patch = run_order(order(tmp_path, model))
     assert (result.kind, result.answer, result.changed) == (OutcomeKind.FINISHED, "Done.", ("new.txt",))
     assert (result.run_id, result.error, result.resumed) == ("0a-a", None, False)
     assert result.usage.calls == len(model.requests) == 2
@@ -67,21 +67,21 @@ def test_task_is_worked_on_in_its_copy_and_its_end_is_given_once_more(tmp_path: 
     assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
     assert [path.name for path in (tmp_path / "w").iterdir()] == ["old.txt"]
 
-    again = work(order(tmp_path, model))
+    again = run_order(order(tmp_path, model))
     same = {"seconds": again.result.seconds, "resumed": True}
-    assert again == Worked(result.model_copy(update=same), patch)
+    assert again == TaskOutput(result.model_copy(update=same), patch)
     assert len(model.requests) == 2
 
 
-def test_file_that_no_patch_can_hold_is_named_and_its_copy_kept(tmp_path: Path, model: ScriptedServer) -> None:
+def test_ignored_file_is_listed_and_its_copy_kept(tmp_path: Path, model: ScriptedServer) -> None:
     inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
     main = repository(tmp_path / "main", {"a.txt": "a", ".gitignore": "new.txt\n"})
     git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
     git(main, "commit", "-qm", "sub")
     task = BatchTask(id="a", prompt="Write it.", workspace=str(main))
-    result, patch = work(order(tmp_path, model)._replace(task=task))
+    result, patch = run_order(order(tmp_path, model)._replace(task=task))
     assert (result.changed, result.left_out) == (("new.txt",), ("new.txt: git ignores it",))
-    assert (patch, Done.of(result).in_copy_alone) == (b"", True)
+    assert (patch, CompletedTask.of(result).needs_copy) == (b"", True)
     assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
 
 
@@ -92,19 +92,19 @@ def test_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Pa
     store = Store(copy.root)
     store.begin_turn(given.run_id, given.task.prompt, AgentContext.model_validate_json(given.context), "sync")
     store.close()
-    result = work(given).result
+    result = run_order(given).result
     assert (result.answer, result.resumed, len(model.requests)) == ("Done.", True, 2)
 
 
-def test_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedServer) -> None:
+def test_stopped_order_does_not_start(tmp_path: Path, model: ScriptedServer) -> None:
     stop = StopRequest()
     stop.ask("by the test")
-    result = work(order(tmp_path, model), stop).result
+    result = run_order(order(tmp_path, model), stop).result
     assert (result.reason, result.is_final, model.requests) == ("cancelled", False, [])
     assert not (tmp_path / "out").exists()
 
 
-def test_task_that_cannot_be_begun_says_why(
+def test_task_that_cannot_start_has_a_reason(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = order(tmp_path, model)
@@ -112,7 +112,7 @@ def test_task_that_cannot_be_begun_says_why(
         ({"workspace": str(tmp_path / "none")}, "workspace_failed"),
         ({"limits": {"max_calls_per_turn": -1}}, "invalid_request"),
     ):
-        assert work(given._replace(task=given.task.model_copy(update=change))).result.reason == reason
+        assert run_order(given._replace(task=given.task.model_copy(update=change))).result.reason == reason
 
     surprise: list[ToolError | Exception] = [
         ToolError(code=ToolErrorCode.IO_ERROR, message="The store is broken."),
@@ -125,11 +125,11 @@ def test_task_that_cannot_be_begun_says_why(
             raise answer
         return answer
 
-    monkeypatch.setattr(working, "get_run", get_run)
-    broken, surprised = work(given).result, work(given).result
+    monkeypatch.setattr(task_run, "get_run", get_run)
+    broken, surprised = run_order(given).result, run_order(given).result
     assert (broken.reason, broken.message) == ("store_failed", "The store is broken.")
     assert surprised.reason == "worker_failed"
-    assert "an error that nobody expected (ValueError:" in surprised.message
+    assert "an unexpected error (ValueError:" in surprised.message
     assert "sk-0123456789abcdef" not in surprised.message
 
 
@@ -146,46 +146,43 @@ class Waiting(StopRequest):
             self.then()
 
 
-def test_copy_that_another_process_holds_is_waited_for(
-    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = work(order(tmp_path, model, mode="read-only")).result.copy_path
+def test_locked_copy_is_waited_for(tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = run_order(order(tmp_path, model, mode="read-only")).result.copy_path
     lock = RunLock(workspace_folder_path(root))
     assert lock.acquire(Owner("somebody")) is None
     free = Waiting(lock.release)
     copy = str(tmp_path / "out" / "0a")
-    assert work(order(tmp_path, model, "0b")._replace(folder=copy), free).result.answer == "Done."
+    assert run_order(order(tmp_path, model, "0b")._replace(folder=copy), free).result.answer == "Done."
     assert free.times == 2
-    monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
+    monkeypatch.setattr(task_run, "LONGEST_BUSY_S", 0.5)
     with lock:
         assert lock.acquire(Owner("somebody")) is None
-        assert work(order(tmp_path, model, "0c")._replace(folder=copy), Waiting()).result.reason == "workspace_busy"
+        last = run_order(order(tmp_path, model, "0c")._replace(folder=copy), Waiting())
+        assert last.result.reason == "workspace_busy"
 
 
 def test_call_that_needs_an_approval_is_refused(tmp_path: Path, model: ScriptedServer) -> None:
-    assert work(order(tmp_path, model, mode="ask")).result.changed == ()
+    assert run_order(order(tmp_path, model, mode="ask")).result.changed == ()
     assert "approval_required" in json.dumps([request["messages"] for request in model.requests])
 
 
-def test_higher_limit_lets_a_run_go_on_that_was_begun_under_the_lower_one(
-    tmp_path: Path, model: ScriptedServer
-) -> None:
-    first = work(capped(tmp_path, model, 20)).result
+def test_run_continues_under_a_higher_limit(tmp_path: Path, model: ScriptedServer) -> None:
+    first = run_order(capped(tmp_path, model, 20)).result
     assert (first.reason, first.is_final, len(model.requests)) == ("account_limit", False, 0)
-    assert work(capped(tmp_path, model, 1_000_000)).result.answer == "Done."
+    assert run_order(capped(tmp_path, model, 1_000_000)).result.answer == "Done."
 
 
-def test_copy_is_known_in_the_shared_store(
+def test_copy_has_its_name_in_the_shared_store(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working, "uses_postgres", lambda: True)
-    root = work(order(tmp_path, model)).result.copy_path
+    monkeypatch.setattr(task_run, "uses_postgres", lambda: True)
+    root = run_order(order(tmp_path, model)).result.copy_path
     assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"
-    other = work(order(tmp_path, model)._replace(batch="0b")).result
+    other = run_order(order(tmp_path, model)._replace(batch="0b")).result
     assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
 
 
-def test_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> None:
+def test_stopped_run_completes_its_step(tmp_path: Path) -> None:
     stop = StopRequest()
 
     @tool(effect=Effect.READ)
@@ -200,15 +197,15 @@ def test_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> No
     both = Calls([("stop_it", "{}"), *WRITE.calls])
     tools: SessionOptions = {"tools": (*default_tools(), stop_it)}
     with ScriptedServer(then=answer) as model:
-        first = work(order(tmp_path, model), stop, tools).result
+        first = run_order(order(tmp_path, model), stop, tools).result
         assert (first.reason, first.is_final, len(model.requests)) == ("cancelled", False, 1)
-        second = work(order(tmp_path, model), None, tools)
+        second = run_order(order(tmp_path, model), None, tools)
     assert (second.result.reason, second.result.resumed, len(model.requests)) == ("answered", True, 2)
     assert (Path(first.copy_path) / "new.txt").read_text() == "made\n"
     assert b"+made" in second.patch
 
 
-def test_run_that_was_stopped_goes_on_under_the_new_limit(tmp_path: Path) -> None:
+def test_stopped_run_continues_under_the_new_limit(tmp_path: Path) -> None:
     stop = StopRequest()
 
     def answer(request: JsonMap) -> Reply:
@@ -218,9 +215,9 @@ def test_run_that_was_stopped_goes_on_under_the_new_limit(tmp_path: Path) -> Non
         return Say("Done.", usage=(20_000, 1))
 
     with ScriptedServer(then=answer) as server:
-        first = work(capped(tmp_path, server, 10_000), stop).result
-        work(capped(tmp_path, server, 1_000_000, "0b"))
-        last = work(capped(tmp_path, server, 1_000_000)).result
+        first = run_order(capped(tmp_path, server, 10_000), stop).result
+        run_order(capped(tmp_path, server, 1_000_000, "0b"))
+        last = run_order(capped(tmp_path, server, 1_000_000)).result
     assert (first.reason, first.is_final) == ("cancelled", False)
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
 

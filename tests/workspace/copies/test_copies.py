@@ -1,7 +1,6 @@
 """Copies of a workspace for the tasks of a batch: whole, apart from their source, and taken away without a trace."""
 
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ import pytest
 
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
-    Copy,
     compare_copy,
     delete_copy,
     make_copy,
@@ -21,6 +19,7 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
+from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of
 from tests.workspace.files.journaled_runs import EVENTS, killed
 from tests.workspace.processes.command_place import opened
 from tests.workspace.processes.git_places import FILES, git, head, repository, tree, untouched, write
@@ -30,29 +29,6 @@ from tests.workspace.processes.git_places import FILES, git, head, repository, t
 def place() -> Iterator[Path]:
     with memory_folder() as folder:
         yield folder
-
-
-def copied(workspace: Path, folder: Path, revision: str = "") -> Copy:
-    copy = make_copy(str(workspace), revision, str(folder))
-    assert isinstance(copy, Copy), copy
-    return copy
-
-
-def refusal(workspace: Path, folder: Path, revision: str = "") -> str:
-    """The code and the message of the error."""
-    error = make_copy(str(workspace), revision, str(folder))
-    assert isinstance(error, ToolError)
-    return f"{error.code.value}: {error.message}"
-
-
-def patch_of(copy: Copy) -> bytes:
-    patch = compare_copy(copy.folder)
-    assert isinstance(patch, bytes), patch
-    return patch
-
-
-def apply(patch: bytes, folder: str) -> None:
-    subprocess.run(["git", "apply", "--allow-empty", "-"], input=patch, cwd=folder, check=True, capture_output=True)
 
 
 Source = Literal["repository", "bare", "shallow", "folder"]
@@ -73,20 +49,20 @@ def source_of(place: Path, kind: Source) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["repository", "bare", "shallow", "folder"])
-def test_copy_is_made_once_compared_and_taken_away(place: Path, kind: Source) -> None:
+def test_copy_is_made_once_compared_and_deleted(place: Path, kind: Source) -> None:
     source, folder = source_of(place, kind), place / "copies/one"
-    copy = copied(source, folder)
+    copy = made_copy(source, folder)
     assert (copy.root, copy.folder, copy.notes) == (str(folder / "workspace"), str(folder), ())
     assert tree(folder / "workspace") == {name: (False, text.encode()) for name, text in FILES.items()}
     assert compare_copy(copy.folder) == b""
     write(Path(copy.root), {"a.txt": "b\n", "new/c": "c", "x.log": "ignored", "build/d": "ignored"})
     patch = patch_of(copy)
-    assert open_copy(str(folder)) == copied(source, folder) == copy
+    assert open_copy(str(folder)) == made_copy(source, folder) == copy
     assert patch_of(copy) == patch
 
-    other = copied(source, place / "copies/two")
+    other = made_copy(source, place / "copies/two")
     assert other.base == copy.base
-    apply(patch, other.root)
+    apply_patch(patch, other.root)
     kept = {name: file for name, file in tree(Path(copy.root)).items() if name not in {"x.log", "build/d"}}
     assert tree(Path(other.root)) == kept
 
@@ -111,7 +87,7 @@ def test_repository_of_a_copy_stays_as_it_is_and_starts_nothing(place: Path) -> 
     for name in ("hooked", "watched", "filtered"):
         (place / name).unlink(missing_ok=True)
     before, files = untouched(main), tree(main)
-    copy = copied(main, place / "one")
+    copy = made_copy(main, place / "one")
     write(Path(copy.root), {"a.txt": "changed"})
     assert b"+changed" in patch_of(copy)
     assert delete_copy(copy.folder) is None
@@ -119,7 +95,7 @@ def test_repository_of_a_copy_stays_as_it_is_and_starts_nothing(place: Path) -> 
     assert os.listdir(place) == ["main"]
 
 
-def test_uncommitted_changes_are_told_before_anything_is_made(place: Path) -> None:
+def test_uncommitted_changes_are_refused_before_a_copy_is_made(place: Path) -> None:
     main = repository(place / "main")
     write(main, {"a.txt": "changed", "untracked": "x"})
     refused = pin_source(str(main), "")
@@ -130,26 +106,26 @@ def test_uncommitted_changes_are_told_before_anything_is_made(place: Path) -> No
         f"The repository '{main}' has changes that are not committed ('a.txt'), and copies are made of commits. Commit"
         ' or stash them, or say "revision": "HEAD" to work without them.'
     )
-    assert (Path(copied(main, place / "one", "HEAD").root) / "a.txt").read_text() == "a\n"
+    assert (Path(made_copy(main, place / "one", "HEAD").root) / "a.txt").read_text() == "a\n"
     git(main, "checkout", "--quiet", "a.txt")
     note = "Files that git does not track are in no copy: commit what is needed."
-    assert copied(main, place / "two").notes == (note,)
+    assert made_copy(main, place / "two").notes == (note,)
 
 
-def test_folder_that_holds_something_else_is_left_alone(place: Path) -> None:
+def test_folder_with_other_content_is_refused_and_unchanged(place: Path) -> None:
     source = write(place / "main", FILES)
     write(place / "mine", {"x": "x"})
-    refused = refusal(source, place / "mine")
+    refused = error_of(make_copy(str(source), "", str(place / "mine")))
     assert refused.startswith("conflict: ")
     assert "is not empty and holds no copy of a workspace" in refused
     assert isinstance(delete_copy(str(place / "mine")), ToolError)
     assert tree(place / "mine") == {"x": (False, b"x")}
-    copied(source, place / "one")
+    made_copy(source, place / "one")
     other = repository(place / "other")
-    assert "holds a copy of another workspace or revision" in refusal(other, place / "one")
+    assert "holds a copy of another workspace or revision" in error_of(make_copy(str(other), "", str(place / "one")))
 
 
-def test_copy_that_several_threads_want_is_made_once(place: Path) -> None:
+def test_concurrent_threads_make_a_copy_once(place: Path) -> None:
     main, start = repository(place / "main"), threading.Barrier(4)
 
     def make(_: int) -> Any:
@@ -162,9 +138,9 @@ def test_copy_that_several_threads_want_is_made_once(place: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["repository", "folder"])
-def test_copy_that_was_cut_off_is_made_anew(place: Path, kind: Source) -> None:
+def test_interrupted_copy_is_made_again(place: Path, kind: Source) -> None:
     source, folder = source_of(place, kind), place / "one"
-    whole = copied(source, place / "whole")
+    whole = made_copy(source, place / "whole")
     nth, cut = 1, 0
     while killed(nth, lambda: make_copy(str(source), "", str(folder)), EVENTS | {"subprocess.Popen"}):
         cut += 1
@@ -173,7 +149,7 @@ def test_copy_that_was_cut_off_is_made_anew(place: Path, kind: Source) -> None:
             assert delete_copy(str(folder)) is None
             assert not folder.exists()
     assert cut > 2
-    copy = copied(source, folder)
+    copy = made_copy(source, folder)
     assert tree(Path(copy.root)) == tree(Path(whole.root))
     assert (compare_copy(copy.folder), copy.base) == (b"", whole.base)
     while killed(nth := nth // 2, lambda: delete_copy(copy.folder)) and nth > 1:
@@ -186,7 +162,7 @@ def test_copy_that_was_cut_off_is_made_anew(place: Path, kind: Source) -> None:
 
 def test_command_in_a_copy_sees_the_repository_and_cannot_change_it(tmp_path: Path) -> None:
     main = repository(tmp_path.resolve() / "main", {**FILES, "secret-of-the-source": "s"})
-    copy = copied(main, tmp_path.resolve() / "one")
+    copy = made_copy(main, tmp_path.resolve() / "one")
     (main / "untracked").write_text("canary")
     before, commands = untouched(main), opened(Path(copy.root))
 
