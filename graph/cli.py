@@ -351,8 +351,8 @@ def _resume_served(chosen: opt.Options, run: str, work: "Callable[[Setup], int]"
     """Continue a turn of `user/thread` whose server died, in the project's folder and with its own context."""
     from mendgraph.graph.fleet.serving.engine_threads import EngineSaver
     from mendgraph.graph.machine.serializer import own_saver
-    from mendgraph.nodes.execute_tools.store.database import postgres_url
-    from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
+    from mendgraph.nodes.workspace.store.database import postgres_url
+    from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, workspace_folder
 
     url = postgres_url()
     user, _, thread = run.partition("/")
@@ -409,7 +409,7 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from mendgraph.graph.terminal.status_line import StatusLine, is_live
     from mendgraph.graph.terminal.turns import Setup
     from mendgraph.nodes.call_model.local_model import local_server_is_starting
-    from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+    from mendgraph.nodes.workspace.files.deadline import monotonic_s
 
     report_on_stdout = (chosen.unattended or {}).get("report") == "-"
     out = Console(stderr=report_on_stdout)

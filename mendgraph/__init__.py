@@ -77,7 +77,6 @@ if TYPE_CHECKING:
         account_spent as account_spent,
         accounts_spent as accounts_spent,
     )
-    from mendgraph.nodes.execute_tools.journal.restoring import Restored as Restored
     from mendgraph.nodes.execute_tools.mcp_tools import (
         load_mcp_tools as load_mcp_tools,
         load_mcp_tools_sync as load_mcp_tools_sync,
@@ -101,6 +100,7 @@ if TYPE_CHECKING:
         FileGuardrailRule as FileGuardrailRule,
     )
     from mendgraph.nodes.records import Effect as Effect, Outcome as Outcome, ToolError as ToolError
+    from mendgraph.nodes.workspace.journal.restoring import Restored as Restored
 
     __version__: str
 
@@ -154,7 +154,7 @@ _HOMES = {
     "undo_run": "mendgraph.graph.runs.runs",
     "fork_run": "mendgraph.graph.runs.runs",
     "Forked": "mendgraph.graph.runs.runs",
-    "Restored": "mendgraph.nodes.execute_tools.journal.restoring",
+    "Restored": "mendgraph.nodes.workspace.journal.restoring",
     "tool": "mendgraph.nodes.execute_tools.registry",
     "ToolContext": "mendgraph.nodes.execute_tools.registry",
     "ToolOutput": "mendgraph.nodes.execute_tools.registry",

@@ -22,8 +22,6 @@ from mendgraph.nodes.documents.memory import Memory
 from mendgraph.nodes.documents.protected_edit_tool import create_protected_edit_file_tool
 from mendgraph.nodes.documents.rate_limited_caller import create_rate_limited_llm_caller
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
-from mendgraph.nodes.execute_tools.files.tree_walk import NO_MATCHES
 from mendgraph.nodes.execute_tools.registry import Action, ActionError, ActionRegistry
 from mendgraph.nodes.execute_tools.tool_outcome import GuardrailError, RetryableToolError, ToolOutcome as ToolRun
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
@@ -71,6 +69,8 @@ from mendgraph.nodes.records import (
     ToolInvocation,
     ToolResult,
 )
+from mendgraph.nodes.workspace.files.sandbox import PathAccess, PathSandbox
+from mendgraph.nodes.workspace.files.tree_walk import NO_MATCHES
 
 __all__ = [
     "DEFAULT_API_LIMITS",

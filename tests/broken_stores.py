@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import FILE_NAME, STORE_URL_VARIABLE
+from mendgraph.nodes.workspace.store.database import FILE_NAME, STORE_URL_VARIABLE
 
 NOWHERE: Final = "postgresql://somebody@127.0.0.1:1/nowhere"
 
@@ -27,7 +27,7 @@ def make_unusable(folder: str, patch: pytest.MonkeyPatch, damage: str = "torn") 
         path = Path(folder, FILE_NAME)
         _FILES[damage](path)
         return str(path)
-    from mendgraph.nodes.execute_tools.store.postgres import close_postgres
+    from mendgraph.nodes.workspace.store.postgres import close_postgres
 
     close_postgres()
     if damage == "torn":

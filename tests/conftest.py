@@ -164,7 +164,7 @@ def empty_store(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 def _kept_in(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    from mendgraph.nodes.execute_tools.store.postgres import close_postgres
+    from mendgraph.nodes.workspace.store.postgres import close_postgres
 
     monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
     try:

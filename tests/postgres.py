@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import psycopg
 
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
+from mendgraph.nodes.workspace.files.deadline import monotonic_s, pause
 
 SERVER_VARIABLE = "MENDGRAPH_TEST_POSTGRES"
 """URL of a server that is there already, whose user may create databases; without it one is started where needed."""
@@ -164,9 +164,9 @@ def database_with_tables(server: str) -> Iterator[str]:
     """The name of a database of this server with all our tables, to be copied: that takes a third of making them."""
     from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS
     from mendgraph.graph.spending.database import SPENDING_TABLES
-    from mendgraph.nodes.execute_tools.store.database import read_url
-    from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-    from mendgraph.nodes.execute_tools.store.postgres import PostgresPool, create_tables
+    from mendgraph.nodes.workspace.store.database import read_url
+    from mendgraph.nodes.workspace.store.database_schema import STORE_TABLES
+    from mendgraph.nodes.workspace.store.postgres import PostgresPool, create_tables
 
     with fresh_database(server) as url:
         pool = PostgresPool(read_url(url))

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, BACKENDS, choose_sandbox
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.sandboxes.backends import AUTO, BACKENDS, choose_sandbox
 
 
 def sandbox_problem(kind: str = AUTO) -> str | None:

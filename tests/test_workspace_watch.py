@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.architecture.product import EFFECT_PACKAGES
 from tests.workspace.files.layout import allow
 from tests.workspace_watch import ROOT, Sighting, installed, watched
@@ -58,7 +58,7 @@ def test_in_execute_tools_too_no_other_function_opens_the_absolute_name(
         workspace.read_file("a")
         workspace.write_file("new/b", b"x", expected_sha256="")
         assert {(each.path, each.place.partition(":")[0]) for each in watch.excused} == {
-            (str(root), "nodes/execute_tools/files/handles.py")
+            (str(root), "nodes/workspace/files/handles.py")
         }
         assert watch.culprits == []
         act_in(EFFECTS, BY_HANDLE)(str(root / "a"))

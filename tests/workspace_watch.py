@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.architecture.product import EFFECT_PACKAGES, PACKAGES
 
 ROOT: Final = os.path.realpath(Path(__file__).parent.parent)

@@ -12,7 +12,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.store import Store
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 from tests.surfaces.store.growth import Growth, edit, talk, with_add_messages
 
 EDITS = 100

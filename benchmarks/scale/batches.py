@@ -30,8 +30,8 @@ from benchmarks.scale.script import CALLS, changed_files, files, task
 from benchmarks.scale.server import COUNTS
 from mendgraph.graph.fleet.batch.batch_folder import read_results
 from mendgraph.graph.fleet.batch.tasks import TaskResult
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import OutcomeKind
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 from tests.surfaces.batch.ray_nodes import ray_nodes
 
 WORKERS: Final = 40

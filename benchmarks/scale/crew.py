@@ -20,7 +20,7 @@ from benchmarks.scale.script import CALLS
 from benchmarks.scale.server import COUNTS
 from benchmarks.scale.ways import Place
 from benchmarks.scale.work import BOOKED, Job, Took, serve
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 
 STORE_VARIABLE: Final = "MENDGRAPH_STORE_URL"
 _LONGEST_END_S: Final = 30

@@ -19,9 +19,9 @@ from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, Conf
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, forms_of, known_values, without_spans
-from mendgraph.nodes.execute_tools.store.user_files import read_bytes, write_whole
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.store.user_files import read_bytes, write_whole
 
 HOST: Final = "http://llm.test"
 """Replaces the endpoint's host in a cassette. Source: RFC 2606, section 2 reserves `.test`."""

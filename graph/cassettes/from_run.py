@@ -30,11 +30,11 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import with_store
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, EMBEDDED_WINDOW, split_provider
 from mendgraph.nodes.call_model.weights import embedded_weights
-from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, Outcome, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.file_changes import MOST_CHANGES
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 
 FOLDER: Final = "tests"
 """Default folder of the test."""

@@ -16,13 +16,13 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.runs import small_history, thread_config
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
-from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.restoring import net_effects
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import ModelReply, Outcome, Profile, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.journal.restoring import net_effects
 
 MOST_FILES: Final = 200
 MOST_BYTES: Final = 2_000_000

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
     from mendgraph.nodes.execute_tools.call_policy import CallRules
-    from mendgraph.nodes.execute_tools.files.sandbox import StrPath
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+    from mendgraph.nodes.workspace.files.sandbox import StrPath
 
 MOST_RETRIES = 10  # of one model, before it is given up
 MAX_CALLS_PER_TURN_LIMIT = 1_000
@@ -503,7 +503,7 @@ class AgentContext(Record):
     @field_validator("denied_paths")
     @classmethod
     def _usable_patterns(cls, patterns: tuple[str, ...], info: "ValidationInfo") -> tuple[str, ...]:
-        from mendgraph.nodes.execute_tools.files.tree_walk import denied_patterns
+        from mendgraph.nodes.workspace.files.tree_walk import denied_patterns
 
         return denied_patterns(patterns, info.data.get("workspace", "."))
 

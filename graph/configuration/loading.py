@@ -19,12 +19,12 @@ from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentC
 from mendgraph.graph.configuration.permissions import PERMISSIONS_FILE
 from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
-from mendgraph.nodes.execute_tools.files.sandbox import StrPath
-from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.sandbox import StrPath
+from mendgraph.nodes.workspace.store import user_files
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
 """Names the user's file, which then has to exist; empty: no file is read."""

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from langgraph.store.base import BaseStore
 
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.language.project_notes import visible
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 
 MOST_NOTES: Final = 40
 MOST_BYTES: Final = 4_000

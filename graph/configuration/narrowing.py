@@ -20,8 +20,8 @@ from mendgraph.graph.configuration.loading import (
     widening,
 )
 from mendgraph.nodes.call_model.endpoint import split_provider
-from mendgraph.nodes.execute_tools.store.user_files import configuration_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
+from mendgraph.nodes.workspace.store.user_files import configuration_file
 
 _SMALLER: Final = frozenset(name for name, setting in SETTINGS.items() if setting.trust == "less")
 """Limits: the smaller of the requested and the allowed value holds; None is no limit."""

@@ -9,9 +9,9 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from mendgraph.nodes.execute_tools.store.user_files import configuration_file, exchange, read_bytes
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.store.user_files import configuration_file, exchange, read_bytes
 
 PERMISSIONS_FILE: Final = "permissions.json"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.files.sandbox import StrPath
+    from mendgraph.nodes.workspace.files.sandbox import StrPath
 
     class FolderName:
         """A str that a path may be assigned to (PEP 681: the argument's type is that of `__set__`)."""

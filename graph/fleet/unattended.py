@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.runs.run_words import command_line
 from mendgraph.nodes.call_model.ledger import find_price
-from mendgraph.nodes.execute_tools.copies import workspace_copies
-from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
-from mendgraph.nodes.execute_tools.processes.git import find_identity
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
 from mendgraph.nodes.language.display import count_of, listed, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
+from mendgraph.nodes.workspace.copies import workspace_copies
+from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.processes.git import find_identity
+from mendgraph.nodes.workspace.store.run_folder import data_folder, workspace_folder
 
 _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0

@@ -29,8 +29,8 @@ from mendgraph.graph.langchain.openai_replies import REQUEST_OPTIONS, with_compl
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
 from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import endpoint as endpoints
-from mendgraph.nodes.execute_tools.files.deadline import call_within
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.workspace.files.deadline import call_within
 
 CONNECT_TIMEOUT_S: Final = 10.0
 POOL: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)

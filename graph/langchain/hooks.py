@@ -18,11 +18,11 @@ from langchain_core.messages.tool import default_tool_parser
 from langgraph.runtime import get_runtime
 
 from mendgraph.graph.langchain.replies import ReplyAssembly
-from mendgraph.nodes.execute_tools.files.deadline import Worker, await_call, monotonic_s
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.language.chat_messages import native_tool
 from mendgraph.nodes.language.history import close_dangling_calls
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, StopCause, StopReason, ToolSpec
+from mendgraph.nodes.workspace.files.deadline import Worker, await_call, monotonic_s
 
 Result = TypeVar("Result")
 Handler = Callable[[Any], Coroutine[Any, Any, Any]]

@@ -29,9 +29,9 @@ from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.model import Call, CallDropped
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.stop_request import REPLY_GRACE_S, StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.workspace.files.deadline import Worker
 
 CANCEL_GRACE_S: Final = 0.5  # seconds that a cancelled chat model may take to end
 

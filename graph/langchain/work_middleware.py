@@ -37,12 +37,8 @@ from mendgraph.nodes.begin_turn.history import HIDDEN_NAME, scrub_requests
 from mendgraph.nodes.execute_tools.commands import command_changes as watch
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, open_checks
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, check_workspace
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.plain_values import in_words, json_like
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.execute_tools.tools.saving import file_changes
@@ -56,6 +52,10 @@ from mendgraph.nodes.loop_check.repetition import MAX_FAILED_TRIES
 from mendgraph.nodes.loop_check.step_results import verification
 from mendgraph.nodes.parse.answers import MOST_CHECKED
 from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, Verification
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.files.sandbox import JudgedPaths, check_workspace
+from mendgraph.nodes.workspace.files.workspace import Workspace
+from mendgraph.nodes.workspace.sandboxes.backends import AUTO
 
 _PATH_ARGUMENT: Final = re.compile(
     r"(?i:.*paths?|(?:.*[_-])?(?:file|file_?name|dir|directory|folder)s?|cwd|root|glob|source|src|dest(ination)?|dst|target)"

@@ -7,12 +7,7 @@ from typing import Any, TypeVar
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import open_commands, output_text
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.files.text_files import decode_text
-from mendgraph.nodes.execute_tools.files.tree_walk import parse_globs
-from mendgraph.nodes.execute_tools.files.workspace import Entry, FileContent, Workspace, relative_glob
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
 from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.search_files import MAX_RESULTS
@@ -20,6 +15,11 @@ from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, OWN_SETTINGS_RULE
 from mendgraph.nodes.guard.policy import Rules, is_hidden, is_refused, judge_content, judge_path
 from mendgraph.nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
+from mendgraph.nodes.workspace.files.text_files import decode_text
+from mendgraph.nodes.workspace.files.tree_walk import parse_globs
+from mendgraph.nodes.workspace.files.workspace import Entry, FileContent, Workspace, relative_glob
+from mendgraph.nodes.workspace.sandboxes.backends import AUTO
 
 try:
     from deepagents.backends import protocol

@@ -36,7 +36,6 @@ from mendgraph.nodes.begin_turn.turn import CallsMade, TurnResources
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.call_state import CallSettings
 from mendgraph.nodes.call_model.window import WHOLE
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.language.history import last_request
@@ -54,6 +53,7 @@ from mendgraph.nodes.records import (
     ToolError,
     ToolSpec,
 )
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.memory import Note

@@ -31,8 +31,6 @@ from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
-from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.scope import unnamed
@@ -57,6 +55,8 @@ from mendgraph.nodes.records import (
     net_changes,
 )
 from mendgraph.nodes.stop.node import finish, give_up, is_failed_work
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, await_call, calls_in_loop
+from mendgraph.nodes.workspace.files.workspace import FileContent
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.hooks import Hooks

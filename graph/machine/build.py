@@ -34,10 +34,10 @@ from mendgraph.graph.machine.state import AgentInput, AgentOutput, AgentState, S
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.history import scrub_requests
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.parse.answers import ResponseFormat, read_format
 from mendgraph.nodes.records import JsonMap, OutcomeKind
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, await_call, call_here
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""

@@ -19,8 +19,6 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
-from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
-from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.tool_attempt import call_tool
@@ -43,6 +41,8 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from mendgraph.nodes.workspace.files.text_files import decode_text, why_not_text
+from mendgraph.nodes.workspace.files.workspace import DryChange, DryWorkspace, change_mark
 
 SECONDS = 10.0
 """The time limit of one dry run."""

@@ -8,8 +8,6 @@ from mendgraph.graph.configuration.permissions import keep_permission
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.nodes.execute_tools.call_policy import WITHOUT_CHANGE, BreakerConfig, PolicyMemory
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
@@ -17,6 +15,8 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import Effect, JsonMap, ToolError
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.journal.journal import parent_of
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers

@@ -39,12 +39,12 @@ from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.secrets.text_parts import RedactedStream
 from mendgraph.nodes.language.media import in_openai_form, media_of
 from mendgraph.nodes.records import JsonMap, Profile, ProviderFailure, ToolError
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.journal.journal import parent_of
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel

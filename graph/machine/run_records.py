@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import OutcomeKind, StopReason, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.store.database import StoreError
 
 Durability = Literal["sync", "async", "exit"]
 """When a step is written to the disk: before the next one begins, while the next one runs, or when the turn ends."""

@@ -18,20 +18,20 @@ from mendgraph.graph.machine.turn_tools import TurnTools, approved_resources
 from mendgraph.graph.machine.workspace import RestoredWork, WorkspaceRecords, first_hashes, kept_content
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.journal.journal import Journal, parent_of
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolContext
 from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, recorded_outcomes
 from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
-from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
 from mendgraph.nodes.language.history import last_request, person_requests
 from mendgraph.nodes.records import CallError, CallResult, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
+from mendgraph.nodes.workspace.journal.journal import Journal, parent_of
+from mendgraph.nodes.workspace.store.run_folder import Artifacts, run_folder
 
 if TYPE_CHECKING:
     from mendgraph.graph.machine.children import Children

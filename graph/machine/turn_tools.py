@@ -29,12 +29,7 @@ from mendgraph.nodes.execute_tools.call_policy import CallPolicy, allowed_tools
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.journal.journal import parent_of
-from mendgraph.nodes.execute_tools.processes.git import absent_submodules
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.store.run_folder import records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.execute_tools.tools.run_command import COMMANDS_ARE_OFF
@@ -47,6 +42,11 @@ from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.language.project_notes import SkillFolder
 from mendgraph.nodes.records import Effect, JsonMap, Profile, ToolCall, ToolError, ToolErrorCode, ToolSpec
+from mendgraph.nodes.workspace.files.workspace import Workspace
+from mendgraph.nodes.workspace.journal.journal import parent_of
+from mendgraph.nodes.workspace.processes.git import absent_submodules
+from mendgraph.nodes.workspace.store.audit_log import AuditLog
+from mendgraph.nodes.workspace.store.run_folder import records_folders, run_folder, workspace_folder
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules

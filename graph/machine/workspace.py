@@ -10,18 +10,7 @@ from threading import Lock
 from typing import Final, NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.commands.protected_names import remove_placeholder
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT, text_of
-from mendgraph.nodes.execute_tools.files.tree_walk import IgnoreRules
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, OpenedFile, Workspace
-from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.run_call import describe_effect
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
-from mendgraph.nodes.execute_tools.store.user_files import user_skill_folders
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
@@ -36,6 +25,17 @@ from mendgraph.nodes.guard.scope import runs_later
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.project_notes import SKILL_FILE, SKILL_FOLDERS, SkillFolder
 from mendgraph.nodes.records import FileChange, JsonMap, Mark, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.change_records import ChangeState
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
+from mendgraph.nodes.workspace.files.text_files import LARGEST_TEXT, text_of
+from mendgraph.nodes.workspace.files.tree_walk import IgnoreRules
+from mendgraph.nodes.workspace.files.workspace import FileContent, OpenedFile, Workspace
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.journal.recovery import Recovered, recover
+from mendgraph.nodes.workspace.store.database import StoreError
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder, workspace_folder_path
+from mendgraph.nodes.workspace.store.run_lock import Owner, WorkspaceLock
+from mendgraph.nodes.workspace.store.user_files import user_skill_folders
 
 
 def judged_workspace(
@@ -300,7 +300,7 @@ class WorkspaceRecords:
 def _restore(
     journal: Journal, files: Workspace, run_id: str, first_step: int, changed: Sequence[str]
 ) -> RestoredWork | ToolError:
-    from mendgraph.nodes.execute_tools.journal import restoring
+    from mendgraph.nodes.workspace.journal import restoring
 
     restored = restoring.restore(journal, files, run_id, first_step, skip_changed=True)
     if isinstance(restored, ToolError):

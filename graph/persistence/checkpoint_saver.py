@@ -11,9 +11,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Delt
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from mendgraph.nodes.execute_tools.store import database
-from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError, store_errors
 from mendgraph.nodes.records import quoted
+from mendgraph.nodes.workspace.store import database
+from mendgraph.nodes.workspace.store.database import StoreError, UnreadableValueError, store_errors
 
 Result = TypeVar("Result")
 

@@ -28,9 +28,9 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
 from mendgraph.graph.persistence.checkpoint_saver import StoreSaver
-from mendgraph.nodes.execute_tools.store.database import once_more
-from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
+from mendgraph.nodes.workspace.store.database import once_more
+from mendgraph.nodes.workspace.store.database_schema import PostgresTables
+from mendgraph.nodes.workspace.store.postgres import PostgresDatabase
 
 _REDUNDANT_INDEX: Final = "_thread_id_idx"
 """LangGraph's indexes on the thread alone, with which each primary key begins."""

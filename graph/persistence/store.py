@@ -23,10 +23,13 @@ from mendgraph.graph.machine.run_records import (
     run_record,
     runs_to_prune,
 )
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.execute_tools.store.database import (
+from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.store.database import (
     FILE_NAME,
     Database,
     FileKind,
@@ -40,17 +43,14 @@ from mendgraph.nodes.execute_tools.store.database import (
     transaction,
     uses_postgres,
 )
-from mendgraph.nodes.execute_tools.store.run_folder import (
+from mendgraph.nodes.workspace.store.run_folder import (
     idle_workspaces,
     is_due,
     remove_run_folder,
     run_folder_path,
     workspace_folder,
 )
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
-from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.os_errors import os_failure
-from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
+from mendgraph.nodes.workspace.store.run_lock import Owner, WorkspaceLock
 
 if TYPE_CHECKING:
     from langgraph.store.sqlite import SqliteStore

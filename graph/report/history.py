@@ -15,9 +15,9 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.runs.runs import machine_to_read, small_history, thread_config
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.execute_tools.journal.journal import parent_of
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict
+from mendgraph.nodes.workspace.journal.journal import parent_of
 
 START: Final = routes.TRANSITIONS[0].source
 END: Final = routes.TRANSITIONS[-1].target

@@ -20,10 +20,10 @@ from mendgraph.graph.report.texts import Field, Texts, cost_words, seconds_words
 from mendgraph.graph.runs.run_words import command_line
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.execute_tools.files.sandbox import StrPath
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Plan, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.sandbox import StrPath
 
 MOST_STEPS: Final = 300
 """The most steps of a page; the last ones are shown."""

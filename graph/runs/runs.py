@@ -16,18 +16,18 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.run_records import CALLING, TO_THE_CALL, RunRecord, find_run, old_runs, requests_of
 from mendgraph.graph.machine.workspace import judged_workspace, recover_open_changes
 from mendgraph.graph.persistence.store import Pruned, Store
+from mendgraph.graph.runs.applying import apply_again
 from mendgraph.graph.runs.events import Asked
-from mendgraph.nodes.execute_tools.files.change_records import FileEffect
-from mendgraph.nodes.execute_tools.files.sandbox import StrPath, check_workspace
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
-from mendgraph.nodes.execute_tools.journal import restoring
-from mendgraph.nodes.execute_tools.journal.applying import apply_again
-from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.files.change_records import FileEffect
+from mendgraph.nodes.workspace.files.sandbox import StrPath, check_workspace
+from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
+from mendgraph.nodes.workspace.journal import restoring
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.store.database import StoreError
+from mendgraph.nodes.workspace.store.run_folder import copy_artifacts
+from mendgraph.nodes.workspace.store.run_lock import Owner, WorkspaceLock, lock_holder
 
 if TYPE_CHECKING:  # importing these takes longer than listing runs
     from langchain_core.runnables import RunnableConfig

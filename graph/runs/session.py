@@ -40,9 +40,6 @@ from mendgraph.graph.runs.turn_input import (
 )
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.records import (
     FileChange,
     JsonMap,
@@ -55,6 +52,9 @@ from mendgraph.nodes.records import (
     ToolError,
 )
 from mendgraph.nodes.stop.report import stopped
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
+from mendgraph.nodes.workspace.store.database import StoreError
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder
 
 if TYPE_CHECKING:
     from langgraph.store.sqlite import SqliteStore

@@ -9,11 +9,11 @@ from langchain_core.runnables import RunnableConfig
 from mendgraph.graph.machine.build import NodeTimeoutError
 from mendgraph.graph.machine.serializer import PrunedHistoryError
 from mendgraph.graph.machine.workspace import WorkspaceRecords, recover_open_changes
-from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock
 from mendgraph.nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.store.database import StoreError
+from mendgraph.nodes.workspace.store.run_folder import run_folder, workspace_folder, workspace_folder_path
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock, WorkspaceLock
 
 
 class TurnRequest(NamedTuple):

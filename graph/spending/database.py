@@ -13,7 +13,8 @@ from os.path import basename, join
 from typing import TYPE_CHECKING, Final, cast
 from weakref import finalize
 
-from mendgraph.nodes.execute_tools.store.database import (
+from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.store.database import (
     LONGEST_WAIT_S,
     Database,
     FileKind,
@@ -22,12 +23,11 @@ from mendgraph.nodes.execute_tools.store.database import (
     opened_file,
     store_errors,
 )
-from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES, SQLITE, PostgresTables
-from mendgraph.nodes.execute_tools.store.run_folder import SPENDING, spending_folder
-from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.store.database_schema import POSTGRES, SQLITE, PostgresTables
+from mendgraph.nodes.workspace.store.run_folder import SPENDING, spending_folder
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
+    from mendgraph.nodes.workspace.store.postgres import PostgresDatabase
 
 APPLICATION_ID: Final = int.from_bytes(b"mnsp")
 """Marks a file as a spending book. Source: sqlite.org/pragma.html#pragma_application_id."""

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from mendgraph.graph.spending.database import BEGINNING, KEPT_DAYS, TURN, SpendingDatabase, day_of
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used, account_problem, unknown_price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, countable
-from mendgraph.nodes.execute_tools.store.database import Database, StoreError
 from mendgraph.nodes.records import Record, StopCause, StopReason, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.store.database import Database, StoreError
 
 _INSERT: Final = """
 INSERT INTO entries (

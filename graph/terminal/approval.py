@@ -303,7 +303,7 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
 
     The file is readable only for this user, and is removed.
     """
-    from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
+    from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
 
     command = environment.get("VISUAL") or environment.get("EDITOR") or "vi"
     try:

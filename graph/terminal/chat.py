@@ -20,12 +20,12 @@ from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, models_in_order, split_provider
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
-from mendgraph.nodes.execute_tools.journal.restoring import Restored
-from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.journal.restoring import Restored
+from mendgraph.nodes.workspace.store.user_files import RequestHistory
 
 Value = TypeVar("Value")
 

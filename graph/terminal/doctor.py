@@ -34,18 +34,18 @@ from mendgraph.nodes.call_model.endpoint import (
 )
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, find_runners
-from mendgraph.nodes.execute_tools.files.deadline import Worker
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, choose_sandbox
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.execute_tools.store import database
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
+from mendgraph.nodes.workspace.files.deadline import Worker
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
+from mendgraph.nodes.workspace.processes.processes import ProcessResult, ripgrep_path, run_process
+from mendgraph.nodes.workspace.sandboxes.backends import AUTO, choose_sandbox
+from mendgraph.nodes.workspace.sandboxes.sandbox import Guarantee
+from mendgraph.nodes.workspace.store import database
+from mendgraph.nodes.workspace.store.database_schema import FORMAT
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 
 TIMEOUT_S: Final = 20.0
 """Seconds that all checks together may take."""
@@ -396,7 +396,7 @@ def run_database(machine: Machine) -> Finding:
 
     try:
         if (url := database.postgres_url()) is not None:
-            from mendgraph.nodes.execute_tools.store.postgres import server_version
+            from mendgraph.nodes.workspace.store.postgres import server_version
 
             return Finding(Status.OK, f"shared store {url.name}: PostgreSQL {server_version(url)}")
     except database.StoreError as error:

@@ -39,7 +39,6 @@ from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.local_model import why_unavailable
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_session_tools
 from mendgraph.nodes.execute_tools.registry import Tool
@@ -47,6 +46,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision
 from mendgraph.nodes.language.display import fenced, inline_code, result_words, target_of
 from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
 
 _KINDS: Final[Mapping[records.Effect, schema.ToolKind]] = {
     records.Effect.READ: "read",

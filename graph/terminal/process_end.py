@@ -150,7 +150,7 @@ def refusal_words(error: ToolError) -> tuple[str, list[str]]:
 def bug(error: Exception, *, debug: bool) -> RefusedError:
     """Return the refusal for an unexpected error; with `debug` write its traceback. A damaged store is no bug."""
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-    from mendgraph.nodes.execute_tools.store.database import StoreError
+    from mendgraph.nodes.workspace.store.database import StoreError
 
     if isinstance(error, StoreError):
         return RefusedError(ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))
@@ -168,7 +168,7 @@ def bug(error: Exception, *, debug: bool) -> RefusedError:
 
 def write_file(folder: str, name: str, content: bytes, *, force: bool) -> None:
     """Write a file atomically; raise RefusedError if that fails, or if the file exists, unless `force`."""
-    from mendgraph.nodes.execute_tools.files.workspace import Workspace, WriteFile
+    from mendgraph.nodes.workspace.files.workspace import Workspace, WriteFile
 
     workspace = Workspace(folder, lambda *_: None)
     sha256 = ""

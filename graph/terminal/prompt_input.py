@@ -17,8 +17,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support
 
-from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import plain
+from mendgraph.nodes.workspace.store.user_files import RequestHistory
 
 MOST_OFFERED: Final = 200
 """Most names in a menu."""

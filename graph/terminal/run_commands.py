@@ -16,7 +16,7 @@ from mendgraph.nodes.language.display import count_of, one_line, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.journal.restoring import Restored
+    from mendgraph.nodes.workspace.journal.restoring import Restored
 
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
@@ -238,8 +238,8 @@ def report(
     The page needs no network and no script.
     """
     from mendgraph.graph.report.page import make_report
-    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-    from mendgraph.nodes.execute_tools.store.run_folder import run_folder
+    from mendgraph.nodes.workspace.files.sandbox import check_workspace
+    from mendgraph.nodes.workspace.store.run_folder import run_folder
 
     chosen = options_without_a_task(context)
     if output == "-" and chosen.as_json:

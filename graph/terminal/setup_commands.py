@@ -107,7 +107,7 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
     from mendgraph.graph.configuration.loading import read_workspace_settings
-    from mendgraph.nodes.execute_tools.store import user_files
+    from mendgraph.nodes.workspace.store import user_files
 
     chosen = options_without_events(context)
     root = str(chosen.root)

@@ -31,16 +31,16 @@ from mendgraph.graph.terminal.unattended_output import publish
 from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
-from mendgraph.nodes.execute_tools.sandboxes.backends import choose_sandbox
-from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.language.display import one_line, short_id
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
+from mendgraph.nodes.workspace.store.audit_log import FILE_NAME
+from mendgraph.nodes.workspace.store.database import StoreError
+from mendgraph.nodes.workspace.store.run_folder import run_folder_path
 
 TOOL_THREAD: Final = "tool"
-"""The name of the threads of tool calls (`nodes.execute_tools.files.deadline`)."""
+"""The name of the threads of tool calls (`nodes.workspace.files.deadline`)."""
 
 CLEANUP_S: Final = 0.5
 """Seconds that a cancelled tool call may take to end. Commands check every 50 ms."""

@@ -19,9 +19,9 @@ from mendgraph.graph.terminal.outcome_lines import outcome_lines, usage_block, u
 from mendgraph.graph.terminal.output import Line
 from mendgraph.graph.terminal.process_end import RefusedError, unwrap, write_file
 from mendgraph.graph.terminal.run_view import Account
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.language.display import fenced, one_line, plain
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.sandbox import check_workspace
 
 _INERT: Final = str.maketrans({"@": "(at)", "[": "(", "]": ")", "<": "(", ">": ")"})
 _MAX_QUOTED: Final = 8_000

@@ -19,10 +19,6 @@ from math import inf
 from typing import Any, Final
 
 from mendgraph.nodes.execute_tools import action_names, call_policy
-from mendgraph.nodes.execute_tools.files.deadline import call_within, monotonic_ms, monotonic_s, pause
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, parse_url
 from mendgraph.nodes.execute_tools.plain_values import comparable, json_like, without_known
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
@@ -40,10 +36,14 @@ from mendgraph.nodes.execute_tools.registry import (
 )
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.signatures import context_parameter
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, call_tool
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome, clip, http_status, raised, reason_of
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.workspace.files.deadline import call_within, monotonic_ms, monotonic_s, pause
+from mendgraph.nodes.workspace.files.sandbox import PathAccess, PathSandbox, extension_denial
+from mendgraph.nodes.workspace.files.workspace import Workspace
+from mendgraph.nodes.workspace.journal.journal import call_fingerprint
+from mendgraph.nodes.workspace.store.audit_log import AuditLog
 
 UNKNOWN: Final = "<unknown>"  # the name of an action without one. Source: spec 4.
 MOST_RESULTS = 1_000  # results that are stored by idempotency key; the oldest are removed first

@@ -15,7 +15,6 @@ from typing import Final
 
 import orjson
 
-from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_outcome import (
@@ -26,6 +25,7 @@ from mendgraph.nodes.execute_tools.tool_outcome import (
     similar_or_all,
 )
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec, invalid
+from mendgraph.nodes.workspace.files.deadline import ScopeOverError
 
 WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
 

@@ -29,7 +29,6 @@ from typing import Any, Self, TypeAlias, TypeVar
 import orjson
 
 from mendgraph.nodes.execute_tools.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
-from mendgraph.nodes.execute_tools.files.deadline import await_call, calls_in_loop, monotonic_ms, monotonic_s, pause
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tool_attempt import await_tool, call_tool
@@ -49,6 +48,7 @@ from mendgraph.nodes.execute_tools.tool_outcome import (
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
 from mendgraph.nodes.records import CHANGING, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolErrorCode, ToolResult
+from mendgraph.nodes.workspace.files.deadline import await_call, calls_in_loop, monotonic_ms, monotonic_s, pause
 
 __all__ = [
     "DelegatingEngine",

@@ -17,10 +17,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from mendgraph.nodes.execute_tools.action_names import FILE_NAMES, READING, WRITING, declared_effect, effect_by_name
 from mendgraph.nodes.execute_tools.commands.commands import Commands
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.signatures import PATH_NAMES, read_signature
-from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tool_schemas import bounded_schema, plain_schema
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import (
@@ -34,6 +31,9 @@ from mendgraph.nodes.records import (
     ToolResult,
     ToolSpec,
 )
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from mendgraph.nodes.workspace.files.workspace import Workspace
+from mendgraph.nodes.workspace.store.run_folder import Artifacts
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers

@@ -13,19 +13,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.text_files import escaped_name, text_of
-from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, FileContent, Workspace
-from mendgraph.nodes.execute_tools.journal.journal import (
-    CallKey,
-    Journal,
-    RecordedCall,
-    call_fingerprint,
-    idempotency_key,
-)
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
@@ -40,6 +28,12 @@ from mendgraph.nodes.records import (
     ToolResult,
     Verdict,
 )
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from mendgraph.nodes.workspace.files.text_files import escaped_name, text_of
+from mendgraph.nodes.workspace.files.workspace import ApprovedWorkspace, FileContent, Workspace
+from mendgraph.nodes.workspace.journal.journal import CallKey, Journal, RecordedCall, call_fingerprint, idempotency_key
+from mendgraph.nodes.workspace.store.database import StoreError
 
 DONE_BEFORE = "This was done before the run was cut off, and is in place."
 JOURNALED = CHANGING | {Effect.NETWORK}  # effects that must not happen twice

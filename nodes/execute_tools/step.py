@@ -12,11 +12,8 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, Worker, monotonic_s
-from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
 from mendgraph.nodes.execute_tools.run_call import JOURNALED, StepResources, run_call
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.records import (
     CallError,
@@ -30,6 +27,9 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, Worker, monotonic_s
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.store.database import StoreError
 
 NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
 STOPPED = "The run was stopped before this call, so it did not run."

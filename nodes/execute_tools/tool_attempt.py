@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, await_call, call_here
 
 SELF_TIMED_GRACE_S = 5.5  # seconds that a self-timed tool has beyond its limit to clean up
 

@@ -11,10 +11,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
-from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -25,6 +22,9 @@ from mendgraph.nodes.records import (
     ToolCall,
     Verdict,
 )
+from mendgraph.nodes.workspace.files.deadline import monotonic_ms
+from mendgraph.nodes.workspace.journal.journal import call_fingerprint
+from mendgraph.nodes.workspace.store.audit_log import AuditLog
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Final
 
 from hypothesis import example, given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules, parse_glob
+from mendgraph.nodes.workspace.files.tree_walk import Entry, IgnoreRules, parse_glob
 from tests.architecture.hostile_texts import slow_unit
 from tests.architecture.patterns import patterns, unseen
 from tests.extent import nightly
@@ -12,10 +12,10 @@ from tests.extent import nightly
 OF_ROWS: Final = "in a row of the table of formats, where it is looked at"
 MADE_OF_THEM: Final = {
     "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
-    "mendgraph.nodes.execute_tools.files.tree_walk._any_of": "see below",
-    "mendgraph.nodes.execute_tools.sandboxes.private_folder.__init__": "alternatives of literal names",
+    "mendgraph.nodes.workspace.files.tree_walk._any_of": "see below",
+    "mendgraph.nodes.workspace.sandboxes.private_folder.__init__": "alternatives of literal names",
     "mendgraph.nodes.execute_tools.secrets.shapes.pattern": "its patterns are in a variable",
-    "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
+    "mendgraph.nodes.workspace.files.tree_walk.segments_of": "see below",
     "mendgraph.nodes.language.formats.call_format.head_pattern": OF_ROWS,
     "mendgraph.nodes.language.formats.json_calls._start": OF_ROWS,
     "mendgraph.nodes.language.formats.named_json._tail": OF_ROWS,

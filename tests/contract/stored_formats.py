@@ -14,7 +14,7 @@ from pathlib import Path
 from mendgraph.graph import cli
 from mendgraph.graph.cassettes.cassette_file import VERSION as CASSETTE_FORMAT
 from mendgraph.graph.spending.database import FORMAT as SPENDING_FORMAT
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT as STORE_FORMAT
+from mendgraph.nodes.workspace.store.database_schema import FORMAT as STORE_FORMAT
 
 STORES = Path(__file__).with_name("stores")
 

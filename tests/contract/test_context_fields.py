@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from mendgraph.nodes.execute_tools.files.sandbox import StrPath
+from mendgraph.nodes.workspace.files.sandbox import StrPath
 
 
 class ContextFields(TypedDict, total=False):

@@ -56,9 +56,9 @@ OF_OTHER_RUNS = (
         "mendgraph.graph.persistence.postgres_saver",
     ),
     *("mendgraph.nodes.call_model.local_model", "mendgraph.nodes.execute_tools.mcp_tools"),
-    *("mendgraph.nodes.execute_tools.copies", "mendgraph.nodes.execute_tools.network"),
+    *("mendgraph.nodes.workspace.copies", "mendgraph.nodes.execute_tools.network"),
     *("mendgraph.nodes.execute_tools.edits.definitions", "mendgraph.nodes.execute_tools.evidence.examples"),
-    *("mendgraph.nodes.execute_tools.journal.restoring", "mendgraph.nodes.execute_tools.store.postgres"),
+    *("mendgraph.nodes.workspace.journal.restoring", "mendgraph.nodes.workspace.store.postgres"),
     "mendgraph.nodes.small_model",
     *("jsonschema", "langchain.agents", "mcp", "prompt_toolkit", "psycopg", "rapidfuzz", "ray", "typer", "vcr"),
 )

@@ -17,7 +17,7 @@ from mendgraph.graph.cassettes.cassette_file import CassetteFile, read
 from mendgraph.graph.cassettes.player import Player
 from mendgraph.graph.cassettes.servers import ReplayServer
 from mendgraph.graph.spending.database import FORMAT as SPENDING_FORMAT
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT as STORE_FORMAT
+from mendgraph.nodes.workspace.store.database_schema import FORMAT as STORE_FORMAT
 from tests.contract.stored_formats import CURRENT_NAME, EDITED_FILE, STORES, StoredFormats, stored_formats
 from tests.contract.write_stored_formats import CUT_OFF_TASK, FINISHED_TASK, PLACE, own_place
 from tests.doubles.scripted_server import Say, ScriptedServer

@@ -9,8 +9,8 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Waiting
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 from tests.doubles.call_model import CallModel
 
 DURABILITY: Final = "exit"

@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.run_lock import written_owner
 from mendgraph.nodes.records import JsonMap
+from mendgraph.nodes.workspace.store.run_lock import written_owner
 from tests.crash import batch_play
 from tests.crash.batch_play import TASKS, number_of
 from tests.crash.fork_server import ForkServer, Played

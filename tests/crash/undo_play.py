@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, WriteFile
-from mendgraph.nodes.execute_tools.journal.recovery import recover
-from mendgraph.nodes.execute_tools.journal.restoring import Restored, restore
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.workspace.files.workspace import DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.workspace.journal.recovery import recover
+from mendgraph.nodes.workspace.journal.restoring import Restored, restore
+from mendgraph.nodes.workspace.store.database import StoreError
 from tests.workspace.files.journaled_runs import World, swap
 from tests.workspace.files.layout import sha
 

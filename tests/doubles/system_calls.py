@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.handles import handle_name
+from mendgraph.nodes.workspace.files.handles import handle_name
 
 Call = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     parse_patch,
     patched_paths,
 )
-from mendgraph.nodes.execute_tools.files.text_files import to_unix
+from mendgraph.nodes.workspace.files.text_files import to_unix
 from tests.fuzz.inputs import files, fuzz, mutated
 
 BLANKS: Final = re.compile(r"[ \t\r\n]+")

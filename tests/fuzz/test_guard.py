@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from hypothesis import example, strategies as st
 
-from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_beneath, open_root
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, Place
 from mendgraph.nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redactor, _is_json
 from mendgraph.nodes.guard.file_rules import check_file_guardrails, folded, folded_parts
 from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.handles import closing, handle_name, open_beneath, open_root
+from mendgraph.nodes.workspace.files.sandbox import PathAccess, PathSandbox, Place
 from tests.fuzz.inputs import JSON_WORDS, as_bytes, byte_text, files, fuzz, mutated, reply_texts
 from tests.rules.secrets.samples import BLOCKS, KEYS, PARTS
 

@@ -21,9 +21,9 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, serializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
 from mendgraph.nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError
+from mendgraph.nodes.workspace.store.database import StoreError
+from mendgraph.nodes.workspace.store.database_schema import SQLITE_TABLES
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.fuzz.inputs import as_bytes, byte_text, cassettes, fuzz, mutated

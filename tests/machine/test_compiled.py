@@ -7,7 +7,7 @@ import pytest
 
 from mendgraph.graph.machine import build as compiled
 from mendgraph.graph.machine.build import NodeTimeoutError, bounded_node
-from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
+from mendgraph.nodes.workspace.files.deadline import ScopeOverError
 
 
 def test_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

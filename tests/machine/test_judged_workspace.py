@@ -10,11 +10,11 @@ from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.workspace import judged_workspace, own_rules
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
-from mendgraph.nodes.execute_tools.store.run_folder import records_folders
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
+from mendgraph.nodes.workspace.store.run_folder import records_folders
 
 LITERAL = "hunter" + "22x"
 ACCOUNT = '{"type": "service_account", "private_key": "-----BEGIN ' + f'PRIVATE KEY-----{LITERAL}"}}\n'

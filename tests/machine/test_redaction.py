@@ -24,8 +24,8 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.redaction import WrittenLiterals
 from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, ScrubbingSerializer, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ExtractionErrorType, ModelReply, Plan, ToolCall
+from mendgraph.nodes.workspace.store.database import StoreError
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel

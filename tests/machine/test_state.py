@@ -21,8 +21,6 @@ from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
-from mendgraph.nodes.execute_tools.store.database import FINGERPRINT
-from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
@@ -66,6 +64,8 @@ from mendgraph.nodes.records import (
     VerdictKind,
     Verification,
 )
+from mendgraph.nodes.workspace.store.database import FINGERPRINT
+from mendgraph.nodes.workspace.store.database_schema import SQLITE_TABLES
 from tests.architecture.product import text_of
 
 JSON = {"text": "é\n", "number": 1.5, "whole": 2**63, "nothing": None, "list": [True, {"deep": []}]}
@@ -220,6 +220,6 @@ def test_change_of_a_stored_type_needs_a_decision_about_older_databases() -> Non
     assert now == FINGERPRINT, (
         f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"
         " released one has stored, with the same meaning? Then put the new FINGERPRINT into"
-        " nodes/execute_tools/store/database.py: tests/contract shows whether it can. Else raise FORMAT in"
+        " nodes/workspace/store/database.py: tests/contract shows whether it can. Else raise FORMAT in"
         " database_schema.py as well, and convert older databases, or leave them refused."
     )

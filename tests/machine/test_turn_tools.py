@@ -16,12 +16,12 @@ from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, StopReason
+from mendgraph.nodes.workspace.store.run_folder import folder_name
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

@@ -14,13 +14,13 @@ from mendgraph.graph.machine.workspace import (
     kept_content,
     recover_open_changes,
 )
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.store import run_folder
-from mendgraph.nodes.execute_tools.store.database import FILE_NAME
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.workspace.journal.journal import CallKey, Journal
+from mendgraph.nodes.workspace.store import run_folder
+from mendgraph.nodes.workspace.store.database import FILE_NAME
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 
 OLD, NEW = b"old", b"new"
 KEY = CallKey("run", "task", 1, 0, "write_file", "write", "f" * 64)
@@ -92,7 +92,7 @@ def test_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
     def full(_: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.recovery.OpenFolders", full)
+    monkeypatch.setattr("mendgraph.nodes.workspace.journal.recovery.OpenFolders", full)
     message = "A change of 'a.txt' was cut off, and cannot be brought to an end yet: No space left on device."
     assert journal_of(root, []) == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 

@@ -24,8 +24,8 @@ from mendgraph.documents import (
     TraceEvent,
     TraceSink,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool
+from mendgraph.nodes.workspace.files.workspace import Workspace
 
 RESOLVE = ["tool.resolve.start", "tool.resolve.ok"]
 PARSE = [*RESOLVE, "args.parse.start", "args.parse.ok"]

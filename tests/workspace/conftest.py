@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.workspace.files.layout import SECRET, build, no_env, tree_of
 
 

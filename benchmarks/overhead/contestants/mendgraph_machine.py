@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.overhead.job import MODEL, MOST_STEPS, TASK, Job, drain
 from mendgraph import AgentContext, build_graph, run_task
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 
 CONFIG: Any = {"recursion_limit": MOST_STEPS}
 REQUEST: Any = {"messages": [("user", TASK)]}

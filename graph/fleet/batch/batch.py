@@ -42,11 +42,11 @@ from mendgraph.graph.machine.options import MachineOptions, SessionOptions, chec
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
-from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
-from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.os_errors import is_disk_full, os_failure
 from mendgraph.nodes.records import StopReason, ToolError, invalid
+from mendgraph.nodes.workspace.copies.workspace_copies import delete_copy, open_copy
+from mendgraph.nodes.workspace.store.run_folder import remove_run_folder, workspace_folder_path
 
 WORKERS: Final = 4
 """Tasks at a time by default: most of a task's time is the model's."""

@@ -21,12 +21,12 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskOutput, TaskResult, TaskUsage
-from mendgraph.nodes.execute_tools.files.deadline import pause
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.deadline import pause
+from mendgraph.nodes.workspace.files.handles import closing, open_root
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
+from mendgraph.nodes.workspace.store.user_files import lines_of, open_regular, read_bytes, write_whole
 
 HEADER: Final = "batch.json"
 BEGUN: Final = "begun.jsonl"

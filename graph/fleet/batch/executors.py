@@ -28,8 +28,8 @@ from mendgraph.graph.fleet.batch.tasks import (
 )
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
 
 POLL_S: Final = 0.25
 """The longest wait for an output, after which a request to stop is repeated: a turn that just begins may miss one."""

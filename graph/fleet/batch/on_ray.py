@@ -23,11 +23,11 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.executors import POLL_S, Executor, TaskThreads, WorkerDiedError
 from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, TaskOutput, WorkOrder, cancelled_result, failed_result
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, deciding_variable, find_endpoint, models_in_order
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE, uses_postgres
 
 STOP_TIMEOUT_S: Final = 30.0
 """How long tasks may take to stop after `cancel`, before their processes are ended."""

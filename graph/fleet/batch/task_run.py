@@ -25,13 +25,13 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, find_left_out, make_copy
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.execute_tools.store.database import uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.workspace_copies import Copy, compare_copy, find_left_out, make_copy
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.store.database import uses_postgres
+from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, workspace_folder
 
 CONTINUED: Final = RETRIED | {*UNFINISHED, UNDONE}
 """Ends of a run that was stopped before its work was done: such a run is resumed, all others keep their end."""

@@ -18,11 +18,11 @@ from mendgraph.graph.configuration.loading import Problem, first_problems
 from mendgraph.graph.configuration.settings import FolderName
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.nodes.call_model.ledger import Usage
-from mendgraph.nodes.execute_tools.copies.workspace_copies import PinnedRevision, pin_source
-from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode, Verification
+from mendgraph.nodes.workspace.copies.workspace_copies import PinnedRevision, pin_source
+from mendgraph.nodes.workspace.store.user_files import lines_of, open_regular
 
 _ID: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 _OTHER_LIMITS: Final = frozenset({"tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"})

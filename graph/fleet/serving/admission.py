@@ -14,15 +14,15 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import short_path
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
-from mendgraph.nodes.execute_tools.store import database
-from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
-from mendgraph.nodes.execute_tools.store.run_lock import Owner
-from mendgraph.nodes.execute_tools.store.user_files import read_user_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError, quoted
+from mendgraph.nodes.workspace.store import database
+from mendgraph.nodes.workspace.store.database_schema import STORE_TABLES
+from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, workspace_folder
+from mendgraph.nodes.workspace.store.run_lock import Owner
+from mendgraph.nodes.workspace.store.user_files import read_user_file
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks
+    from mendgraph.nodes.workspace.store.postgres import Locks as StoreLocks
 
 USER = "langgraph_auth_user"
 """The key of the authenticated user in a run's `configurable`; servers replace what a client puts there."""
@@ -40,7 +40,7 @@ class Locks:
 
     @cached_property
     def _locks(self) -> "StoreLocks":
-        from mendgraph.nodes.execute_tools.store.postgres import pool_of
+        from mendgraph.nodes.workspace.store.postgres import pool_of
 
         database.open_postgres(STORE_TABLES)  # it creates the functions of the locks
         return pool_of(self.url).locks

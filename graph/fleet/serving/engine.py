@@ -15,8 +15,8 @@ from typing import Any, Final
 from mendgraph.graph.fleet.serving.admission import CannotServeError, Locks, open_admitter
 from mendgraph.graph.fleet.serving.middleware import TenantMiddleware
 from mendgraph.graph.fleet.serving.request_guard import App
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.language.installation import how_to_add
+from mendgraph.nodes.workspace.store.database import StoreError
 
 _FOLDER: Final = Path(__file__).parent
 _SETTINGS: Final = {

@@ -11,32 +11,33 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
-from mendgraph.nodes.execute_tools.files.change_records import (
+from mendgraph.nodes.workspace.files.change_records import (
     UNKNOWN_SHA256,
     ChangeRecorder,
     ChangeState,
     FileEffect,
     FileState,
 )
-from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
-from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths
-from mendgraph.nodes.execute_tools.files.tree_walk import (
+from mendgraph.nodes.workspace.files.file_changes import LARGEST_BACKUP
+from mendgraph.nodes.workspace.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.workspace.files.sandbox import JudgedPaths
+from mendgraph.nodes.workspace.files.tree_walk import (
     DEEPEST,
     GIT_DIRECTORY,
     IGNORE_FILE,
     LARGEST_IGNORE_FILE,
     Entry,
     IgnoreRules,
+    is_bytecode,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Workspace, read_beneath
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.workspace.files.workspace import Workspace, read_beneath
+from mendgraph.nodes.workspace.store.database import StoreError
 
 # --- The files of a workspace that git would see, and their status
 
@@ -144,11 +145,6 @@ def read_tree(
                 pending.append((f"{name}/", rules))
 
     return tree
-
-
-def is_bytecode(parts: Sequence[str]) -> bool:
-    """Return whether these are the parts of the name of a file or folder with Python's bytecode."""
-    return "__pycache__" in parts or parts[-1].endswith((".pyc", ".pyo"))
 
 
 def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:

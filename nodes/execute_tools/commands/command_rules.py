@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mendgraph.nodes.execute_tools.files.sandbox import is_below
-from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, command_limits
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.sandbox import is_below
+from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, command_limits
+from mendgraph.nodes.workspace.sandboxes.backends import AUTO
+from mendgraph.nodes.workspace.sandboxes.sandbox import HOME, PROGRAM_FOLDERS, SCRATCH
 
 _NEVER_READABLE: Final = ("/dev", "/proc", "/run", "/sys")
 """Folders that lead to other processes, devices, and services outside of the sandbox."""

@@ -26,14 +26,16 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
 from mendgraph.nodes.execute_tools.commands.repository_texts import repository_text
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace, is_below
-from mendgraph.nodes.execute_tools.processes.git import linked_repository
-from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput, read_until
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits
-from mendgraph.nodes.execute_tools.sandboxes.backends import choose_sandbox
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import (
+from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_root
+from mendgraph.nodes.workspace.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace, is_below
+from mendgraph.nodes.workspace.processes.git import linked_repository
+from mendgraph.nodes.workspace.processes.processes import CapturedOutput, read_until
+from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, ResourceLimits
+from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
+from mendgraph.nodes.workspace.sandboxes.sandbox import (
     SYSTEM_FOLDERS,
     Guarantee,
     Sandbox,
@@ -41,8 +43,6 @@ from mendgraph.nodes.execute_tools.sandboxes.sandbox import (
     View,
     text_handle,
 )
-from mendgraph.nodes.language.os_errors import os_failure
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 
 LONGEST_LAST_WORDS: Final = 1_500
 """Characters of an output that an error message repeats."""

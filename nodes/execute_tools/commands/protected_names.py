@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, Version, version
-from mendgraph.nodes.execute_tools.files.handles import closing, lock_folder, open_directory, open_root
-from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
-from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.handles import closing, lock_folder, open_directory, open_root
+from mendgraph.nodes.workspace.files.tree_walk import GIT_DIRECTORY
+from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE
 
 LOCK_WAIT_S: Final = 2.0
 """How long the lock of a workspace folder is waited for. Runs share it; other programs have no use for it."""

@@ -8,9 +8,9 @@ import os
 import re
 from typing import Final
 
-from mendgraph.nodes.execute_tools.files.handles import closing, open_regular
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import CONTENT_BYTES
+from mendgraph.nodes.workspace.files.handles import closing, open_regular
 
 SETTINGS_NAMES: Final = frozenset({"config", "config.worktree"})
 

@@ -25,11 +25,11 @@ from mendgraph.nodes.execute_tools.commands.workspace_cover import (
     check_time,
     never,
 )
-from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root, read_beginning
-from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
-from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.bare_repositories import is_bare_repository, is_repository_data
+from mendgraph.nodes.workspace.files.handles import closing, open_root, read_beginning
+from mendgraph.nodes.workspace.files.sandbox import ContentJudge
+from mendgraph.nodes.workspace.files.tree_walk import GIT_DIRECTORY
 
 MOST_HIDDEN: Final = 300
 """Files and folders that are mounted over beside the workspace: each takes bubblewrap about a millisecond."""

@@ -14,15 +14,15 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from mendgraph.nodes.execute_tools.commands.status_cache import StatusCache
-from mendgraph.nodes.execute_tools.files.bare_repositories import is_bare_repository, is_repository_data
-from mendgraph.nodes.execute_tools.files.change_records import folders_above
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, read_beginning, status_beneath
-from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
-from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import DEEPEST
-from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.bare_repositories import is_bare_repository, is_repository_data
+from mendgraph.nodes.workspace.files.change_records import folders_above
+from mendgraph.nodes.workspace.files.handles import closing, open_beneath, read_beginning, status_beneath
+from mendgraph.nodes.workspace.files.sandbox import ContentJudge
+from mendgraph.nodes.workspace.files.tree_walk import GIT_DIRECTORY
+from mendgraph.nodes.workspace.sandboxes.sandbox import DEEPEST
+from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE
 
 NameRule = Callable[[str], bool]
 """Returns whether a rule applies to a workspace-relative name."""

@@ -25,8 +25,8 @@ from mendgraph.nodes.execute_tools.edits.units import (
     read_units,
     remove_unit,
 )
-from mendgraph.nodes.execute_tools.files.text_files import to_unix
 from mendgraph.nodes.language.request import Request, module_of, read_request
+from mendgraph.nodes.workspace.files.text_files import to_unix
 
 _BUILTINS: Final = frozenset(dir(builtins))
 _EXAMPLE: Final = re.compile(r"\s*(?:>>>|\.\.\.)[ \t]")

@@ -55,8 +55,8 @@ from mendgraph.nodes.execute_tools.edits.units import (
     statement_of,
     units_beyond,
 )
-from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, with_newline
 from mendgraph.nodes.language.request import read_request
+from mendgraph.nodes.workspace.files.text_files import dominant_newline, with_newline
 
 _SHOWN_CHARACTERS: Final = 60
 _SHOWN_STATEMENTS: Final = 5

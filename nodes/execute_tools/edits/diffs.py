@@ -7,9 +7,9 @@ from itertools import islice
 from posixpath import commonprefix
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.text_files import to_unix
 from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks
 from mendgraph.nodes.records import ChangeKind, FileChange
+from mendgraph.nodes.workspace.files.text_files import to_unix
 
 MAX_DIFF_LINES = 200
 MAX_DIFF_CHARACTERS = 20_000

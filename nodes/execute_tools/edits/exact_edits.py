@@ -13,7 +13,10 @@ from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.look_alikes import escaped, escapes_in, similar_lines, unescaped
-from mendgraph.nodes.execute_tools.files.text_files import (
+from mendgraph.nodes.execute_tools.secrets.text_parts import first_words, masked_blocks
+from mendgraph.nodes.language.text_protocol import MISSED
+from mendgraph.nodes.records import JsonMap, ToolError, invalid
+from mendgraph.nodes.workspace.files.text_files import (
     BOM,
     count_lines,
     dominant_newline,
@@ -21,9 +24,6 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     with_ends_of,
     with_newline,
 )
-from mendgraph.nodes.execute_tools.secrets.text_parts import first_words, masked_blocks
-from mendgraph.nodes.language.text_protocol import MISSED
-from mendgraph.nodes.records import JsonMap, ToolError, invalid
 
 
 class Spot(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 from unicodedata import combining, normalize
 
-from mendgraph.nodes.execute_tools.files.text_files import to_unix
+from mendgraph.nodes.workspace.files.text_files import to_unix
 
 TYPOGRAPHY: Final = str.maketrans(
     {

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, statements_in
-from mendgraph.nodes.execute_tools.files.text_files import count_lines
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
+from mendgraph.nodes.workspace.files.text_files import count_lines
 
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.edits.units import Unit

@@ -20,8 +20,8 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     UpdatedFile,
     parse_patch,
 )
-from mendgraph.nodes.execute_tools.files.text_files import to_unix
 from mendgraph.nodes.records import quoted
+from mendgraph.nodes.workspace.files.text_files import to_unix
 
 _SEARCH: Final = re.compile(r"<{5,9} ?SEARCH>?")
 _MIDDLE: Final = re.compile(r"={5,9}")

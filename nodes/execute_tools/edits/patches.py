@@ -23,8 +23,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
 from mendgraph.nodes.execute_tools.edits.look_alikes import TYPOGRAPHY, escapes_in, unescaped
-from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from mendgraph.nodes.records import quoted
+from mendgraph.nodes.workspace.files.text_files import dominant_newline, to_unix
 
 BEGIN: Final = "*** Begin Patch"
 END: Final = "*** End Patch"

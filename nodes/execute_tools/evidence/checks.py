@@ -25,12 +25,12 @@ from mendgraph.nodes.execute_tools.commands.commands import (
 )
 from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, never
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
-from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, evidence_limits
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import SCRATCH
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from mendgraph.nodes.workspace.files.sandbox import ContentJudge
+from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, evidence_limits
+from mendgraph.nodes.workspace.sandboxes.backends import AUTO
+from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
 _RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
 _LARGEST_ANSWER: Final = 1_000_000  # bytes that are kept of a program's output

@@ -27,9 +27,9 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     merged_examples,
     task_examples,
 )
-from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT
 from mendgraph.nodes.language.documents import defined_names
 from mendgraph.nodes.language.request import Request, read_request
+from mendgraph.nodes.workspace.files.text_files import LARGEST_TEXT
 
 MOST_NAMED: Final = 3  # failing examples that a refusal names
 DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")

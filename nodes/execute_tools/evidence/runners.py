@@ -16,8 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root, read_beginning
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import SCRATCH
+from mendgraph.nodes.workspace.files.handles import closing, open_directory, open_root, read_beginning
+from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
 LOOKED_FOR: Final = (
     "pytest in .venv, venv, .tox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; a test script in"

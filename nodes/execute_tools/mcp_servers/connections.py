@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mendgraph.nodes.execute_tools.files.sandbox import is_below
 from mendgraph.nodes.execute_tools.mcp_servers.executed_files import SEARCH_VARIABLES, ExecutedFiles, python_target
+from mendgraph.nodes.workspace.files.sandbox import is_below
 
 Connection = Mapping[str, object]
 """A connection of langchain-mcp-adapters' MultiServerMCPClient: {"transport": "stdio", "command": "python", ...}."""

@@ -9,8 +9,8 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.sandbox import is_below
-from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
+from mendgraph.nodes.workspace.files.sandbox import is_below
+from mendgraph.nodes.workspace.processes.processes import ProcessResult, run_process
 
 SEARCH_VARIABLES: Final = frozenset(
     {"PATH", "PYTHONPATH", "NODE_PATH", "PERL5LIB", "RUBYLIB", "CLASSPATH", "LD_LIBRARY_PATH"}

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import httpcore2
 
-from mendgraph.nodes.execute_tools.files.deadline import call_within, monotonic_s
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, Target, judge_redirect, judge_url
 from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
+from mendgraph.nodes.workspace.files.deadline import call_within, monotonic_s
 
 # --- Connections
 

@@ -6,11 +6,11 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits import patches
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.files.text_files import BOM, encode_text, text_of, unstorable
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.text_files import BOM, encode_text, text_of, unstorable
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, WriteFile
 
 
 class ApplyPatchArguments(ToolArguments):

@@ -13,11 +13,11 @@ from mendgraph.nodes.execute_tools.edits.notations import hunks_in
 from mendgraph.nodes.execute_tools.edits.patches import Hunk, PatchError, apply_hunks
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.units import read_units
-from mendgraph.nodes.execute_tools.files.text_files import BOM, to_unix, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, load_text, save_text, shown_unread
 from mendgraph.nodes.language.request import is_file, module_of, read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.text_files import BOM, to_unix, unstorable, with_newline
 
 
 def edit(context: ToolContext, path: str, content: str) -> ToolAnswer:

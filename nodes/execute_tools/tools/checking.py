@@ -30,8 +30,6 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
 )
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, is_test
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.proof import MOST_REPLACED, PassedTests, Proof, RunTests
 from mendgraph.nodes.execute_tools.tools.related_tests import (
@@ -45,6 +43,8 @@ from mendgraph.nodes.execute_tools.tools.saving import text_before
 from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.language.request import read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.files.text_files import text_of
 
 MOST_NAMED_FAILURES: Final = 5  # failures that one result names
 LONGEST_OUTPUT: Final = 600  # characters of a failing program's output in a result

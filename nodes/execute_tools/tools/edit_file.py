@@ -6,11 +6,11 @@ from typing import Final
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, Tier, replace_text, tier_data
-from mendgraph.nodes.execute_tools.files.text_files import count_lines, unstorable
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import instead_of, load_current, save_text
 from mendgraph.nodes.language.text_protocol import is_miss
 from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.files.text_files import count_lines, unstorable
 
 
 class EditFileArguments(ToolArguments):

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple, TypeAlias
 from mendgraph.nodes.execute_tools.evidence.checks import RanTests
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import Distinction, distinguish, new_names
 from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, is_test, selects_otherwise
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.names import IS_TEST
 from mendgraph.nodes.language.request import module_of
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.files.text_files import text_of
 
 MOST_REPLACED: Final = 50  # changed files that old versions replace in one run
 MOST_WALKED: Final = 5_000  # names of the workspace among which tests are looked for

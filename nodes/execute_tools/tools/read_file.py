@@ -5,13 +5,13 @@ from dataclasses import replace
 import orjson
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, read_whole
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks, next_piece
 from mendgraph.nodes.language.names import is_reference, unknown_reference
 from mendgraph.nodes.language.project_notes import SKILL_FILE
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.text_files import decode_text, why_not_text
+from mendgraph.nodes.workspace.files.workspace import FileContent, read_whole
 
 MAX_FILE_BYTES = 50_000_000
 MAX_LINE_CHARACTERS = 2000

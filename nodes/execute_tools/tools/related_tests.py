@@ -7,11 +7,11 @@ from itertools import islice
 
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.evidence.weakened import is_test
-from mendgraph.nodes.execute_tools.files.text_files import LARGEST_TEXT
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.proof import INSTALLED, MOST_WALKED
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.language.request import module_of
+from mendgraph.nodes.workspace.files.text_files import LARGEST_TEXT
 
 MOST_PARSED = 200  # Python files whose imports are read, tests first
 

@@ -7,11 +7,11 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.commands.command_changes import CommandChanges, Unwatched, watched
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, last_words, output_text
 from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.text_files import escaped_name
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.files.text_files import escaped_name
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
 _MOST_CHANGED = 20  # changed files in a result

@@ -8,8 +8,11 @@ from typing import Any
 from mendgraph.nodes.execute_tools.commands.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.text_files import (
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
+from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.files.text_files import (
     BOM,
     TextFile,
     TextForm,
@@ -19,9 +22,6 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     text_of,
     why_not_text,
 )
-from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
-from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 
 _SHARE = 3  # examples may take this fraction of the call's time
 

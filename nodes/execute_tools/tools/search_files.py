@@ -14,27 +14,27 @@ from typing import Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.text_files import unstorable
-from mendgraph.nodes.execute_tools.files.tree_walk import (
+from mendgraph.nodes.execute_tools.registry import FolderPath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.secrets.text_parts import masked_lines, whole_words
+from mendgraph.nodes.language.names import directory_expected, is_reference
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid
+from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.files.text_files import unstorable
+from mendgraph.nodes.workspace.files.tree_walk import (
     MAX_PATTERN_CHARACTERS,
     MORE_MATCHES,
     NO_MATCHES,
     PathGlob,
     parse_globs,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Entry, OpenedFile, relative_glob
-from mendgraph.nodes.execute_tools.processes.processes import (
+from mendgraph.nodes.workspace.files.workspace import Entry, OpenedFile, relative_glob
+from mendgraph.nodes.workspace.processes.processes import (
     ProcessResult,
     handle_path,
     ripgrep_path,
     run_process,
     search_handles,
 )
-from mendgraph.nodes.execute_tools.registry import FolderPath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.secrets.text_parts import masked_lines, whole_words
-from mendgraph.nodes.language.names import directory_expected, is_reference
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid
 
 MAX_ENTRIES = 500
 MAX_PATHS = 200

@@ -7,7 +7,10 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.edits.losses import why_lossy
-from mendgraph.nodes.execute_tools.files.text_files import (
+from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
+from mendgraph.nodes.execute_tools.tools import saving
+from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.text_files import (
     BOM,
     count_lines,
     encode_text,
@@ -16,10 +19,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     with_ends_of,
     with_newline,
 )
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile
-from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools import saving
-from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.files.workspace import DeleteFile, MoveFile
 
 
 class WriteFileArguments(ToolArguments):

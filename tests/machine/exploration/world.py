@@ -17,11 +17,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
-from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 from tests.doubles.model_clock import set_clock
 from tests.machine.exploration.alphabet import FILES
 from tests.surfaces.runs.run_plays import Killed

@@ -20,11 +20,11 @@ from mendgraph.nodes.execute_tools.call_policy import (
     allowed_tools,
     breakers_by_name,
 )
-from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_outcome import GuardrailError, RetryableToolError, ToolOutcome, refused
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
+from mendgraph.nodes.workspace.files.deadline import ScopeOverError
 from tests.row_tables import rows
 
 

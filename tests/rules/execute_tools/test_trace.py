@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.trace import LONGEST_TARGET, RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.records import (
     CallError,
@@ -22,6 +21,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from mendgraph.nodes.workspace.store.audit_log import AuditLog
 from tests.row_tables import rows
 
 

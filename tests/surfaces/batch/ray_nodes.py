@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
+from mendgraph.nodes.workspace.files.deadline import monotonic_s, pause
 from tests.architecture.product import ROOT
 
 CPUS: Final = 2

@@ -29,8 +29,8 @@ from mendgraph.graph.fleet.batch.on_ray import (
 )
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, TaskOutput, TaskResult, WorkOrder
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
 from tests.architecture.product import ROOT
 from tests.row_tables import rows
 from tests.surfaces.batch.scripted_work import done, order

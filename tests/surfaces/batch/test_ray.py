@@ -17,9 +17,9 @@ import pytest
 from mendgraph import TaskResult
 from mendgraph.graph.fleet.batch.batch_folder import read_results
 from mendgraph.graph.fleet.batch.executors import POLL_S
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
-from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name
+from mendgraph.nodes.workspace.files.deadline import monotonic_s, pause
+from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
+from mendgraph.nodes.workspace.store.run_folder import known_workspace_name
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer

@@ -15,12 +15,12 @@ from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskOutput, WorkOrder
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
 from mendgraph.nodes.execute_tools.registry import tool
-from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name, workspace_folder_path
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.copies.workspace_copies import Copy, make_copy
+from mendgraph.nodes.workspace.store.run_folder import known_workspace_name, workspace_folder_path
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.workspace.processes.git_places import git, repository

@@ -211,7 +211,7 @@ def test_run_that_ended_before_its_commit_is_committed_by_resume(
 ) -> None:
     with monkeypatch.context() as patched:
         full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
-        patched.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies.commit_branch", lambda *_: full)
+        patched.setattr("mendgraph.nodes.workspace.copies.workspace_copies.commit_branch", lambda *_: full)
         code, out, err = run("--unattended", *FREE, "--json", "--commit", "Fix it")
     told = json.loads(out)
     assert (code, told["commit"], "The disk is full." in err) == (4, "", True)

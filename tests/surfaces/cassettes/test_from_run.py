@@ -26,8 +26,6 @@ from mendgraph.graph.spending.store import spent_by_day
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.execute_tools.store.database import FILE_NAME
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import (
     FinishReason,
     ModelReply,
@@ -37,6 +35,8 @@ from mendgraph.nodes.records import (
     ToolError,
     ToolErrorCode,
 )
+from mendgraph.nodes.workspace.store.database import FILE_NAME
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.providers import script as provided

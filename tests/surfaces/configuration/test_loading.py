@@ -19,8 +19,8 @@ from mendgraph.graph.configuration.loading import (
 )
 from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.ledger import Price, find_price
-from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store import user_files
 
 OWN = user_files.SETTINGS_FILE
 

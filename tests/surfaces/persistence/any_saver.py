@@ -6,7 +6,7 @@ from typing import Any
 
 from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.execute_tools.store.database import open_database, open_file, open_postgres, postgres_database
+from mendgraph.nodes.workspace.store.database import open_database, open_file, open_postgres, postgres_database
 
 
 def opened_saver(folder: Path) -> Any:

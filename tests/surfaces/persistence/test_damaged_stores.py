@@ -16,9 +16,9 @@ from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.runs.runs import steps_of, undo_run
-from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.store.database import FILE_NAME, StoreError
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from tests.doubles.history_model import HistoryModel
 from tests.surfaces.conftest import Command
 from tests.surfaces.runs.run_plays import LINES, context, played, project, tree

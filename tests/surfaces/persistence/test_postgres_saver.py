@@ -12,8 +12,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
-from mendgraph.nodes.execute_tools.store.database import open_postgres
-from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.nodes.workspace.store.database import open_postgres
+from mendgraph.nodes.workspace.store.database_schema import STORE_TABLES
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 SECRET = "-".join(("plum", "51", "orchard"))

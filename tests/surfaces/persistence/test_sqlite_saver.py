@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.workspace.store.database import StoreError
 from tests.surfaces.persistence.any_saver import found_rows, opened_saver
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})

@@ -15,11 +15,11 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.run_records import RunRecord
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.store.database import StoreError, open_database
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, run_folder_path
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.workspace.journal.journal import CallKey, Journal
+from mendgraph.nodes.workspace.store.database import StoreError, open_database
+from mendgraph.nodes.workspace.store.run_folder import run_folder, run_folder_path
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 

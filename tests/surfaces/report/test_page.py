@@ -17,8 +17,6 @@ from mendgraph.graph.report.page import MOST_STEPS, page_view, report_html
 from mendgraph.graph.report.texts import seconds_words, time_words
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import ListedRun, RunState, list_runs
-from mendgraph.nodes.execute_tools.store.database import open_file
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import (
     Mark,
     ModelReply,
@@ -29,6 +27,8 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     Verification,
 )
+from mendgraph.nodes.workspace.store.database import open_file
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.surfaces.report.report_plays import HOSTILE, hostile_run, page

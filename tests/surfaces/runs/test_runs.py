@@ -30,14 +30,14 @@ from mendgraph.graph.runs.runs import (
     steps_of,
     undo_run,
 )
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.journal.restoring import Restored
-from mendgraph.nodes.execute_tools.store.database import open_database, uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.workspace.journal.journal import CallKey, Journal
+from mendgraph.nodes.workspace.journal.restoring import Restored
+from mendgraph.nodes.workspace.store.database import open_database, uses_postgres
+from mendgraph.nodes.workspace.store.run_folder import run_folder_path, workspace_folder
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.extent import in_sweeps

@@ -12,8 +12,8 @@ from mendgraph.graph.machine.serializer import ScrubbingSerializer, serializer
 from mendgraph.graph.runs.events import Asked, Text
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer

@@ -18,10 +18,10 @@ from mendgraph.graph.fleet.serving.admission import (
     open_admitter,
     project_folder,
 )
-from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
-from mendgraph.nodes.execute_tools.store.postgres import close_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_folder
 from mendgraph.nodes.records import StopReason
+from mendgraph.nodes.workspace.store.database import StoreError, read_url
+from mendgraph.nodes.workspace.store.postgres import close_postgres
+from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, known_workspace_name, workspace_folder
 from tests.surfaces.serving.memory_locks import ANN, MemoryLocks, admitter
 
 NOBODY = refusal("Nobody knows who asks: send the header Authorization: Bearer <token>.")

@@ -12,7 +12,7 @@ import psycopg
 from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
-from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
+from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
 
 DAY = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
 NO_LIMIT = RunLimits()

@@ -8,8 +8,8 @@ import pytest
 
 from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
-from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
+from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
 from tests.surfaces.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)

@@ -17,8 +17,8 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.persistence.store import Store
-from mendgraph.nodes.execute_tools.store.database import open_database
 from mendgraph.nodes.records import OutcomeKind
+from mendgraph.nodes.workspace.store.database import open_database
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
 

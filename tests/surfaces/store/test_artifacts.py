@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.run_folder import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.run_folder import (
     DATA_DIR_VARIABLE,
     Artifacts,
     copy_artifacts,
     run_folder,
     run_folder_path,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import failing, replaced
 
 

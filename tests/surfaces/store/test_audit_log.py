@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.store.audit_log import LONGEST_LINE, AuditLog, audit_line
 from mendgraph.nodes.records import Effect
+from mendgraph.nodes.workspace.store.audit_log import LONGEST_LINE, AuditLog, audit_line
 from tests.doubles.system_calls import failing
 
 pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")

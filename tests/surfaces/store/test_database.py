@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import (
+from mendgraph.nodes.workspace.store.database import (
     APPLICATION_ID,
     FILE_NAME,
     STORE_FILE,
@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.store.database import (
     transaction,
     write_ahead,
 )
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES
+from mendgraph.nodes.workspace.store.database_schema import FORMAT, SQLITE_TABLES
 
 pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
 

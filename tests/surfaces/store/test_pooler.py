@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import read_url
-from mendgraph.nodes.execute_tools.store.postgres import PostgresPool, close_postgres
-from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import OutcomeKind
+from mendgraph.nodes.workspace.store.database import read_url
+from mendgraph.nodes.workspace.store.postgres import PostgresPool, close_postgres
+from mendgraph.nodes.workspace.store.run_lock import Owner
 from tests.extent import in_sweeps
 from tests.postgres import NO_POOLER, pooler
 from tests.surfaces.runs.run_plays import listed, played, project, tree

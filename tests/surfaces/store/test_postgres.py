@@ -10,15 +10,9 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, postgres_url, read_url, transaction
-from mendgraph.nodes.execute_tools.store.database_schema import (
-    BEGIN,
-    FORMAT,
-    SQLITE_TABLES,
-    STORE_TABLES,
-    PostgresTables,
-)
-from mendgraph.nodes.execute_tools.store.postgres import (
+from mendgraph.nodes.workspace.store.database import StoreError, open_postgres, postgres_url, read_url, transaction
+from mendgraph.nodes.workspace.store.database_schema import BEGIN, FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
+from mendgraph.nodes.workspace.store.postgres import (
     FENCED_MESSAGE,
     PostgresDatabase,
     PostgresPool,
@@ -27,8 +21,8 @@ from mendgraph.nodes.execute_tools.store.postgres import (
     postgres_holder,
     server_version,
 )
-from mendgraph.nodes.execute_tools.store.postgres_locks import Locks
-from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from mendgraph.nodes.workspace.store.postgres_locks import Locks
+from mendgraph.nodes.workspace.store.run_lock import Owner
 from tests.doubles.system_calls import replaced
 from tests.extent import in_sweeps
 from tests.postgres import running_postgres

@@ -9,10 +9,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import LostError, StoreError, postgres_url, read_url
-from mendgraph.nodes.execute_tools.store.postgres import PostgresPool
-from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, known_workspace_name, workspace_name
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.database import LostError, StoreError, postgres_url, read_url
+from mendgraph.nodes.workspace.store.postgres import PostgresPool
+from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, known_workspace_name, workspace_name
 from tests.doubles.system_calls import failing
 
 VARIABLE = "MENDGRAPH_STORE_URL"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.execute_tools.store.user_files import (
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
+from mendgraph.nodes.workspace.store.user_files import (
     LONGEST_REQUEST,
     MOST_BYTES,
     MOST_REQUESTS,

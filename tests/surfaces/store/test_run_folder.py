@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.store.run_folder import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.run_folder import (
     DATA_DIR_VARIABLE,
     folder_name,
     idle_workspaces,
@@ -20,7 +21,6 @@ from mendgraph.nodes.execute_tools.store.run_folder import (
     workspace_folder,
     workspace_folder_path,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import noted, replaced
 
 pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import open_database, read_url
-from mendgraph.nodes.execute_tools.store.postgres import PostgresPool, postgres_holder
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_name
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, is_alive, lock_holder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.database import open_database, read_url
+from mendgraph.nodes.workspace.store.postgres import PostgresPool, postgres_holder
+from mendgraph.nodes.workspace.store.run_folder import workspace_name
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock, WorkspaceLock, is_alive, lock_holder
 from tests.broken_stores import NOWHERE
 from tests.doubles.system_calls import failing
 

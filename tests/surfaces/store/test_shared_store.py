@@ -17,13 +17,13 @@ import pytest
 
 from mendgraph import RunResult, list_runs, resume_run, run_task
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.execute_tools.files.deadline import pause
-from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.database import read_url
-from mendgraph.nodes.execute_tools.store.postgres import MOST_CONNECTIONS, PostgresPool, close_postgres, pool_of
-from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder, workspace_name
-from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure
+from mendgraph.nodes.workspace.files.deadline import pause
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.store.database import read_url
+from mendgraph.nodes.workspace.store.postgres import MOST_CONNECTIONS, PostgresPool, close_postgres, pool_of
+from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, workspace_folder, workspace_name
+from mendgraph.nodes.workspace.store.run_lock import Owner
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.wire import Wire
@@ -147,7 +147,7 @@ def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and
             assert ended(run_task("Mend add.", context(other), model=Disturbed(start_anew))) == FINISHED
             assert tree(other) == tree(whole)
             starting.join()
-            monkeypatch.setattr("mendgraph.nodes.execute_tools.store.postgres.LONGEST_WAIT_S", 0.5)
+            monkeypatch.setattr("mendgraph.nodes.workspace.store.postgres.LONGEST_WAIT_S", 0.5)
             result = run_task("Mend add.", context(folder), model=Disturbed(server.stop), thread_id="r")
             assert ended(result) == FAILED
             assert "The shared store 'postgres' on " in result.outcome.message

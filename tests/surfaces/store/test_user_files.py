@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.run_folder import spending_folder, workspace_folder_path
-from mendgraph.nodes.execute_tools.store.user_files import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.run_folder import spending_folder, workspace_folder_path
+from mendgraph.nodes.workspace.store.user_files import (
     LONGEST_LINE,
     MOST_BYTES,
     MOST_SETTINGS_BYTES,
@@ -23,7 +24,6 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     trusted_hash,
     write_whole,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import failing, noted
 
 pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")

@@ -14,7 +14,7 @@ from mendgraph.graph import start
 from mendgraph.graph.machine import bound_nodes, build as compiled
 from mendgraph.graph.terminal import signals
 from mendgraph.graph.terminal.run_view import RunView
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.workspace.files.workspace import Workspace
 
 BEGUN: Final = "begun"
 """A file beside the workspace that says that it blocks."""

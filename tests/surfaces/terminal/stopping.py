@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mendgraph.graph import start
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 from tests.crash.forking import LOADED_BY_RUNS
 
 

@@ -16,7 +16,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.terminal.chat import COMMANDS, KEYS, _files, chat, prompt_for, terminal_prompt
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import Turns
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.surfaces.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.surfaces.terminal.signalled_models import STOPPING, Interrupted, Terminated, TerminatedTwice
 

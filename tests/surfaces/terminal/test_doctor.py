@@ -17,8 +17,8 @@ from mendgraph.graph.terminal import doctor as checks
 from mendgraph.graph.terminal.doctor import Finding, Machine, Status, examine, run_checks
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.extent import in_sweeps
 from tests.sandboxes import set_sandbox_problem

@@ -10,7 +10,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from mendgraph.graph.terminal.prompt_input import MOST_OFFERED, ChatCompleter, PromptInput
-from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
+from mendgraph.nodes.workspace.store.user_files import RequestHistory
 
 FILES = ["README.md", "calc.py", "pkg/calc_words.py", "pkg/new.py", "bad\x1bname.py"]
 COMMANDS = {"/diff": "what was changed; more", "/undo": "take back"}

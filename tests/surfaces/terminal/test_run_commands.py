@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import FILE_NAME
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.workspace.store.database import FILE_NAME
+from mendgraph.nodes.workspace.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.replies import Say
 from tests.surfaces.conftest import Command
 from tests.surfaces.runs.run_plays import cut_off, listed, played, tree, use

@@ -20,7 +20,7 @@ from mendgraph.graph.terminal.setup_commands import day_lines, finding_lines, sh
 from mendgraph.nodes.call_model import weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.call_model.weights import Pulled, PullFailure
-from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
+from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE
 from tests.surfaces.conftest import Command
 
 TODAY = date(2026, 2, 28)

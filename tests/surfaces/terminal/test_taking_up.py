@@ -12,8 +12,8 @@ import pytest
 
 from mendgraph import Asked, ListedRun, RunState, Session, get_run
 from mendgraph.graph import cli
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line

@@ -24,8 +24,8 @@ from mendgraph.graph.terminal.turns import Turns, resume_once, run_once
 from mendgraph.graph.terminal.visible_text import edits_in_blocks
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ModelReply, ProviderFailure
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.scripted_model import ScriptedModel
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.terminal.played_terminal import BUG, FIRST_LINE, FIX, READ, Terminal, TerminalFile

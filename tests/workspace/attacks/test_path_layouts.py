@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
 from tests.workspace.attacks.layouts import SECRET, build, picture
 
 DENIED, INVALID, MISSING = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.NOT_FOUND

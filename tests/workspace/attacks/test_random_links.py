@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
 from tests.workspace.attacks.layouts import picture
 from tests.workspace.files.layout import allow
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
@@ -26,6 +25,7 @@ from mendgraph.nodes.execute_tools.tools.write_file import append_file, delete_f
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.workspace.attacks.swapper import CANARY, INSIDE, ONLY_OUTSIDE, OUTSIDE, build, swapping
 
 LOSSES = 10

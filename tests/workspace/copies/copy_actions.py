@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.copies.workspace_copies import Copy, compare_copy, make_copy
 
 
 def made_copy(workspace: Path, folder: Path, revision: str = "") -> Copy:

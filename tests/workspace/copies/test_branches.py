@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies.workspace_copies import (
+from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.copies.workspace_copies import (
     BranchCommit,
     BranchRequest,
     Copy,
@@ -16,7 +17,6 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     make_branch,
     remove_branch_copy,
 )
-from mendgraph.nodes.records import ToolError
 from tests.workspace.processes.git_places import git, repository, write
 
 WANTED = BranchRequest("mendgraph/fix-it", "Fix it.", commit=True, report="")

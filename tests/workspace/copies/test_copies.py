@@ -10,14 +10,14 @@ from typing import Any, Literal
 import pytest
 
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult
-from mendgraph.nodes.execute_tools.copies.workspace_copies import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.copies.workspace_copies import (
     compare_copy,
     delete_copy,
     make_copy,
     open_copy,
     pin_source,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
 from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of
 from tests.workspace.files.journaled_runs import EVENTS, killed

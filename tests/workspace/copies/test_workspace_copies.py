@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.copies.copy_sources import installed_folders
-from mendgraph.nodes.execute_tools.copies.workspace_copies import (
+from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.workspace_copies import (
     BEGUN,
     FINISHED,
     Copy,
@@ -16,7 +17,6 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     make_copy,
     open_copy,
 )
-from mendgraph.nodes.records import ToolError
 from tests.doubles.system_calls import before_each, failing, noted
 from tests.memory_folder import memory_folder
 from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests, open_checks
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, ResourceLimits
-from mendgraph.nodes.execute_tools.sandboxes import bubblewrap
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.workspace.processes.resource_limits import Limit, ResourceLimits
+from mendgraph.nodes.workspace.sandboxes import bubblewrap
 from tests.row_tables import rows
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import secret

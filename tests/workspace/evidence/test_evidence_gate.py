@@ -5,11 +5,11 @@ import pytest
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
 from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 

@@ -16,8 +16,8 @@ from mendgraph.nodes.documents.environment import Environment
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.audit_log import AuditLog
 from tests.row_tables import rows
 from tests.workspace.execute_tools.action_doubles import Do, Later, echo, fail
 

@@ -11,9 +11,6 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.engine import Engine
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.run_call import (
     DONE_BEFORE,
@@ -23,8 +20,6 @@ from mendgraph.nodes.execute_tools.run_call import (
     recorded_outcomes,
 )
 from mendgraph.nodes.execute_tools.step import changes_something, run_step
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceSink
@@ -43,6 +38,11 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from mendgraph.nodes.workspace.journal.journal import CallKey, Journal, RecordedCall
+from mendgraph.nodes.workspace.store.database import StoreError
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder
 from tests.workspace_files import write_files
 
 CALL = ToolCall(call_id="call_1", tool="save", arguments={"path": "a.py"}, raw_arguments='{"path": "a.py"}')

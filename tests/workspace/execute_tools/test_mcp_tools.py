@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.mcp_servers.limits import END_S
 from mendgraph.nodes.execute_tools.mcp_tools import (
     LONGEST_ERROR,
@@ -24,6 +23,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, await_tool, call_tool
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.mcp_servers import ECHO, http_server, program, running
 from tests.row_tables import rows
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.documents.environment import Environment
-from mendgraph.nodes.execute_tools.files.deadline import call_within
 from mendgraph.nodes.execute_tools.registry import ActionError, ActionRegistry, ToolContext, tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import Effect, JsonMap
+from mendgraph.nodes.workspace.files.deadline import call_within
 from tests.row_tables import rows
 from tests.workspace.execute_tools.action_doubles import Do
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput, argument_schema, tool
 from mendgraph.nodes.execute_tools.signatures import read_signature
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.row_tables import rows
 
 

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.run_call import Execution, StepResources
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -30,6 +28,8 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.row_tables import rows
 
 UNTOUCHED: Any = None

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, WriteFile
 from tests.workspace.files.layout import sha
 
 A, B = sha(b"a = 1\r\n"), sha(b"b = 2\n")

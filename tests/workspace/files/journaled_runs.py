@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.sandbox import PathJudge
-from mendgraph.nodes.execute_tools.files.workspace import Change, ChangedFile, Workspace
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.workspace.files.sandbox import PathJudge
+from mendgraph.nodes.workspace.files.workspace import Change, ChangedFile, Workspace
+from mendgraph.nodes.workspace.journal.journal import CallKey, Journal
 from tests.workspace.files.layout import allow, sha
 
 Tree = dict[str, tuple[int, bytes | None]]

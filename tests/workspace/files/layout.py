@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import FileContent
 
 DENIAL = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="a rule says no")
 SECRET = b"secret"

@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, RecordedChange
-from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, RecordedChange
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.journal.recovery import Recovered, recover
+from mendgraph.nodes.workspace.store.database import StoreError
 from tests.doubles.system_calls import replaced
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.atomic_write import OpenFolders, name_exclusively, sync_folder, write_temporary
-from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.workspace.files.atomic_write import OpenFolders, name_exclusively, sync_folder, write_temporary
+from mendgraph.nodes.workspace.files.handles import closing
 from tests.doubles.system_calls import failing, replaced
 from tests.workspace.files.layout import build
 

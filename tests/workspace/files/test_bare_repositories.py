@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from tests.workspace.files.layout import allow, sha
 from tests.workspace.processes.git_places import write
 

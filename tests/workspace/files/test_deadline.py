@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.deadline import (
+from mendgraph.nodes.workspace.files.deadline import (
     CancellationScope,
     ScopeOverError,
     await_call,

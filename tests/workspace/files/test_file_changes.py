@@ -7,17 +7,10 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState
-from mendgraph.nodes.execute_tools.files.workspace import (
-    Change,
-    ChangedFile,
-    DeleteFile,
-    MoveFile,
-    Workspace,
-    WriteFile,
-)
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.atomic_write import TEMPORARY_SUFFIX
+from mendgraph.nodes.workspace.files.change_records import ChangeState
+from mendgraph.nodes.workspace.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, Workspace, WriteFile
 from tests.doubles.system_calls import after_each, before_each, failing, noted, replaced
 from tests.workspace.files.file_trees import A, B, all_kinds, everything, modes
 from tests.workspace.files.layout import DENIAL, SECRET, build, no_env, sha, tree_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.handles import (
+from mendgraph.nodes.workspace.files.handles import (
     closing,
     handle_name,
     open_beneath,

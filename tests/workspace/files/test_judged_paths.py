@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.sandbox import HardLinks, JudgedPaths, PathAccess, Place
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.sandbox import HardLinks, JudgedPaths, PathAccess, Place
+from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
 from tests.doubles.system_calls import before_each, replaced
 from tests.workspace.files.layout import DENIAL, SECRET, code_of, content, no_env, sha
 

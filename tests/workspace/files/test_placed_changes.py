@@ -2,9 +2,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.file_changes import MOST_CHANGES
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from tests.workspace.files.file_trees import A, B
 from tests.workspace.files.layout import DENIAL, no_env, sha, tree_of
 from tests.workspace.files.recorder_doubles import MemoryJournal

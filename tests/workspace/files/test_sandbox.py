@@ -5,7 +5,8 @@ from unicodedata import normalize
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.sandbox import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.sandbox import (
     PathAccess,
     PathSandbox,
     check_workspace,
@@ -13,8 +14,7 @@ from mendgraph.nodes.execute_tools.files.sandbox import (
     is_system_directory,
     malformed,
 )
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
 
 READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
 DENIED, INVALID, MISSING = (ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.NOT_FOUND)

@@ -1,6 +1,6 @@
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.files.text_files import (
+from mendgraph.nodes.workspace.files.text_files import (
     BOM,
     TextFile,
     TextForm,

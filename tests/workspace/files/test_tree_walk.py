@@ -9,8 +9,8 @@ from tempfile import mkdtemp
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, Place
-from mendgraph.nodes.execute_tools.files.tree_walk import (
+from mendgraph.nodes.workspace.files.sandbox import JudgedPaths, Place
+from mendgraph.nodes.workspace.files.tree_walk import (
     DEEPEST,
     LARGEST_IGNORE_FILE,
     LONGEST_PATTERN,
@@ -19,7 +19,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
     IgnoreRules,
     judged_entries,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.system_calls import after_each
 from tests.workspace.files.layout import DENIAL, allow, no_env
 

@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathJudge
-from mendgraph.nodes.execute_tools.files.tree_walk import Entry
-from mendgraph.nodes.execute_tools.files.workspace import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.workspace.files.handles import closing, open_root
+from mendgraph.nodes.workspace.files.sandbox import JudgedPaths, PathJudge
+from mendgraph.nodes.workspace.files.tree_walk import Entry
+from mendgraph.nodes.workspace.files.workspace import (
     DeleteFile,
     FileContent,
     MoveFile,
@@ -16,7 +17,6 @@ from mendgraph.nodes.execute_tools.files.workspace import (
     WriteFile,
     read_beneath,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.system_calls import after_each
 from tests.workspace.files.layout import allow, code_of, content, no_env, sha, tree_of
 from tests.workspace.files.recorder_doubles import MemoryJournal

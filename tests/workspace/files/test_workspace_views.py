@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.file_changes import ChangedFile
-from mendgraph.nodes.execute_tools.files.workspace import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.file_changes import ChangedFile
+from mendgraph.nodes.workspace.files.workspace import (
     ApprovedWorkspace,
     DeleteFile,
     DryChange,
@@ -17,7 +18,6 @@ from mendgraph.nodes.execute_tools.files.workspace import (
     WriteFile,
     change_mark,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.workspace.files.layout import allow, sha as hash_of
 
 OLD, NEW = b"one\ntwo\nthree\n", b"one\n2\nthree\n"

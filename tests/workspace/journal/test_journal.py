@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.change_records import (
+from mendgraph.nodes.workspace.files.change_records import (
     UNKNOWN_SHA256,
     ChangeState,
     FileEffect,
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.journal.journal import (
+from mendgraph.nodes.workspace.journal.journal import (
     UNDO_EFFECT,
     CallKey,
     Journal,
@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.journal.journal import (
     idempotency_key,
     parent_of,
 )
-from mendgraph.nodes.execute_tools.store.database import (
+from mendgraph.nodes.workspace.store.database import (
     Database,
     StoreError,
     UnreadableValueError,
@@ -268,7 +268,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(folder)
         return open_database(folder)
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.journal.open_database", note)
+    monkeypatch.setattr("mendgraph.nodes.workspace.journal.journal.open_database", note)
     return found
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
-from mendgraph.nodes.execute_tools.journal.recovery import Recovered
+from mendgraph.nodes.workspace.files.atomic_write import TEMPORARY_SUFFIX
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
+from mendgraph.nodes.workspace.journal.recovery import Recovered
 from tests.doubles.system_calls import after_each, before_each, failing, noted, replaced
 from tests.workspace.files.layout import allow, sha
 from tests.workspace.files.recorder_doubles import MemoryJournal, WatchingJournal, killed_at, recovered

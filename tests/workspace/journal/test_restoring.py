@@ -9,13 +9,14 @@ from random import Random
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files import handles
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
-from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
-from mendgraph.nodes.execute_tools.journal.applying import apply_again
-from mendgraph.nodes.execute_tools.journal.journal import CallKey
-from mendgraph.nodes.execute_tools.journal.restoring import (
+from mendgraph.graph.runs.applying import apply_again
+from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files import handles
+from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
+from mendgraph.nodes.workspace.files.file_changes import MOST_CHANGES
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.workspace.journal.journal import CallKey
+from mendgraph.nodes.workspace.journal.restoring import (
     A_DIRECTORY,
     BELOW_A_FILE,
     LeftFile,
@@ -27,8 +28,7 @@ from mendgraph.nodes.execute_tools.journal.restoring import (
     restoring_effect,
     state_at,
 )
-from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
-from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store.database import FILE_NAME, open_database, transaction
 from tests.doubles.system_calls import failing, noted
 from tests.memory_folder import memory_folder
 from tests.workspace.files.journaled_runs import Tree, World, files, swap, tree

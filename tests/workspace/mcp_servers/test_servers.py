@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.mcp_servers import limits, servers, stdio_process
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools_sync
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.mcp_servers import http_server, program, running
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from mendgraph.nodes.execute_tools.processes.git import Repository, find_repository
+from mendgraph.nodes.workspace.processes.git import Repository, find_repository
 
 IDENTITY: Final = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
 FILES: Final = {"a.txt": "a\n", "src/b.py": "b = 1\n", ".gitignore": "*.log\nbuild/\n"}

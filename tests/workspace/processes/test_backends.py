@@ -5,9 +5,9 @@ from typing import get_args
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTO, BACKENDS, choose_sandbox
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.sandboxes.backends import AUTO, BACKENDS, choose_sandbox
+from mendgraph.nodes.workspace.sandboxes.sandbox import Guarantee
 from tests.architecture.product import ROOT
 from tests.sandboxes import set_sandbox_problem
 

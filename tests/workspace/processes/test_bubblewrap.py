@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.sandboxes import bubblewrap
-from mendgraph.nodes.execute_tools.sandboxes.bubblewrap import Bubblewrap, bubblewrap_problem
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import View
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.files.handles import closing, open_root
+from mendgraph.nodes.workspace.sandboxes import bubblewrap
+from mendgraph.nodes.workspace.sandboxes.bubblewrap import Bubblewrap, bubblewrap_problem
+from mendgraph.nodes.workspace.sandboxes.sandbox import View
 from tests.workspace.processes.command_place import Place, alive, command_place, opened, unique
 
 REMEDY = "allow it user namespaces, and use 0.8 or newer with the security updates of your system"

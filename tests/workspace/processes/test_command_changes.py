@@ -15,10 +15,10 @@ from mendgraph.nodes.execute_tools.commands.command_changes import (
     WatchLimits,
     watched,
 )
-from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.sandbox import PathJudge
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.files.change_records import FileEffect, FileState
+from mendgraph.nodes.workspace.files.sandbox import PathJudge
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.system_calls import before_each
 from tests.workspace.files.layout import DENIAL, no_env, sha
 from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal

@@ -21,10 +21,10 @@ from mendgraph.nodes.execute_tools.commands.command_rules import (
     readable_folders,
 )
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, open_commands
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput
-from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.workspace.processes.processes import CapturedOutput
+from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
 from tests.architecture.product import ROOT
 from tests.workspace.processes.command_place import Place, alive, command_place, opened, unique
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTOMATIC
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.sandboxes.backends import AUTOMATIC
 from tests.workspace.processes.command_place import Place, command_place
 
 

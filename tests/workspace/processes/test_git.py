@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes.git import (
+from mendgraph.nodes.language.os_errors import is_disk_full
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.processes.git import (
     Repository,
     absent_submodules,
     add_worktree,
@@ -19,9 +21,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     run_git,
     worktree_name,
 )
-from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
-from mendgraph.nodes.language.os_errors import is_disk_full
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.processes.processes import ProcessResult
 from tests.workspace.processes.git_places import committed, found, git, head, repository, write
 
 SETTINGS = {

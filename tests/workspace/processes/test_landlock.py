@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.sandboxes import launcher, workspace_copy
-from mendgraph.nodes.execute_tools.sandboxes.landlock import Landlock
-from mendgraph.nodes.execute_tools.sandboxes.private_folder import PrivateFolder
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
-from mendgraph.nodes.execute_tools.sandboxes.workspace_copy import LARGEST_TEXT
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.workspace.sandboxes import launcher, workspace_copy
+from mendgraph.nodes.workspace.sandboxes.landlock import Landlock
+from mendgraph.nodes.workspace.sandboxes.private_folder import PrivateFolder
+from mendgraph.nodes.workspace.sandboxes.sandbox import Guarantee
+from mendgraph.nodes.workspace.sandboxes.workspace_copy import LARGEST_TEXT
 from tests.doubles.system_calls import before_each
 from tests.workspace.processes.command_place import Place, alive, command_place, unique
 

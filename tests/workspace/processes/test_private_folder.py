@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from mendgraph.nodes.execute_tools.sandboxes.private_folder import remove_tree
+from mendgraph.nodes.workspace.sandboxes.private_folder import remove_tree
 
 
 def test_folder_is_removed_however_deep_it_is_and_no_link_is_followed(tmp_path: Path) -> None:

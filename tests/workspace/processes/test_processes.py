@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.processes.processes import (
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.processes.processes import (
     CapturedOutput,
     ProcessResult,
     kill_group,
@@ -16,7 +17,6 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     run_process,
     start_process,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 
 def python(program: str, cwd: Path, timeout_s: float = 10, most: int = 10_000) -> ProcessResult | ToolError:

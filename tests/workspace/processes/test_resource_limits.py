@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes import resource_limits
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits, usable_memory
-from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS
-from mendgraph.nodes.execute_tools.sandboxes.sandbox import Guarantee
+from mendgraph.nodes.workspace.processes import resource_limits
+from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, ResourceLimits, usable_memory
+from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
+from mendgraph.nodes.workspace.sandboxes.sandbox import Guarantee
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import Place, alive, opened, unique
 

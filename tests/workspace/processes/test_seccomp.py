@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.sandboxes.backends import BACKENDS
-from mendgraph.nodes.execute_tools.sandboxes.seccomp import (
+from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
+from mendgraph.nodes.workspace.sandboxes.seccomp import (
     ARCHITECTURES,
     PROGRAM_FAMILIES,
     SIGNALS,

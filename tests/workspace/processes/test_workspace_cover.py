@@ -16,11 +16,11 @@ import pytest
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult
 from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED, protected_git, remove_placeholder
 from mendgraph.nodes.execute_tools.commands.workspace_cover import Cover, find_cover
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.processes.git import linked_repository
-from mendgraph.nodes.execute_tools.sandboxes.backends import AUTOMATIC
-from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_settings_file
 from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.files.handles import closing, open_root
+from mendgraph.nodes.workspace.processes.git import linked_repository
+from mendgraph.nodes.workspace.sandboxes.backends import AUTOMATIC
+from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE, read_settings_file
 from tests.doubles.system_calls import before_each
 from tests.workspace.processes.command_place import Place, command_place, opened
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.tree_walk import parse_glob
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.tools.search_files import (
     MAX_ENTRIES,
@@ -15,6 +14,7 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
     search_files,
 )
 from mendgraph.nodes.records import ToolErrorCode
+from mendgraph.nodes.workspace.files.tree_walk import parse_glob
 from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 

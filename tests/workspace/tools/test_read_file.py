@@ -6,9 +6,9 @@ from typing import Any
 
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, read_file
 from mendgraph.nodes.records import ToolErrorCode
+from mendgraph.nodes.workspace.store.run_folder import Artifacts
 from tests.row_tables import rows
 from tests.rules.secrets.samples import BLOCKS
 from tests.workspace.conftest import Bench

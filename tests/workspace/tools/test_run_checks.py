@@ -4,11 +4,11 @@ from typing import Any
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests
 from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Command, Runners
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.run_command import run_checks
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.small_model.request_checks import RequestChecks
+from mendgraph.nodes.workspace.files.deadline import CancellationScope
 from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 

@@ -15,12 +15,12 @@ from mendgraph.nodes.execute_tools.commands.commands import (
     output_text,
 )
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.execute_tools.processes.processes import CapturedOutput
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.workspace.processes.processes import CapturedOutput
 from tests.row_tables import rows
 from tests.sandboxes import set_sandbox_problem
 from tests.workspace.conftest import Bench

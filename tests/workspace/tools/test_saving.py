@@ -4,7 +4,6 @@ import pytest
 
 from mendgraph.nodes.execute_tools.commands.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import (
     MOST_CHANGES,
@@ -16,6 +15,7 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     shown_unread,
 )
 from mendgraph.nodes.records import FileChange, ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.change_records import FileEffect, FileState
 from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import code_of, sha
 

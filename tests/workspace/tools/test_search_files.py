@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.search_files import (
     LINE_CHARACTERS,
@@ -20,6 +19,7 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
     search_files,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.workspace import OpenedFile, Workspace
 from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BLOCKS, MIXED
 from tests.workspace.conftest import Bench, deny_env

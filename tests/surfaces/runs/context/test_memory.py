@@ -17,7 +17,7 @@ from mendgraph.graph.configuration.loading import widening
 from mendgraph.graph.configuration.memory import Memory
 from mendgraph.graph.persistence.store import MEMORY_FILE, own_memory
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use

@@ -180,7 +180,7 @@ def test_changes_stay_where_that_is_wanted(root: Path) -> None:
 
 def test_files_that_cannot_be_restored_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.restoring.restore", lambda *_, **__: full)
+    monkeypatch.setattr("mendgraph.nodes.workspace.journal.restoring.restore", lambda *_, **__: full)
     outcome = by_task(root)
     assert "The files could not be restored; `mendgraph undo` does that. The disk is full. Changed" in outcome.message
     assert outcome.message.endswith("; its checks fail: It is wrong.")

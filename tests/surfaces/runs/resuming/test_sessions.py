@@ -25,8 +25,8 @@ from mendgraph import (
     undo_run,
 )
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use

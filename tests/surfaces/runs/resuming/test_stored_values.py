@@ -9,7 +9,7 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph import AgentContext, build_graph
 from mendgraph.graph.persistence.store import Store
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.workspace.store.database import StoreError
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 

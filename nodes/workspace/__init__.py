@@ -1,0 +1,1 @@
+"""The only package that touches files and processes: files, journal, store, processes, sandboxes and copies."""
