@@ -4,22 +4,31 @@ It is stored in the state when a turn begins, so that a resumed run has the same
 endpoint's key comes from `OPENAI_API_KEY`.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from mendgraph.graph.configuration.settings import MOST, FolderName, Setting, limit, setting
+from mendgraph.graph.configuration.presets import UNATTENDED
+from mendgraph.graph.configuration.settings import (
+    MAX_CALLS_PER_TURN_LIMIT,
+    MOST,
+    MOST_RETRIES,
+    FolderName,
+    Setting,
+    limit,
+    model_kwargs_problem,
+    setting,
+)
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
 from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
-from mendgraph.nodes.call_model.prompts.profiles import find_profile
+from mendgraph.nodes.call_model.prompts.profiles import choose_profile, find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
 from mendgraph.nodes.loop_check.repetition import LoopConfig
-from mendgraph.nodes.records import EditForm, Profile, Protocol, Record
+from mendgraph.nodes.records import Profile, Record
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
@@ -28,43 +37,10 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
     from mendgraph.nodes.workspace.files.sandbox import StrPath
 
-MOST_RETRIES = 10  # of one model, before it is given up
-MAX_CALLS_PER_TURN_LIMIT = 1_000
-"""The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
-
 REPLY_TOKENS = 2_048
 """Default output tokens of one reply."""
 
-HOSTED: Mapping[str, Any] = {
-    "max_calls_per_turn": 60,
-    "max_calls_per_session": 180,  # and two resumed turns
-    "max_input_tokens_per_session": 3_000_000,  # a prompt of 4,000 tokens that grows by 1,500 with each of 60 calls
-    "max_output_tokens_per_session": 200_000,
-    "max_output_tokens_per_call": 16_384,  # a file of some 1,600 lines, or the thoughts of a reasoning model
-}
-"""The terminal's limits for hosted models, which are enough to finish a task."""
-
-UNATTENDED: Mapping[str, Any] = {
-    **HOSTED,
-    "mode": "auto",
-    "evidence": True,
-    "require_checks": True,
-    "max_seconds": 3_600.0,
-    "tool_timeout_s": 120.0,
-    "checks_timeout_s": 300.0,
-}
-"""The fields that `AgentContext.unattended` sets: limits for one task on a hosted model."""
-
 _DECIDED_LIMITS = frozenset({"api", "max_output_tokens_per_call"})
-
-
-def _names_in(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from map(str, value)
-
-    if isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _names_in(item)
 
 
 class AgentContext(Record):
@@ -469,18 +445,9 @@ class AgentContext(Record):
     @field_validator("model_kwargs")
     @classmethod
     def _no_key_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
-
-        try:
-            json.dumps(settings)
-        except (TypeError, ValueError, RecursionError):
-            raise ValueError("only JSON values can be given here: strings, numbers, lists and objects") from None
-
-        if setting_names := settings.keys() & AgentContext.model_fields.keys():
-            raise ValueError(f"{min(setting_names)!r} cannot be given here: it is a setting of its own")
-        if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
-            raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
-
+        problem = model_kwargs_problem(settings, AgentContext.model_fields.keys())
+        if problem:
+            raise ValueError(problem)
         return settings
 
     @field_validator("account")
@@ -546,24 +513,11 @@ class AgentContext(Record):
         Without native `tools` the protocol is text; `thinks`: the chat model is configured to reason.
         """
         family = find_profile(model)
-        if not tools:
-            protocol = Protocol.TEXT
-        elif self.protocol == "auto":
-            protocol = family.protocol
-        else:
-            protocol = Protocol(self.protocol)
-
-        if self.edit_form == "auto":
-            form = EditForm.BLOCKS if family.small else EditForm.REPLACE
-        else:
-            form = EditForm(self.edit_form)
-        loose = self.edit_form == "auto" and (family.small or protocol is Protocol.TEXT)
-        return Profile(
-            protocol=protocol,
-            edit_form=form,
+        return choose_profile(
+            family,
+            self.protocol if tools else "text",
+            self.edit_form,
             embedded=embedded,
-            small=family.small,
-            steps_down=loose and form is EditForm.REPLACE,
             reasoning=thinks or family.reasoning or self.reasoning_effort not in (None, "none"),
         )
 

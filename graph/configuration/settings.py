@@ -1,6 +1,8 @@
 """The metadata of a field of `AgentContext`, for the command line, the documents and trust."""
 
+import json
 import os
+from collections.abc import Iterator, Mapping, Set as AbstractSet
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
@@ -18,6 +20,13 @@ else:
 
 MOST = 2**53
 """The largest count of a context, which JSON and checkpoints represent exactly."""
+
+
+MOST_RETRIES = 10
+"""The most retries of one model."""
+
+MAX_CALLS_PER_TURN_LIMIT = 1_000
+"""The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
 
 
 class Setting(NamedTuple):
@@ -56,3 +65,33 @@ def setting(
 def limit(default: Any, description: str, **more: Any) -> Any:
     """Return a field for a limit: a count from 1, unless `more` has another bound. An untrusted file may lower it."""
     return setting(default, description, trust="less", panel="Limits", **({"ge": 1, "le": MOST} | more))
+
+
+def model_kwargs_problem(settings: Mapping[str, Any], fields: AbstractSet[str]) -> str:
+    """Return why these arguments of a chat model are refused, "" if they are accepted: a key, a field, or not JSON."""
+    from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
+
+    try:
+        json.dumps(settings)
+    except (TypeError, ValueError, RecursionError):
+        return "only JSON values can be given here: strings, numbers, lists and objects"
+
+    duplicates = settings.keys() & fields
+    if duplicates:
+        return f"{min(duplicates)!r} cannot be given here: it is a setting of its own"
+
+    for name in _names_in(settings):
+        if is_secret_key(name):
+            return f"{name!r} holds a key: set it in the environment, or give a chat model with model=..."
+
+    return ""
+
+
+def _names_in(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from map(str, value)
+        value = list(value.values())
+
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _names_in(item)

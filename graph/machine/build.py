@@ -21,8 +21,9 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from langgraph.types import Command
 
-from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import read_context
+from mendgraph.graph.configuration.settings import MAX_CALLS_PER_TURN_LIMIT
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.begin_turn import ContextPolicy
 from mendgraph.graph.machine.bound_nodes import BoundNodes

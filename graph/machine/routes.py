@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 
 from typing_extensions import TypedDict
 
-from mendgraph.graph.configuration.context import MOST_RETRIES, AgentContext
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.settings import MOST_RETRIES
 from mendgraph.nodes.call_model.endpoint import MOST_FALLBACKS
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
 from mendgraph.nodes.call_model.pending_call import MOST_ROUNDS, PendingCall

@@ -31,9 +31,8 @@ from mendgraph.graph.terminal.approval import Decisions
 from mendgraph.graph.terminal.json_output import plain_values
 from mendgraph.graph.terminal.outcome_lines import outcome_lines
 from mendgraph.graph.terminal.output import Line
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, bug, leave_at_once, unwrap
+from mendgraph.graph.terminal.process_end import GRACE_S, SIGNALS, ExitCode, RefusedError, bug, leave_at_once, unwrap
 from mendgraph.graph.terminal.run_view import FinishedCall, Prose, RunView
-from mendgraph.graph.terminal.signals import GRACE_S
 from mendgraph.graph.terminal.turns import let_tools_clean_up
 from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes import records

@@ -33,7 +33,7 @@ def runs(context: typer.Context) -> int:
         return ExitCode.FINISHED
 
     from mendgraph.graph.runs.runs import list_runs
-    from mendgraph.graph.terminal.run_tables import run_lines, run_object
+    from mendgraph.graph.terminal.outcome_lines import run_lines, run_object
 
     chosen = options_without_a_task(context)
     records = unwrap(list_runs(str(chosen.root)))
@@ -63,7 +63,7 @@ def show(context: typer.Context, run: opt.NewestRun = "", patch: opt.Patch = Fal
         return diff(context, run)
 
     from mendgraph.graph.runs.runs import get_run, steps_of
-    from mendgraph.graph.terminal.run_tables import run_details, run_object, step_object
+    from mendgraph.graph.terminal.outcome_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
     run_record = unwrap(get_run(_id_of(run, chosen), str(chosen.root)))

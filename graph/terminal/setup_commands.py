@@ -44,8 +44,8 @@ def configure(context: typer.Context) -> "Configuration":
 
 def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[str, Any]]":
     """Return the configuration files of the folder `root`, and a run's settings: options over files over defaults."""
-    from mendgraph.graph.configuration.context import HOSTED, UNATTENDED
     from mendgraph.graph.configuration.loading import load_configuration
+    from mendgraph.graph.configuration.presets import HOSTED, UNATTENDED
 
     def load(defaults: Mapping[str, Any]) -> "Configuration":
         return unwrap_settings(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))

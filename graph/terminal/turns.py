@@ -23,10 +23,9 @@ from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.json_output import event_as_map, result_object
 from mendgraph.graph.terminal.outcome_lines import cost_words, diff_lines, outcome_lines, usage_block, usage_lines
 from mendgraph.graph.terminal.output import Line, as_json
-from mendgraph.graph.terminal.process_end import ExitCode, by_whom, exit_code_of
+from mendgraph.graph.terminal.process_end import ExitCode, Signals, by_whom, exit_code_of
 from mendgraph.graph.terminal.run_view import RunView
 from mendgraph.graph.terminal.screen import Display, RunScreen
-from mendgraph.graph.terminal.signals import Signals
 from mendgraph.graph.terminal.unattended_output import publish
 from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint

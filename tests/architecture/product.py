@@ -41,9 +41,11 @@ EFFECT_FILES = frozenset(
 )
 """The single files that may touch the world; `EFFECT_PACKAGES` hold nothing else."""
 
-EFFECT_PACKAGES = tuple(
-    f"nodes/execute_tools/{name}/"
-    for name in ("commands", "copies", "files", "journal", "mcp_servers", "network", "processes", "sandboxes", "store")
+EFFECT_PACKAGES = (
+    "nodes/execute_tools/commands/",
+    "nodes/execute_tools/mcp_servers/",
+    "nodes/execute_tools/network/",
+    "nodes/workspace/",
 )
 
 NOT_OURS = frozenset({"__pycache__", "node_modules", "stores"})

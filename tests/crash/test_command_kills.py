@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from mendgraph.graph.configuration.context import HOSTED
+from mendgraph.graph.configuration.presets import HOSTED
 from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF
 from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.records import JsonMap

@@ -1,24 +1,21 @@
 """The program that runs examples and tests inside the sandbox. The agent never imports it.
 
-The Python of the workspace (3.9 or newer) runs it, with the standard library only. `python -B runner.py tests REQUEST`
-runs a test file with pytest if that is installed, else with unittest, including functions `test_...` without
-parameters. The request has the file, changed lines and changed tests,
-`{"path": "test_a.py", "lines": {"a.py": [3, 4]}, "changed": ["Case.test_b"]}`. The output of tests goes to the standard
-error, and the answer as JSON to the standard output: `{"name": "pytest test_a.py", "passed": 2, "failed":
-{"test_a.py::f": "..."}, "near": ["test_a.py::f"], "lines": {"a.py": [3]}, "passing": ["test_a.py::g"], "changed":
-{"test_a.py::Case::test_b": {"a.py": [4]}}, "skipped": 1, "skip_reason": "no docker", "error": ""}`. `near` are the
-failing tests that ran a changed line. `changed` are the passing tests among those of the request, with the lines that
-they ran; `passing` are the other passing tests, and `lines` the lines of all other tests. `error` says why nothing was
-run. A test that is expected to fail has neither passed nor been skipped.
+The Python of the workspace (3.9 or newer) runs it, with the standard library only.
+
+`python -B runner.py tests REQUEST` runs a test file with pytest if that is installed, else with unittest, including
+functions `test_...` without parameters. The request is `{"path": "test_a.py", "lines": {"a.py": [3, 4]}, "changed":
+["Case.test_b"]}`. Output of tests goes to standard error. The answer, JSON on standard output, has `passed` (a count),
+`failed` (messages by test), `near` (failing tests that ran a changed line), `changed` (passing tests of the request,
+with the lines that they ran), `passing` (other passing tests) and their `lines`, `skipped`, and `error` (why nothing
+ran). A test that is expected to fail has neither passed nor been skipped.
 
 `python -I -B runner.py examples REQUEST` runs examples of modules. The request is a JSON file:
 
-    {"root": "/workspace", "seconds": 5.0, "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
+{"root": "/workspace", "seconds": 5.0, "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
 
-Each module is loaded in its own process, 16 at once. `text` takes the place of the file. The examples of a group share
-variables. A module may have `lines` as well. The answer is JSON on the standard output with one entry for each module:
-`{"loaded": true, "results": [["passed", ""], ...], "lines": [3]}`, or with `"loaded": false` the reason as `error`, and
-as `own` whether the code of the module is the reason.
+Each module is loaded in its own process, 16 at once. `text` replaces the file. Examples of a group share variables. The
+answer has an entry for each module: `{"loaded": true, "results": [["passed", ""], ...], "lines": [3]}`, or with
+`"loaded": false` the reason as `error`, and `own` if the code of the module is the reason.
 """
 
 from __future__ import annotations

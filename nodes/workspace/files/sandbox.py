@@ -1,13 +1,11 @@
 """Resolves and judges paths: which file of the workspace a path means, and whether it may be used.
 
 `PathSandbox` decides on names (source: spec 2 section 4); the file is then opened by handles (`handles.open_beneath`),
-so that a link that appears between the decision and the opening is refused and not followed.
+so that a link that appears in between is refused and not followed.
 
-`JudgedPaths` judges each name twice: as it was requested, and as the real name of the opened file. A hard link
-(`ln .env notes.txt`) has no target that could be judged, so a file with several names is refused if the judge denies
-one of its names inside the workspace. The workspace is searched for them when such a file is first requested; if it
-cannot be searched completely, the file is denied. Names outside are not searched for: package managers (uv, pnpm) link
-thousands of files into a project, and a write creates a new file.
+`JudgedPaths` judges each name twice: as it was requested, and as the real name of the opened file. A file with several
+names (hard links) is refused if one of its names inside the workspace is denied, or if the search for them is
+incomplete. Names outside are not searched: package managers (uv, pnpm) link thousands of files into a project.
 """
 
 import errno

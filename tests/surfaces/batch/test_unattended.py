@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.fleet.unattended import cost_limit
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT

@@ -7,7 +7,8 @@ from typing import Any, Final
 import pytest
 from pydantic import ValidationError
 
-from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.call_model.ledger import Price
 from mendgraph.nodes.execute_tools.call_policy import RateLimit, RetryPolicy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mendgraph.graph.configuration.context import UNATTENDED, AgentContext
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import (
     CONFIG_VARIABLE,
     Configuration,
@@ -17,6 +17,7 @@ from mendgraph.graph.configuration.loading import (
     load_prices,
     widening,
 )
+from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.ledger import Price, find_price
 from mendgraph.nodes.records import ToolError, ToolErrorCode

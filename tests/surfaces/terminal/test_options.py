@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT
+from mendgraph.graph.configuration.settings import MAX_CALLS_PER_TURN_LIMIT
 from mendgraph.graph.terminal.options import in_order
 from tests.surfaces.conftest import Command
 

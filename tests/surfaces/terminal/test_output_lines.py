@@ -12,10 +12,9 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Compacted, OfChild, Paid, Text
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import ListedRun, RunState
-from mendgraph.graph.terminal.outcome_lines import outcome_lines, usage_block, usage_lines
+from mendgraph.graph.terminal.outcome_lines import outcome_lines, run_lines, usage_block, usage_lines
 from mendgraph.graph.terminal.output import Line, clock
 from mendgraph.graph.terminal.process_end import ExitCode
-from mendgraph.graph.terminal.run_tables import run_lines
 from mendgraph.graph.terminal.run_view import Account
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.graph.terminal.unattended_output import commit_message, pull_request
