@@ -1,4 +1,4 @@
-"""Who opens a path of a workspace: in the tests nobody but the packages of effects of `execute_tools`, by handle.
+"""Who opens a path of a workspace: in the tests only the packages with effects, by handle.
 
 An audit hook sees each opening, listing and change that Python does, in all threads. It learns where the workspaces
 are from `Workspace` itself. What the kernel is asked without opening (`stat`, `readlink`) raises no audit event, and
@@ -41,7 +41,7 @@ EXCUSED: Final = {
     ),
     "processes/processes.py:start_process": "a program starts in the workspace; what it opens is its own affair",
 }
-"""The functions below `nodes/execute_tools/` that may use an absolute name of a workspace, and why."""
+"""The functions of packages with effects that may use an absolute name of a workspace, and why."""
 
 _NONE: Final = -1
 _Arguments = tuple[tuple[int, int], ...]
@@ -115,7 +115,7 @@ class Watch:
         if not absolute and ((part == "effects" and event == "open") or not self._is_watched(_from_here(path))):
             return  # in there, it is relative to a handle that the event does not tell
         file, function = _relative(frame.f_code.co_filename, self._root), frame.f_code.co_name
-        excused = f"{file}:{function}".removeprefix("nodes/execute_tools/") in EXCUSED
+        excused = f"{file}:{function}".removeprefix("nodes/workspace/").removeprefix("nodes/execute_tools/") in EXCUSED
         seen = self.excused if excused else self.culprits
         seen.append(Sighting(event, path, f"{file}:{frame.f_lineno} in {function}"))
 
@@ -177,7 +177,7 @@ def installed() -> Watch:
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Fail the test in which somebody outside of `execute_tools` used the name of a file in a workspace."""
+    """Fail the test in which somebody else used the name of a file in a workspace."""
     watch = installed()
     watch.culprits.clear()
     watch.excused.clear()

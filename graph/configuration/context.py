@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from mendgraph.graph.configuration.presets import UNATTENDED
+from mendgraph.graph.configuration.presets import UNATTENDED, choose_profile
 from mendgraph.graph.configuration.settings import (
     MAX_CALLS_PER_TURN_LIMIT,
     MOST,
@@ -24,7 +24,7 @@ from mendgraph.graph.configuration.settings import (
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
 from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
-from mendgraph.nodes.call_model.prompts.profiles import choose_profile, find_profile
+from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
 from mendgraph.nodes.loop_check.repetition import LoopConfig

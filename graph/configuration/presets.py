@@ -1,7 +1,10 @@
-"""The limits of the terminal and of unattended runs, which are enough to finish a task on a hosted model."""
+"""Values that follow from a preset or a model's family: limits that finish a task, and the profile of a turn."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from mendgraph.nodes.call_model.prompts.profiles import ModelProfile
+from mendgraph.nodes.records import EditForm, Profile, Protocol
 
 HOSTED: Mapping[str, Any] = {
     "max_calls_per_turn": 60,
@@ -22,3 +25,20 @@ UNATTENDED: Mapping[str, Any] = {
     "checks_timeout_s": 300.0,
 }
 """The fields that `AgentContext.unattended` sets: limits for one task on a hosted model."""
+
+
+def choose_profile(family: ModelProfile, protocol: str, edit_form: str, *, embedded: bool, reasoning: bool) -> Profile:
+    """Return the profile of a turn; "auto" for the protocol or the form of edits is the default of the family."""
+    chosen_protocol = family.protocol if protocol == "auto" else Protocol(protocol)
+    default_form = EditForm.BLOCKS if family.small else EditForm.REPLACE
+    form = default_form if edit_form == "auto" else EditForm(edit_form)
+    may_step_down = edit_form == "auto" and (family.small or chosen_protocol is Protocol.TEXT)
+
+    return Profile(
+        protocol=chosen_protocol,
+        edit_form=form,
+        embedded=embedded,
+        small=family.small,
+        steps_down=may_step_down and form is EditForm.REPLACE,
+        reasoning=reasoning,
+    )

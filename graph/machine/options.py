@@ -63,7 +63,7 @@ class _Option(NamedTuple):
 
     def accepts(self, value: Any) -> bool:
         """Return whether the value has one of the types, and its items have theirs. A blank text is no name."""
-        if isinstance(value, str):
+        if isinstance(value, str) and object not in self.types:
             return str in self.types and bool(value.strip())
         if not isinstance(value, self.types):
             return False

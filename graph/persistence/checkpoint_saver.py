@@ -124,7 +124,6 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         super().__init__(connection, serde=serde)
         self._path = path
         self.description = f"The database {quoted(path)}"
-        self.setup()
 
     def close(self) -> None:
         """Close the connection."""

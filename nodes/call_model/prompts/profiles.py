@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.records import CHANGING, EditForm, JsonMap, Profile, Protocol, Record, ToolSpec
+from mendgraph.nodes.records import CHANGING, EditForm, JsonMap, Protocol, Record, ToolSpec
 
 SMALL_BELOW_BILLIONS: Final = 8.0
 """Parameters, in billions, below which a model gets the block form.
@@ -129,23 +129,6 @@ def find_profile(model: str) -> ModelProfile:
         window_tokens=family.window_tokens,
         protocol=Protocol.NATIVE if native else Protocol.TEXT,
         reasoning=family.reasoning,
-    )
-
-
-def choose_profile(family: ModelProfile, protocol: str, edit_form: str, *, embedded: bool, reasoning: bool) -> Profile:
-    """Return the profile of a turn; "auto" for the protocol or the form of edits is the default of the family."""
-    chosen_protocol = family.protocol if protocol == "auto" else Protocol(protocol)
-    default_form = EditForm.BLOCKS if family.small else EditForm.REPLACE
-    form = default_form if edit_form == "auto" else EditForm(edit_form)
-    may_step_down = edit_form == "auto" and (family.small or chosen_protocol is Protocol.TEXT)
-
-    return Profile(
-        protocol=chosen_protocol,
-        edit_form=form,
-        embedded=embedded,
-        small=family.small,
-        steps_down=may_step_down and form is EditForm.REPLACE,
-        reasoning=reasoning,
     )
 
 

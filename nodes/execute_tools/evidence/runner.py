@@ -4,25 +4,22 @@ The Python of the workspace (3.9 or newer) runs it, with the standard library on
 
 `python -B runner.py tests REQUEST` runs a test file with pytest if that is installed, else with unittest, including
 functions `test_...` without parameters. The request is `{"path": "test_a.py", "lines": {"a.py": [3, 4]}, "changed":
-["Case.test_b"]}`. Output of tests goes to standard error. The answer, JSON on standard output, has `passed` (a count),
-`failed` (messages by test), `near` (failing tests that ran a changed line), `changed` (passing tests of the request,
-with the lines that they ran), `passing` (other passing tests) and their `lines`, `skipped`, and `error` (why nothing
-ran). A test that is expected to fail has neither passed nor been skipped.
+["Case.test_b"]}`. The answer, JSON on standard output, has `passed` (a count), `failed` (messages by test), `near`
+(failing tests that ran a changed line), `changed` (passing tests of the request, with the lines that they ran),
+`passing` (other passing tests), their `lines`, `skipped`, and `error` (why nothing ran).
 
 `python -I -B runner.py examples REQUEST` runs examples of modules. The request is a JSON file:
 
 {"root": "/workspace", "seconds": 5.0, "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
 
-Each module is loaded in its own process, 16 at once. `text` replaces the file. Examples of a group share variables. The
-answer has an entry for each module: `{"loaded": true, "results": [["passed", ""], ...], "lines": [3]}`, or with
-`"loaded": false` the reason as `error`, and `own` if the code of the module is the reason.
+`text` replaces the file. Examples of a group share variables. The answer has an entry for each module:
+`{"loaded": true, "results": [["passed", ""]], "lines": [3]}`, or `error` and `own`: whether its code is the reason.
 """
 
 from __future__ import annotations
 
 import ast
 import doctest
-import importlib
 import importlib.machinery
 import importlib.util
 import inspect

@@ -130,9 +130,8 @@ class PostgresPool:
             with self.connect():  # otherwise the pool waits for a server that is not there
                 self._pool.open()
 
-    def discard(self, connection: Connection[Any]) -> None:
-        """Close a connection that was taken out of the pool."""
-        connection.close()
+    def put_connection(self, connection: Connection[Any]) -> None:
+        """Return a connection that was taken out of the pool; a closed one is replaced."""
         self._pool.putconn(connection)
 
     @contextmanager

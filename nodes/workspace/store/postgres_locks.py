@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from psycopg import Connection
+from psycopg import ClientCursor, Connection
 
 from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.database_schema import BEGIN
@@ -134,7 +134,7 @@ class Locks:
         """Execute a statement of a lock and return its result."""
         with self._pool.errors():
             try:
-                return self._connected().execute(statement.encode(), (workspace,)).fetchone() == (True,)
+                return _ask(self._connected(), statement, (workspace,)) == (True,)
             except psycopg.Error:
                 self._disconnect()  # its transaction has failed
                 raise
@@ -154,7 +154,7 @@ class Locks:
                 self._connection = self._pool.take_connection()
                 self._connection.execute(_BEGIN_IDLE.encode())
                 for item in self._epochs.items():
-                    self._connection.execute(_LOCK_AGAIN, item)
+                    _ask(self._connection, _LOCK_AGAIN, item)
 
         return self._connection
 
@@ -175,6 +175,26 @@ class Locks:
         return not connection.closed
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._pool.discard(self._connection)
-            self._connection = None
+        """Return the connection to the pool, without its locks and its transaction; close it if it is broken."""
+        connection = self._connection
+        if connection is None:
+            return
+
+        self._connection = None
+        try:
+            connection.execute("SELECT pg_catalog.pg_advisory_unlock_all()")
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            connection.close()
+
+        self._pool.put_connection(connection)
+
+
+def _ask(connection: Connection[Any], statement: str, parameters: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Execute a statement with parameters bound by the client, and return its first row.
+
+    With parameters bound by the server, the idle transaction would keep a portal and its snapshot, and VACUUM and
+    CREATE INDEX CONCURRENTLY would wait for it as long as locks are held.
+    """
+    row: tuple[Any, ...] | None = ClientCursor(connection).execute(statement.encode(), parameters).fetchone()
+    return row

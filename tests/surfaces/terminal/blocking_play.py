@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mendgraph.graph import start
 from mendgraph.graph.machine import bound_nodes, build as compiled
-from mendgraph.graph.terminal import signals
+from mendgraph.graph.terminal import process_end
 from mendgraph.graph.terminal.run_view import RunView
 from mendgraph.nodes.workspace.files.workspace import Workspace
 
@@ -48,7 +48,7 @@ SHORT_S: Final = 1.0
 
 def main(how: str, where: str) -> int:
     vars(compiled)["NODE_S"] = NODE_S
-    vars(start)["STUCK_S"] = vars(signals)["GRACE_S"] = SHORT_S
+    vars(start)["STUCK_S"] = vars(process_end)["GRACE_S"] = SHORT_S
     place, name = WHERE[where]
     before: Callable[..., Any] = getattr(place, name)
 

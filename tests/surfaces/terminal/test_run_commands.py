@@ -177,4 +177,4 @@ def test_run_becomes_a_test(command: Command, folder: Path, monkeypatch: pytest.
     (folder / "pytest.ini").touch()
     code, out, err = command("cassette", "from-run", run_id, "--name", "other", "--json", *root)
     assert (code, json.loads(out)["name"]) == (0, "other")
-    assert json.loads(out)["command"] == f"pytest {folder}/tests/test_other.py"
+    assert json.loads(out)["command"] == f"pytest --rootdir {folder} {folder}/tests/test_other.py"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import wrap_tool_call
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -341,11 +340,11 @@ class Meeting:
 
 
 def results(
-    root: Path, way: Way, given: tuple[Any, ...], *calls: tuple[str, JsonMap], middleware: Any = (), **settings: Any
+    root: Path, way: Way, given: tuple[Any, ...], *calls: tuple[str, JsonMap], **settings: Any
 ) -> list[JsonMap]:
     """What each call of one reply came to, in order."""
     saver, model = InMemorySaver(serde=serializer()), scripted(Protocol.NATIVE, use(*calls), DONE)
-    machine = build_graph(saver, model=model, tools=(*default_tools(), *given), middleware=middleware)
+    machine = build_graph(saver, model=model, tools=(*default_tools(), *given))
     config: Any = {"configurable": {"thread_id": "t"}}
     context = AgentContext(workspace=str(root), evidence=False, **settings)
     way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
@@ -376,22 +375,16 @@ def test_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
     assert ended == ["a met", "io_error", "invalid_argument", "b met"]
 
 
-@wrap_tool_call
-def passing(request: Any, handler: Any) -> Any:
-    return handler(request)
-
-
 IN_TURNS: tuple[tuple[Effect, JsonMap, bool], ...] = (
     (Effect.READ, {}, True),
     (Effect.WRITE, {}, False),
     (Effect.EXECUTE, {}, False),
-    (Effect.READ, {"middleware": [passing]}, False),
     (Effect.READ, {"tool_quotas": {"first": 5}}, False),
     (Effect.READ, {"tool_calls_per_minute": {"second": 5}}, False),
 )
 
 
-def test_calls_with_an_effect_here_with_middleware_or_with_limits_run_one_after_the_other(root: Path) -> None:
+def test_calls_with_an_effect_here_or_with_limits_run_one_after_the_other(root: Path) -> None:
     for number, (effect, more, together) in enumerate(IN_TURNS):
         begun, way = threading.Event(), WAYS[number % 2]
 

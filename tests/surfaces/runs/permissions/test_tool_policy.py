@@ -56,7 +56,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the rates and circuits of every machine that is built from now on."""
     found = Clock()
-    monkeypatch.setattr("mendgraph.graph.machine.machine_tools.monotonic_s", found)
+    for module in ("machine_tools", "models"):
+        monkeypatch.setattr(f"mendgraph.graph.machine.{module}.monotonic_s", found)
     return found
 
 

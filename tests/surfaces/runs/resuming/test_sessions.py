@@ -114,7 +114,7 @@ def test_thread_that_was_never_begun_cannot_go_on(root: Path, saver: bool) -> No
     kept = InMemorySaver(serde=serializer()) if saver else None
     with session(root, DONE, saver=kept) as opened:
         ended = outcome(list(opened.resume()))
-        assert ended.message == "There is nothing to go on with: this thread has no request yet. Send it one."
+        assert ended.message == "There is nothing to continue: this thread has no request yet. Send it one."
         assert opened.result().outcome == ended
         list(opened.stream("Do it."))
         assert outcome(list(opened.answer("approve"))).reason == "invalid_request"
