@@ -132,13 +132,23 @@ class PrivateGit:
     def _update_index(self) -> bool:
         """Add all current files to the index and remove deleted ones; return whether that changed anything."""
         changed: dict[bytes, None] = {}
+        folders: set[bytes] = set()
 
-        for path in self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]:
+        for path in self._list_files("--others", "--exclude-standard"):
             names = self._files_below(path) if path.endswith(b"/") else [path]
             changed.update(dict.fromkeys(name for name in names if b".git" not in name.lower().split(b"/")))
+            folders.update(_folders_above(path))
 
+        removed = dict.fromkeys(self._list_files("--deleted"))
+        modified = self._list_files("--modified")
+        removed.update(dict.fromkeys(path for path in modified if path in folders))  # a folder has replaced the file
+        self._change_index(removed, "--force-remove")
+        changed.update(dict.fromkeys(path for path in modified if path not in removed))
         self._change_index(changed, "--add", "--replace")
-        return bool(changed)
+        return bool(changed or removed)
+
+    def _list_files(self, *options: str) -> list[bytes]:
+        return self._git("ls-files", "-z", *options).split(b"\0")[:-1]
 
     def _files_below(self, folder: bytes) -> Iterator[bytes]:
         """Yield the files of a nested repository, of which git would store only the commit."""
@@ -174,6 +184,14 @@ class PrivateGit:
 
 
 _PATTERN_SIGN: Final = re.compile(rb"[*?\[\\ ]")
+
+
+def _folders_above(path: bytes) -> Iterator[bytes]:
+    """Yield the folders that contain the path, relative to the workspace."""
+    position = path.find(b"/")
+    while position >= 0:
+        yield path[:position]
+        position = path.find(b"/", position + 1)
 
 
 def _pattern(name: bytes) -> bytes:
