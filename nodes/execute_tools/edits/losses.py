@@ -138,6 +138,7 @@ _PATTERNS: Final = (
     (_SCRIPTS, _JAVASCRIPT),
     (_OF_KEYWORDS, _KEYWORDS),
 )
+_DIFF: Final = re.compile(r"^(?:@@ |--- \S.*\n\+\+\+ )", re.MULTILINE)
 _ADDS: Final = re.compile(r"\b(?:add|append|insert)(?:s|ing)?\b", re.IGNORECASE)
 _SHRINKS: Final = re.compile(
     r"\b(?:remov|delet|drop|short|summar|empt|clear|only|replac|rewrit|simplif|trim|reduc|clean)", re.IGNORECASE
@@ -148,6 +149,8 @@ def why_not_whole(old: str, new: str) -> str:
     """Return why `new` is only a part of `old`, as a clause ("it ..."), or "" if it may be complete."""
     if placeholder := _placeholder(old, new):
         return f"it says `{placeholder}` in place of text"
+    if _DIFF.search(new) and not _DIFF.search(old):
+        return "it is a diff"
     if count_lines(old) > JUDGED_LINES and len(new) < SMALLEST_SHARE * len(old):
         return f"it has {count_lines(new)} lines where the file has {count_lines(old)}"
 

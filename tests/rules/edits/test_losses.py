@@ -61,6 +61,9 @@ LONG = "".join(f"line {number}\n" for number in range(30))
     (LONG, LONG[: len(LONG) // 2], ""),
     ("a: 1\nb: 2\n", "a: 2\n# ... rest unchanged\n", "it says `# ... rest unchanged` in place of text"),
     ("a", "  // existing code here\n", "it says `// existing code here` in place of text"),
+    ("a", "--- a/x\n+++ b/x\n", "it is a diff"),
+    ("a", "@@ Title\n", "it is a diff"),
+    ("--- a/x\n+++ b/x\n", "--- a/y\n+++ b/y\n", ""),
     ("a", "x\n...\n", "it says `...` in place of text"),
     ("a", "# the rest of us\n", ""),
 )
