@@ -210,7 +210,8 @@ def rename_definitions(source: PythonSource, renames: Iterable[Rename]) -> None:
                 exchange(named.siblings, named.unit, _with_node(named.unit, node, key))
 
         if rename.imported is not None:
-            unit = rename.imported.unit
+            units = (named.unit for named in imports_of(source.units) if named.alias.name == rename.old)
+            unit = next(units)  # an earlier rename may have replaced the one of `imported`
             for alias in unit.node.body[0].names:
                 if alias.evaluated_name == rename.old:
                     exchange(source.units, unit, _with_node(unit, unit.node.deep_replace(alias.name, name), ""))

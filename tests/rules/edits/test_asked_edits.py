@@ -89,6 +89,12 @@ def test_renamed_import_is_not_added_again() -> None:
     assert merged(text, "Rename load to get.", source=source).text == text
 
 
+def test_two_names_of_one_import_are_renamed() -> None:
+    source = "from store import load, dump\n\n\ndef f():\n    return load(dump)\n"
+    text = source.replace("load", "get").replace("dump", "put")
+    assert merged(text, "Rename load to get and dump to put.", source=source).text == text
+
+
 @rows(
     ("x = put()\n", "Rename dump to put."),
     ("x = dump()\n", "Rename load to dump."),
