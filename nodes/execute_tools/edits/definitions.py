@@ -105,7 +105,7 @@ def _merged(source: str, block: str, name: str, task: str, path: str, there: Col
 
     newline = dominant_newline(source)
     block = with_newline(block, newline)
-    is_indented = block.lstrip("\r\n").startswith((" ", "\t"))
+    is_indented = next(filter(str.strip, block.splitlines()), "").startswith((" ", "\t"))
     new = read_units(block, indented=is_indented)
     if isinstance(new, SyntaxProblem):
         raise _RefusedError(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
@@ -484,12 +484,15 @@ class _Merge:
         if after is not None or before is None:
             upper = after or last
             index = siblings.index(upper) + 1
+            while upper.key == DOCSTRING and index < len(siblings) and siblings[index].kind is UnitKind.IMPORT:
+                index += 1
+
             gap = blank_lines_between(upper, units[0], in_class=in_class)
         else:
             index = siblings.index(before)
             gap, comments = split_leading_lines(before.node)
             lines = [*blank_lines_between(units[-1], before, in_class=in_class), *comments]
-            siblings[index] = replace(before, node=before.node.with_changes(leading_lines=lines))
+            before.node = before.node.with_changes(leading_lines=lines)  # in place, as others refer to the unit
 
         for unit in units:
             siblings.insert(index, _added_unit(unit, gap, indent))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import takewhile, zip_longest
+from itertools import islice, takewhile, zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import libcst as cst
@@ -23,6 +23,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     comments_by_line,
     parse,
 )
+from mendgraph.nodes.workspace.files.text_files import dominant_newline
 
 Statement: TypeAlias = Any
 """A `cst.SimpleStatementLine` or a `cst.BaseCompoundStatement`, whose bodies have no type in common."""
@@ -160,14 +161,21 @@ def read_units(text: str, *, indented: bool = False) -> PythonSource | SyntaxPro
     except (cst.ParserSyntaxError, RecursionError) as error:
         return SyntaxProblem(0, f"it cannot be rewritten ({type(error).__name__})")
 
+    if text.endswith("\r"):
+        module = module.with_changes(has_trailing_newline=True)  # libcst only looks for "\n"
+    if "\n" in text and module.default_newline != dominant_newline(text):
+        module = _with_default_newline(module, dominant_newline(text))
     if module.code != head + text:  # libcst leaves out form feeds
         return SyntaxProblem(0, "it holds control characters that cannot be written again")
 
     if indented:
         ast.increment_lineno(tree, -1)
+        if len(tree.body) > 1:
+            return SyntaxProblem(_first_line(tree.body[1]), "it is indented less than the lines above it")
 
     reader = _Reader(module, comments_by_line(head + text), -indented)
-    end = text.count("\n") + 1 - len(module.footer)
+    line_ends = text.count("\n") + text.count("\r") - text.count("\r\n")
+    end = line_ends + 1 - len(module.footer)
     trees = tree.body
     units = reader.units(module.body, trees, "", end)
 
@@ -176,6 +184,26 @@ def read_units(text: str, *, indented: bool = False) -> PythonSource | SyntaxPro
         units = units[0].members
 
     return PythonSource(module, text.splitlines(), trees, units)
+
+
+def _with_default_newline(module: cst.Module, newline: str) -> cst.Module:
+    """Return the module with the line end of new lines; libcst takes the first of a text, and old lines keep theirs."""
+    explicit = module.visit(_ExplicitNewlines(module.default_newline))
+    return explicit.with_changes(default_newline=newline)
+
+
+class _ExplicitNewlines(cst.CSTTransformer):
+    """Writes the default line end into each line that has it."""
+
+    def __init__(self, default: str) -> None:
+        super().__init__()
+        self.default = default
+
+    def leave_Newline(self, original_node: cst.Newline, updated_node: cst.Newline) -> cst.Newline:  # noqa: N802, ARG002 - libcst's
+        """Set the line end."""
+        if updated_node.value is None:
+            return updated_node.with_changes(value=self.default)
+        return updated_node
 
 
 class _Reader(NamedTuple):
@@ -188,9 +216,11 @@ class _Reader(NamedTuple):
     def units(self, body: Sequence[Statement], trees: Sequence[ast.stmt], indent: str, end: int) -> list[Unit]:
         """Return the units of a body up to the line `end`."""
         units: list[Unit] = []
-        groups = _groups_by_line(trees)
+        remaining = iter(trees)
 
-        for node, group in zip(body, groups, strict=True):
+        for node in body:
+            size = len(node.body) if isinstance(node, cst.SimpleStatementLine) else 1
+            group = list(islice(remaining, size))
             key, kind = _key_and_kind(node, first=node is body[0])
             last = group[-1].end_lineno or 0
             units.append(Unit(key, kind, node, group, indent, _first_line(group[0]), last))
@@ -211,17 +241,6 @@ class _Reader(NamedTuple):
                 unit.members = self.units(unit.node.body.body, unit.tree.body, inner, limit)
 
         return units
-
-
-def _groups_by_line(trees: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
-    groups: list[list[ast.stmt]] = []
-    for tree in trees:
-        if groups and _first_line(tree) <= (groups[-1][-1].end_lineno or 0):
-            groups[-1].append(tree)
-        else:
-            groups.append([tree])
-
-    return groups
 
 
 def _first_line(tree: ast.stmt) -> int:

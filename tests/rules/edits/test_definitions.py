@@ -91,6 +91,9 @@ SUBTRACTED = f"import math\n\n\n{CALC[:-6]}math.fsum([a, -b])\n"
     ("# mine\n", "    def f():\n        return\n", Merged(f"# mine\n\n{F}", ("f",))),
     ("x = 1\n", "    def f():\n        return", Merged(f"x = 1\n\n\n{F}", ("f",))),
     ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
+    ("x = 1\ny = 2\r\nz = 3\r\n", "w = 1\ny = 4\n", Merged("x = 1\nw = 1\r\ny = 4\r\nz = 3\r\n", ("y", "w"))),
+    ("x = 1\ry = 2\r", "y = 3\nw = 1\n", Merged("x = 1\ry = 3\rw = 1\r", ("y", "w"))),
+    ("x = 1; \\\nz = 3\ny = 2\n", "y = 4\n", Merged("x = 1; \\\nz = 3\ny = 4\n", ("y",))),
     (
         A.replace("    ", "\t"),
         "def f(self):\n\treturn 2\n",
@@ -123,6 +126,7 @@ SAME = "already has, so nothing would change."
     ),
     (CALC, "print(add(1, 2))", "Only functions, classes, imports and assignments to one name are merged, and the"),
     (A, "def f(self):\n    if self:\n        return 2\n\treturn 3\n", "The block is not valid Python (line 4: "),
+    (A, " \n    def f(self): pass\ndef g(): pass", "The block is not valid Python (line 3: it is indented less"),
 )
 def test_block_that_cannot_be_merged_is_refused(source: str, block: str, reason: str) -> None:
     found = replace_definitions(source, block, "calc.py")
@@ -328,6 +332,16 @@ APART = "import a\nx = 1\nimport b\n{}def f(): pass\nimport c\n"
     ("def f():\n    import a\n", "import a", "import a\n\n\ndef f():\n    import a\n"),
     ('"""Doc."""\n\nx = 1\n', "import a", '"""Doc."""\n\nimport a\n\nx = 1\n'),
     (APART.format(""), "import d", APART.format("import d\n")),
+    (
+        '"""Doc."""\n\n\ndef f(): pass\n',
+        '"""Doc."""\nimport a\n\n@a.b\ndef g(): pass\n',
+        '"""Doc."""\n\nimport a\n\n\n@a.b\ndef g(): pass\n\n\ndef f(): pass\n',
+    ),
+    (
+        A,
+        "class A:\n    def __init__(self): pass\n    def f(self):\n        return 1\n    def g(self): pass\n",
+        f"class A:\n    def __init__(self): pass\n\n{A[9:]}\n    def g(self): pass\n",
+    ),
     (f"x = 1\n\n\n{MAIN}", "def f(): return 1", f"x = 1\n\n\ndef f(): return 1\n\n\n{MAIN}"),
 )
 def test_import_and_new_definition_go_to_their_place(source: str, block: str, text: str) -> None:

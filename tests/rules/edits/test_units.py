@@ -5,7 +5,7 @@ from mendgraph.nodes.execute_tools.edits.units import PythonSource, read_units
 from tests.row_tables import rows
 
 
-@rows("x = 1\r\ny = 2\r\n", "x = 1\ny = 2", 'x = "\u2028"\ny = 2\n')
+@rows("x = 1\r\ny = 2\r\n", "x = 1\ny = 2", 'x = "\u2028"\ny = 2\n', "x = 1\ry = 2\r")
 def test_units_are_written_as_they_were_read(text: str) -> None:
     source = read_units(text)
     assert isinstance(source, PythonSource)
