@@ -276,24 +276,27 @@ _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, Recu
 
 
 def _kind(error: BaseException, refusal: Refusal, provider: Provider) -> Kind:
-    for code in refusal.codes & _CODES.keys():
-        return _CODES[code]
+    for code, kind in _CODES.items():
+        if code in refusal.codes:
+            return kind
+
+    kind_of_words = _kind_of_words(refusal)
+    if kind_of_words and refusal.is_answer and refusal.status is None:  # in a stream, its code may be a vague one
+        return kind_of_words
 
     names: list[Any] = [refusal.status]
     if refusal.status is None:
         names += refusal.codes
 
     if not refusal.is_answer:
-        names += [kind.__name__ for cause in chain_of(error) for kind in type(cause).__mro__]
+        names += [base.__name__ for cause in chain_of(error) for base in type(cause).__mro__]
 
     for name in names:
         if name in _KINDS:
             return _KINDS[name]
 
-    if refusal.is_answer and _BAD_KEY.search(refusal.message):  # Google calls it a bad request
-        return Kind.AUTHENTICATION
-    if _is_overflow(refusal.message):
-        return Kind.CONTEXT_OVERFLOW
+    if kind_of_words:
+        return kind_of_words
 
     package = type(error).__module__.partition(".")[0]
     if refusal.status is not None:
@@ -305,6 +308,15 @@ def _kind(error: BaseException, refusal: Refusal, provider: Provider) -> Kind:
         return Kind.SERVER_ERROR
 
     return Kind.BAD_REQUEST
+
+
+def _kind_of_words(refusal: Refusal) -> Kind | None:
+    if refusal.is_answer and _BAD_KEY.search(refusal.message):  # Google calls it a bad request
+        return Kind.AUTHENTICATION
+    if _is_overflow(refusal.message):
+        return Kind.CONTEXT_OVERFLOW
+
+    return None
 
 
 _PACKAGES: Final = frozenset({"openai", "langchain_openai", "anthropic"})

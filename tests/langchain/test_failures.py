@@ -223,6 +223,16 @@ def test_error_type_inside_a_stream_decides_kind() -> None:
         assert kinds(streamed({"error": {"type": word, "message": "x"}}, anthropic) for word in words) == {kind}
 
 
+def test_words_of_an_error_inside_a_stream_decide_before_its_vague_type() -> None:
+    words = {
+        "prompt is too long: 210000 tokens > 200000 maximum": "context_overflow",
+        "API key not valid. Please pass a valid one.": "authentication",
+        "stop: no such field": "bad_request",
+    }
+    for message, kind in words.items():
+        assert kinds([streamed({"type": "invalid_request_error", "message": message})]) == {kind}
+
+
 def test_exception_class_without_status_decides_kind() -> None:
     for kind, raised in CLASSES.items():
         assert kinds(raised) == {kind}
