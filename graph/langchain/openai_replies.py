@@ -8,7 +8,7 @@ message; ChatOpenAI itself sends the request.
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import openai
 from langchain_core.messages import AIMessageChunk
@@ -16,6 +16,7 @@ from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, Us
 from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI
+from pydantic import model_validator
 
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.provider_state import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
@@ -80,6 +81,15 @@ class _PlainCompletions:
         return self._sdk.post("/chat/completions", body=body, options=options, **arguments)
 
 
+class _RawChunk(AIMessageChunk):
+    """A message whose calls are not parsed: LangChain would try each prefix of arguments that are not JSON."""
+
+    @model_validator(mode="after")
+    def init_tool_calls(self) -> Self:
+        """Leave `tool_calls` empty: `tool_call_chunks` hold the calls."""
+        return self
+
+
 @cache
 def _complete_class(kind: type[BaseChatOpenAI]) -> type[CompleteReplies]:
     return type(kind.__name__, (CompleteReplies, kind), {"__module__": kind.__module__})
@@ -120,7 +130,7 @@ def read_completion(document: JsonMap, part: str) -> AIMessageChunk:
     text, thought = _text_and_thought(message.get("content"))
     calls = _calls_in(message)
 
-    return AIMessageChunk(
+    return _RawChunk(
         content=text,
         additional_kwargs=_extras(message, thought, calls),
         tool_call_chunks=[_call_chunk(call, place) for place, call in enumerate(calls)],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
+from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage, subtract_usage
 
 from mendgraph.graph.langchain.openai_replies import text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
@@ -86,7 +86,7 @@ class ReplyAssembly:
     has_provider: bool = False
     message_id: str | None = None
     usage_is_total: bool = False
-    """Whether each report of usage replaces the one before it, as at OpenAI-compatible endpoints; others are added."""
+    """Whether each report of usage is of the whole reply, as at OpenAI-compatible endpoints; others are added."""
 
     _text: list[str] = field(default_factory=list)
     _thoughts: list[str] = field(default_factory=list)
@@ -107,10 +107,12 @@ class ReplyAssembly:
         if thought:
             self._thoughts.append(thought)
 
-        if message.usage_metadata and self.usage_is_total:
-            self._usage = message.usage_metadata
-        elif message.usage_metadata:
-            self._usage = add_usage(self._usage, message.usage_metadata)
+        if message.usage_metadata:
+            added = message.usage_metadata
+            if self.usage_is_total and self._usage is not None:
+                added = subtract_usage(added, self._usage)
+
+            self._usage = add_usage(self._usage, added)
 
         self.refusal += str(message.additional_kwargs.get("refusal") or "")
         if message.response_metadata:

@@ -1,4 +1,5 @@
 import json
+from time import perf_counter
 from typing import Any
 
 import httpx2
@@ -119,6 +120,15 @@ def test_calls_are_told_apart_however_a_server_numbers_them(deltas: list[JsonMap
     assert heard(*deltas, finish="tool_calls").calls == calls
 
 
+def test_long_arguments_that_are_no_json_are_read_at_once() -> None:
+    """LangChain tries each prefix of them, which took five seconds for these."""
+    arguments = '{"a": "\\q' + "x" * 20_000
+    began_s = perf_counter()
+    assert heard(part(0, "x", "f", arguments), finish="tool_calls").calls == (called("x", "f", arguments),)
+    assert said_at_once(part(0, "x", "f", arguments), "tool_calls").calls == (called("x", "f", arguments),)
+    assert perf_counter() - began_s < 2
+
+
 SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
 
 
@@ -179,6 +189,15 @@ def test_usage_that_counts_up_is_counted_once() -> None:
     ]
     reply = replied(through(streamed(*events, event({}, "stop"))))
     assert (reply.text, counts(reply)) == ("abc", (7, 3, 0, 0, 0))
+
+
+def test_later_report_of_usage_with_smaller_counts_takes_nothing_away() -> None:
+    usages: list[JsonMap] = [
+        {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}},
+        {"prompt_tokens": 0, "completion_tokens": 3},
+    ]
+    events = [event({"content": "a"}, usage=usage) for usage in usages]
+    assert counts(replied(through(streamed(*events, event({}, "stop"))))) == (7, 3, 5, 0, 0)
 
 
 def test_second_choice_of_a_stream_is_no_part_of_the_reply() -> None:
