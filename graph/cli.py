@@ -271,12 +271,12 @@ def schema(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. `arguments` default to those of the process."""
+    process_end.make_streams_writable()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     words = argv
     if not argv and opt.at_terminal():
         words = ["chat"]
 
-    process_end.make_streams_writable()
     code = _run(words or ["--help"])
 
     if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:

@@ -129,7 +129,10 @@ def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> M
             raise TypeError(f"{name}: there is no such option.")
 
     options = with_defaults(options)
-    options["system_prompt"] = options["system_prompt"] or None
+    prompt = options["system_prompt"]
+    if isinstance(prompt, str) and not prompt.strip():
+        options["system_prompt"] = None
+
     options["tools"] = _with_tools_of(options["middleware"], options["tools"])
 
     if not isinstance(checkpointer, BaseCheckpointSaver | bool | None):
@@ -143,6 +146,7 @@ def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> M
         if not option.accepts(values[name]):
             raise _misfit(name, values[name], option.remedy)
 
+    _check_items(options)
     context_overrides(options)  # raises for a response_format that no answer can have
     tools = options["tools"] or ()
     if options["effects"] or any(not isinstance(tool, Tool) for tool in tools):
@@ -209,6 +213,16 @@ def _keys_of(model: Any) -> tuple[str, ...]:
                 keys.append(value.get_secret_value())
 
     return tuple(keys)
+
+
+def _check_items(options: MachineOptions) -> None:
+    """Check what the types of the options do not say. Raises TypeError."""
+    if not all(callable(rule.check) for rule in options["rules"]):
+        raise _misfit("rules", options["rules"], _OPTIONS["rules"].remedy)
+
+    for names in options["roles"].values():
+        if not all(isinstance(name, str) for name in names):
+            raise _misfit("roles", options["roles"], _OPTIONS["roles"].remedy)
 
 
 def _misfit(name: str, value: object, remedy: str) -> TypeError:

@@ -63,6 +63,7 @@ class TurnTools:
         self.machine = machine
         self.context = context
         self._audit_log: AuditLog | None = None
+        self._rules: tuple[FileGuardrailRule, ...] | None = None
 
     # --- Which tools there are
 
@@ -110,7 +111,7 @@ class TurnTools:
 
         return usable
 
-    @cached_property
+    @property
     def skills(self) -> tuple[SkillFolder, ...]:
         """The user's own skills, if this run may use them."""
         machine = self.machine
@@ -201,17 +202,23 @@ class TurnTools:
 
     # --- Files
 
-    @cached_property
+    @property
     def _own_files(self) -> tuple[str, ...]:
         """The absolute names of the folders of run records and of the user's settings files."""
         return (*records_folders(), *user_places())
 
-    @cached_property
     def _fixed_rules(self) -> tuple[FileGuardrailRule, ...]:
-        """The file rules of the machine and its own files, before those of submodules and of the context."""
-        workspace = self.context.workspace
-        settings_rules = own_rules(workspace, records_folders(), user_places())
-        return (*self.machine.rules, *settings_rules, *executed_rules(workspace, self.machine.executed_files))
+        """Return the file rules of the machine and its own files, before those of submodules and of the context.
+
+        Not a `cached_property`: before Python 3.12 all turns would wait for one whose disk hangs.
+        """
+        if self._rules is None:
+            workspace = self.context.workspace
+            settings_rules = own_rules(workspace, records_folders(), user_places())
+            executed = executed_rules(workspace, self.machine.executed_files)
+            self._rules = (*self.machine.rules, *settings_rules, *executed)
+
+        return self._rules
 
     @cached_property
     def _context_rules(self) -> tuple[FileGuardrailRule, ...]:
@@ -227,7 +234,7 @@ class TurnTools:
         What MCP servers execute and submodules that are not checked out stay unchanged; run records in the workspace
         are denied. In mode "ask" a person decides about protected files, so `scope` adds nothing.
         """
-        rules = self._fixed_rules
+        rules = self._fixed_rules()
         absent = absent_submodules(self.context.workspace)
         if absent:
             rules = (*rules, submodule_rule(absent))

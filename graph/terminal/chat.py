@@ -137,8 +137,11 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
 
 def _first_step_of_last_change(steps: Sequence[RunStep]) -> int | None:
     """Return the first step of the newest turn with changes that are not undone, or None."""
-    turn = max((step.turn for step in steps if step.changed), default=None)
-    return min((step.number for step in steps if step.turn == turn and step.number), default=None)
+    newest = next((step for step in reversed(steps) if step.changed), None)
+    if newest is None:
+        return None
+
+    return min((step.number for step in steps if step.turn == newest.turn and step.number), default=None)
 
 
 def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:

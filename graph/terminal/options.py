@@ -280,8 +280,8 @@ class TaskGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Pass the words to the parser in the order that it expects."""
-        if args[:1] == [_TASK_COMMAND] and not _HELP.isdisjoint(args[-1:]):
-            return super().parse_args(ctx, args)
+        if args[:1] == [_TASK_COMMAND] and "--" not in args and not _HELP.isdisjoint(args[-1:]):
+            return super().parse_args(ctx, [_TASK_COMMAND, args[-1]])
 
         takes_value = {}
         for param in self.params:

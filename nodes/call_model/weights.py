@@ -289,6 +289,9 @@ def pull_weights(
     path = path or weights_path(spec)
 
     try:
+        if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:  # perhaps a read-only cache
+            return Pulled(path, spec.size_bytes, "cache")
+
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with FileLock(f"{path}.lock"):
             if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:

@@ -152,8 +152,14 @@ class Environment:
 
     def execute(self, action: Action | str, args: Mapping[str, Any], *, idempotency_key: str = "") -> ExecResult:
         """Run one action and return the result as a record."""
-        started = monotonic_ms()
         outer = _RETRIES.set(0)
+        try:
+            return self._execute(action, args, idempotency_key)
+        finally:
+            _RETRIES.reset(outer)
+
+    def _execute(self, action: Action | str, args: Mapping[str, Any], idempotency_key: str) -> ExecResult:
+        started = monotonic_ms()
         result = ExecResult(False, UNKNOWN, {})
         fingerprint = ""
 
@@ -181,7 +187,6 @@ class Environment:
             failure = error
 
         result = replace(result, ms=monotonic_ms() - started, retries=_RETRIES.get())
-        _RETRIES.reset(outer)
         result = self._report(result, failure)
         if idempotency_key:
             self._remember(idempotency_key, fingerprint, result)

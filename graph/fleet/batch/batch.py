@@ -275,6 +275,9 @@ class Batch:
         reason = ""
         if self._end is not None and (remaining or self._has_failed):
             end, reason = self._end
+        elif remaining:
+            end = BatchEnd.CANCELLED
+            reason = "by somebody who cancelled tasks of it"
 
         message = end_words(end, reason, remaining)
         return BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)

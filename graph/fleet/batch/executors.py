@@ -250,10 +250,10 @@ class ProcessExecutor(Executor):
     def _outputs_of(self, process: "_WorkerProcess") -> Iterator[tuple[str, TaskOutput | WorkerDiedError]]:
         try:
             outputs = process.outputs()
-        except BrokenProcessPool as error:
+        except BrokenProcessPool:
             self._processes.remove(process)
             for task_id in process.task_ids:
-                yield task_id, WorkerDiedError(str(error).rstrip("."))
+                yield task_id, WorkerDiedError(process.cause_of_death())
         else:
             for output in outputs:
                 yield output.result.id, output
@@ -281,7 +281,9 @@ class _WorkerProcess:
         self.task_ids: set[str] = set()
         self._new_orders: list[WorkOrder] = []
         self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), start_worker)
-        self._pid = self._pool.submit(os.getpid)
+        others = multiprocessing.active_children()
+        self._pid = self._pool.submit(os.getpid)  # it starts the process
+        self._children = [child for child in multiprocessing.active_children() if child not in others]
         self._exchange: Future[list[TaskOutput]] | None = None
 
     @property
@@ -315,6 +317,17 @@ class _WorkerProcess:
         self.task_ids -= {output.result.id for output in outputs}
 
         return outputs
+
+    def cause_of_death(self) -> str:
+        """Return how the process ended."""
+        for child in self._children:
+            child.join(1)
+            if child.exitcode is not None and child.exitcode < 0:
+                return f"The process was killed by the signal {-child.exitcode}"
+            if child.exitcode is not None:
+                return f"The process ended with the exit code {child.exitcode}"
+
+        return "The process ended"
 
     def kill(self) -> None:
         """Kill the process, and wait for its end."""
