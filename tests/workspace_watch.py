@@ -24,22 +24,22 @@ ROOT: Final = os.path.realpath(Path(__file__).parent.parent)
 Part = Literal["product", "effects", "tests"]
 
 EXCUSED: Final = {
-    "files/handles.py:open_root": "the one place where an absolute name is opened",
-    "mcp_servers/stdio_process.py:started_process": "the user's own server is started with resolved names",
+    "nodes/workspace/files/handles.py:open_root": "the one place where an absolute name is opened",
+    "nodes/execute_tools/mcp_servers/stdio_process.py:started_process": "the user's server starts with resolved names",
     **dict.fromkeys(
         (
-            "store/run_folder.py:_private_folder",
-            "store/run_folder.py:remove_run_folder",
-            "store/database.py:connect_to",
-            "store/audit_log.py:write",
-            "store/run_folder.py:_open_folder",
-            "store/run_lock.py:_introduce",
-            "store/run_lock.py:_forget",
-            "store/run_lock.py:written_owner",
+            "nodes/workspace/store/run_folder.py:_private_folder",
+            "nodes/workspace/store/run_folder.py:remove_run_folder",
+            "nodes/workspace/store/database.py:connect_to",
+            "nodes/workspace/store/audit_log.py:write",
+            "nodes/workspace/store/run_folder.py:_open_folder",
+            "nodes/workspace/store/run_lock.py:_introduce",
+            "nodes/workspace/store/run_lock.py:_forget",
+            "nodes/workspace/store/run_lock.py:written_owner",
         ),
         "the run's own records, in a folder of the user's choice, which rules keep from the agent",
     ),
-    "processes/processes.py:start_process": "a program starts in the workspace; what it opens is its own affair",
+    "nodes/workspace/processes/processes.py:start_process": "a program starts in the workspace",
 }
 """The functions of packages with effects that may use an absolute name of a workspace, and why."""
 
@@ -115,7 +115,7 @@ class Watch:
         if not absolute and ((part == "effects" and event == "open") or not self._is_watched(_from_here(path))):
             return  # in there, it is relative to a handle that the event does not tell
         file, function = _relative(frame.f_code.co_filename, self._root), frame.f_code.co_name
-        excused = f"{file}:{function}".removeprefix("nodes/workspace/").removeprefix("nodes/execute_tools/") in EXCUSED
+        excused = f"{file}:{function}" in EXCUSED
         seen = self.excused if excused else self.culprits
         seen.append(Sighting(event, path, f"{file}:{frame.f_lineno} in {function}"))
 

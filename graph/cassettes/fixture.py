@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -59,7 +59,7 @@ class MarkerArguments(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: str = Field(default="", pattern=f"^({NAME_PATTERN})?$")
-    allow_hosts: Sequence[str] = ()
+    allow_hosts: list[str] | tuple[str, ...] | set[str] | frozenset[str] = ()
     base_url: str | None = None
     model: str | None = None
     protocol: str | None = None

@@ -10,13 +10,13 @@ from rich.cells import cell_len, set_cell_size
 
 from mendgraph.graph.runs.run_words import state_words, when_words
 from mendgraph.graph.terminal.output import Line, table
-from mendgraph.graph.terminal.run_view import Account
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.language.display import one_line, output_words, short_id, target_of, usd
 from mendgraph.nodes.records import CallError, JsonMap, Outcome, OutcomeKind, ToolCall
 
 if TYPE_CHECKING:
     from mendgraph.graph.runs.runs import ListedRun, RunStep
+    from mendgraph.graph.terminal.run_view import Account
 
 OUTCOME_STYLES: Final = {
     OutcomeKind.FINISHED: "bold green",
@@ -54,7 +54,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     yield Line(f"How to go on: {outcome.how_to_go_on}")
 
 
-def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator[Line]:
+def usage_lines(usage: JsonMap, limits: APILimits, account: "Account") -> Iterator[Line]:
     """Yield the usage of the turn, then that of a session with more turns; nothing where no model was called."""
     calls = usage.get("calls_in_current_turn", 0)
     if not calls:

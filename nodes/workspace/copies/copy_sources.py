@@ -281,7 +281,12 @@ class FolderSource(NamedTuple):
             ignored = set()
             for name in names:
                 path = os.path.join(parent, name)
-                mode = os.lstat(path).st_mode
+                try:
+                    mode = os.lstat(path).st_mode
+                except FileNotFoundError:  # it was just removed
+                    ignored.add(name)
+                    continue
+
                 if stat.S_ISDIR(mode):
                     if os.path.realpath(path) in self.without:
                         ignored.add(name)
@@ -314,6 +319,8 @@ def _copy_file(source: str, target: str) -> None:
     """Copy one file. Raises CopyError: `copytree` would collect an OSError, and the disk would not look full."""
     try:
         shutil.copy2(source, target, follow_symlinks=False)
+        if not os.path.islink(target):
+            os.chmod(target, stat.S_IMODE(os.stat(target).st_mode) & 0o777)  # no set-user-ID bit
     except FileNotFoundError:  # it was just removed
         return
     except OSError as error:

@@ -171,11 +171,16 @@ class _Recovery:
 
     def _clean_up(self, *, is_done: bool) -> None:
         for number, effect in enumerate(self._change.effects):
+            folder = None
             with _foreign_errors_ignored():
                 folder = self._folders.open(effect.path.split("/")[:-1])
-                for role in Role:
-                    with suppress(FileNotFoundError):
-                        os.unlink(self._temporary_name(number, role), dir_fd=folder)
+
+            if folder is None:
+                continue
+
+            for role in Role:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._temporary_name(number, role), dir_fd=folder)
 
         if not is_done:
             self._folders.remove_created(self._change.folders)

@@ -340,6 +340,7 @@ def open_tables(url: PostgresUrl, part: PostgresTables, workspace: str) -> Postg
 def create_tables(pool: PostgresPool, part: PostgresTables) -> None:
     """Create the tables of a part, or those that are missing if it grows."""
     with pool.connect() as connection, connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")  # the second look sees what others create
         number = format_of(connection, pool.url, part)
         if number is not None and number >= part.format:
             return

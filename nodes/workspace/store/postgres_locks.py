@@ -152,9 +152,13 @@ class Locks:
             self._disconnect()
             with self._pool.errors():
                 self._connection = self._pool.take_connection()
-                self._connection.execute(_BEGIN_IDLE.encode())
-                for item in self._epochs.items():
-                    _ask(self._connection, _LOCK_AGAIN, item)
+                try:
+                    self._connection.execute(_BEGIN_IDLE.encode())
+                    for item in self._epochs.items():
+                        _ask(self._connection, _LOCK_AGAIN, item)
+                except psycopg.Error:
+                    self._disconnect()
+                    raise
 
         return self._connection
 

@@ -169,13 +169,13 @@ def test_source_of_a_recording_is_what_marker_and_environment_name(monkeypatch: 
     pinned = {"protocol": "text", "edit_form": "blocks", "window_tokens": str(EMBEDDED_WINDOW)}
     local = {"model": Served.model, **pinned, "mendgraph": version()}
     for wanted in ({}, {"model": "local"}):
-        assert find_source(MarkerArguments(**wanted)) == source(Served.base_url, NO_KEY, "local model", local)
+        assert find_source(MarkerArguments.model_validate(wanted)) == source(Served.base_url, NO_KEY, "local model", local)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     marker = {"base_url": "https://user.example:8/api/v1/", "model": "m", "edit_form": "patch"}
     settings = {"model": "m", **NATIVE, "edit_form": "patch"}
     named = source("https://user.example:8/api/v1", "a-key", "model at user.example", settings)
-    assert find_source(MarkerArguments(**marker)) == named
+    assert find_source(MarkerArguments.model_validate(marker)) == named
 
 
 PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -189,7 +189,7 @@ PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
 
 def test_recording_without_a_source_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     for wanted, problem in PROBLEMS:
-        assert str(find_source(MarkerArguments(**wanted))).startswith(problem), wanted
+        assert str(find_source(MarkerArguments.model_validate(wanted))).startswith(problem), wanted
     with nobody_listening() as url:
         assert str(find_source(MarkerArguments(base_url=url))).startswith(f"{url} cannot be reached")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
