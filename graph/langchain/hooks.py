@@ -6,6 +6,7 @@ of a handler is reserved and paid, guard judges the calls of each reply, and the
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, Never, TypeVar
@@ -127,9 +128,27 @@ class Hooks:
 
     @staticmethod
     def run(work: Coroutine[Any, Any, Result]) -> Result:
-        """Run the hooks of a sync run in a thread with an event loop: that of its caller may be running."""
-        result: Result = Worker(copy_context(), partial(asyncio.run, work)).outcome.result()
-        return result
+        """Run the hooks of a sync run in a thread with an event loop: that of its caller may be running.
+
+        An exception that interrupts the caller cancels the hooks.
+        """
+        running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+        async def tracked() -> Result:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - asyncio.run made it
+            running.append((asyncio.get_running_loop(), task))
+            return await work
+
+        outcome = Worker(copy_context(), lambda: asyncio.run(tracked())).outcome
+        try:
+            return outcome.result()
+        except BaseException:
+            for loop, task in running:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(task.cancel)
+
+            raise
 
     async def call_model(
         self, state: Any, model: BaseChatModel | str, tools: Sequence[ToolSpec], send: Send, *, in_loop: bool
@@ -219,8 +238,14 @@ class _HookedCall:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - only KeyboardInterrupt ends the process
             self._hook = self._hooks_of_errors.get(id(error), self._hook)
             self._set_failure(f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}")
+        except BaseException:
+            self._has_ended = True  # a sync hook runs on in its thread, and may call its handler
+            raise
 
-        async with self._lock:  # a request that no hook waits for is paid as well
+        try:
+            async with self._lock:  # a request that no hook waits for is paid as well
+                pass
+        finally:
             self._has_ended = True
 
         if self.stop is not None:
@@ -325,7 +350,14 @@ class _HookedCall:
 
 
 def _call_from_thread(loop: asyncio.AbstractEventLoop, handler: Handler, request: Any) -> Any:
-    return asyncio.run_coroutine_threadsafe(handler(request), loop).result()
+    work = handler(request)
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # the loop is closed
+        work.close()
+        raise
+
+    return future.result()
 
 
 def _name_of_tool(tool: Any) -> str:

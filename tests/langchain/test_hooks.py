@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -151,6 +152,33 @@ def test_parallel_requests_of_a_hook_are_reserved_one_after_the_other(tmp_path: 
     assert (run.outcome.usage["total_calls"], len(run.requests)) == (3, 3)
     run = play(tmp_path, [hedges], DONE, DONE, DONE, asynchronous=True, settings={"max_calls_per_turn": 2})
     assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
+
+
+def test_hook_of_a_cancelled_run_sends_no_request(tmp_path: Path) -> None:
+    sleeping, woken, ended = Event(), Event(), Event()
+
+    @ready_made.wrap_model_call
+    def sleeps(request: Any, handler: Any) -> Any:
+        sleeping.set()
+        woken.wait(10)
+        try:
+            return handler(request)
+        finally:
+            ended.set()
+
+    async def cancelled(server: ScriptedServer) -> None:
+        context = AgentContext(workspace=str(tmp_path), base_url=server.base_url, model="m", evidence=False)
+        run = asyncio.create_task(arun_task("What is this?", context, middleware=[sleeps]))
+        await asyncio.to_thread(sleeping.wait, 10)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        woken.set()
+        await asyncio.to_thread(ended.wait, 10)
+
+    with ScriptedServer([DONE]) as server:
+        asyncio.run(cancelled(server))
+        assert (ended.is_set(), server.requests) == (True, [])
 
 
 def test_guard_judges_the_calls_that_a_hook_changes(tmp_path: Path) -> None:
