@@ -13,7 +13,13 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import DAMAGE, Distinction, added_by_turn, failed_already
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
+    DAMAGE,
+    Distinction,
+    added_by_turn,
+    failed_already,
+    plan_gate,
+)
 from mendgraph.nodes.execute_tools.evidence.examples import (
     FAILING,
     Example,
@@ -355,7 +361,10 @@ class _Checking:
     def _without_old_failures(
         self, path: str, examples: tuple[Example, ...], now: Sequence[Result]
     ) -> Sequence[Result]:
-        """Return the results without docstring examples that failed before, unless the task repairs their subject."""
+        """Return the results without docstring examples that failed before, unless the task repairs their subject.
+
+        The subject of a repair is what the task names, and what the turn has changed.
+        """
         candidates: list[int] = []
         for at, (example, result) in enumerate(zip(examples, now, strict=True)):
             is_known = example.origin is Origin.DOCSTRING and example not in self.added_examples[path]
@@ -366,9 +375,14 @@ class _Checking:
             return now
 
         old = now
+        meant: frozenset[Example] = frozenset()
         if path in self.before:
-            modules = [as_request(path, text_of(self.before[path]) or "", examples)]
-            answers = self.checks.run_examples(modules, self.deadline - monotonic_s())
+            text = text_of(self.before[path]) or ""
+            plan = plan_gate(path, text, self.python[path], self.context.task, text)
+            if plan is not None:
+                meant = plan.meant
+
+            answers = self.checks.run_examples([as_request(path, text, examples)], self.deadline - monotonic_s())
             old = () if isinstance(answers, ToolError) else read_run(answers[0], len(examples)).results
 
         words = frozenset(re.findall(r"\w+", self.context.task))
@@ -377,7 +391,7 @@ class _Checking:
 
         for at in candidates[: len(old)]:
             name = examples[at].name
-            is_meant = is_about_all or name.rpartition(".")[2] in words
+            is_meant = is_about_all or name.rpartition(".")[2] in words or examples[at] in meant
             if old[at].status in FAILING and not (is_meant and read_request(self.context.task).repairs):
                 results[at] = Result()
                 self.report.ignore_failures([f"an example of {name or path}"])

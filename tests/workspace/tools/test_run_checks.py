@@ -381,6 +381,15 @@ def test_example_that_failed_already(before: str, task: str, counts: bool, bench
     )
 
 
+@rows(("Fix other.", True), ("Document other.", False))
+def test_old_failure_of_what_a_repair_changes_counts(task: str, counts: bool, bench: Bench) -> None:
+    other = "\n\ndef other():\n    return add(1, 1)\n"
+    bench.put({"app.py": APP.replace("+", "*") + other})
+    checks = Scripted([entry(("different", "1"))])
+    result = ran(bench, checks, "app.py", task=task, changes=(CHANGED,), backup=lambda _: (OLD + other).encode())
+    assert (result.error is not None) is counts
+
+
 @rows(b"def add(a, b):\n    return a - b\n", None)
 @rows(("Mend it.", False), ("Write a docstring.", True))
 def test_examples_that_came_with_the_turn_are_no_evidence(
