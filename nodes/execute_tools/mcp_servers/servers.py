@@ -80,11 +80,11 @@ class _LoopThread:
     """A thread with an event loop for these clients, which end with it."""
 
     def __init__(self, clients: "dict[McpServer, _Client]") -> None:
-        self.loop: asyncio.AbstractEventLoop
+        self.loop = asyncio.new_event_loop()  # raises here, not in the thread, if no more files can be opened
         self._closing: asyncio.Event
         self._clients = clients
         self._started = threading.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),), name="mcp servers", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="mcp servers", daemon=True)
 
         for library in _LOGGERS:
             logging.getLogger(library).addHandler(_SILENT)
@@ -92,8 +92,11 @@ class _LoopThread:
         self._thread.start()
         self._started.wait()
 
+    def _run_loop(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._run())
+
     async def _run(self) -> None:
-        self.loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
         self._started.set()
         await self._closing.wait()

@@ -1,6 +1,7 @@
 """Servers of one session: one process for all calls, bounded, and gone with the session."""
 
 import asyncio
+import errno
 import os
 import sys
 from dataclasses import replace
@@ -54,6 +55,24 @@ def test_calls_of_one_session_reach_one_process(tmp_path: Path) -> None:
         call(echo, context_of(tmp_path, other))
         assert len(process_ids(tmp_path)) == 3
     assert running(tmp_path) == []
+
+
+def test_loop_that_cannot_be_made_is_an_error_and_the_next_call_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo = load_echo(program(tmp_path))
+
+    def fails() -> asyncio.AbstractEventLoop:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def send(session: McpServers) -> None:
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="Too many"):
+            patched.setattr(asyncio, "new_event_loop", fails)
+            await session.send(servers.McpServer("s", {}), lambda _: asyncio.sleep(0), 1)
+
+    with McpServers() as session:
+        asyncio.run(send(session))
+        assert call(echo, context_of(tmp_path, session)) == '{"name": "echo", "arguments": {"a": 1}}'
 
 
 def test_forgotten_session_ends_its_servers(tmp_path: Path) -> None:
