@@ -66,9 +66,10 @@ def test_loop_that_cannot_be_made_is_an_error_and_the_next_call_tries_again(
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def send(session: McpServers) -> None:
-        with monkeypatch.context() as patched, pytest.raises(OSError, match="Too many"):
+        with monkeypatch.context() as patched:
             patched.setattr(asyncio, "new_event_loop", fails)
-            await session.send(servers.McpServer("s", {}), lambda _: asyncio.sleep(0), 1)
+            with pytest.raises(OSError, match="Too many"):
+                await session.send(servers.McpServer("s", {}), lambda _: asyncio.sleep(0), 1)
 
     with McpServers() as session:
         asyncio.run(send(session))
