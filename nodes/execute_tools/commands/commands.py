@@ -283,7 +283,8 @@ class Commands:
                 return cover
 
             if not self.is_read_only:
-                stack.callback(rename_guarded, root, self._guarded, cover.guarded)
+                settings = settings_names(self._protected)
+                stack.callback(rename_guarded, root, self._guarded, cover.guarded, settings)
 
             repository = linked_repository(self.root)
             hidden = self._shown_folders.find(

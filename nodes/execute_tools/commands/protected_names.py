@@ -9,7 +9,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -121,11 +121,40 @@ def settings_names(protected: Sequence[str]) -> frozenset[str]:
     return frozenset([SETTINGS_FILE, *(name for name in protected if "/" not in name and name.endswith(".toml"))])
 
 
-def rename_guarded(root_fd: int, guarded: NameRule, before: Mapping[str, Version | None]) -> None:
+def rename_guarded(
+    root_fd: int, guarded: NameRule, before: Mapping[str, Version | None], settings: Iterable[str] = ()
+) -> None:
     """Rename what a command has created under a guarded name; `before` are the names that existed, see `Cover`.
 
-    A name that was mounted read-only (None in `before`) no command can change, so it stays.
+    A name that was mounted read-only (None in `before`) no command can change, so it stays. The `settings` directly in
+    the workspace are renamed even if the folder cannot be listed.
     """
+    with _writable(root_fd):
+        for name in settings:
+            _rename_new(root_fd, name, name, before)
+
+        _rename_listed(root_fd, guarded, before)
+
+
+@contextmanager
+def _writable(root_fd: int) -> Iterator[None]:
+    """Let the owner list and change the folder, whatever a command has made of its mode, and put the mode back."""
+    mode = stat.S_IMODE(os.fstat(root_fd).st_mode)
+    if mode & stat.S_IRWXU == stat.S_IRWXU:
+        yield
+        return
+
+    with suppress(OSError):
+        os.fchmod(root_fd, mode | stat.S_IRWXU)
+
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.fchmod(root_fd, mode)
+
+
+def _rename_listed(root_fd: int, guarded: NameRule, before: Mapping[str, Version | None]) -> None:
     for folder, folders, files, handle in os.fwalk(".", dir_fd=root_fd):
         parent = folder.removeprefix(".").removeprefix("/")
         prefix = f"{parent}/" if parent else ""
@@ -133,16 +162,15 @@ def rename_guarded(root_fd: int, guarded: NameRule, before: Mapping[str, Version
         folders[:] = [name for name in folders if name != GIT_DIRECTORY and name not in guarded_names]
 
         for entry_name in guarded_names:
-            name = f"{prefix}{entry_name}"
-            if name in before and before[name] is None:
-                continue
-
-            with suppress(OSError):
-                status = os.stat(entry_name, dir_fd=handle, follow_symlinks=False)
-                if version(status) != before.get(name):
-                    _rename_untrusted(handle, entry_name)
+            _rename_new(handle, entry_name, f"{prefix}{entry_name}", before)
 
 
-def _rename_untrusted(folder_fd: int, name: str) -> None:
+def _rename_new(folder_fd: int, entry_name: str, name: str, before: Mapping[str, Version | None]) -> None:
+    """Rename the entry of a folder, whose name in the workspace is `name`, unless it is as `before`."""
+    if name in before and before[name] is None:
+        return
+
     with suppress(OSError):
-        os.rename(name, f"{name}{UNTRUSTED}", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        status = os.stat(entry_name, dir_fd=folder_fd, follow_symlinks=False)
+        if version(status) != before.get(name):
+            os.rename(entry_name, f"{entry_name}{UNTRUSTED}", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)

@@ -14,14 +14,20 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult
-from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED, protected_git, remove_placeholder
-from mendgraph.nodes.execute_tools.commands.workspace_cover import Cover, find_cover
+from mendgraph.nodes.execute_tools.commands.protected_names import (
+    UNTRUSTED,
+    protected_git,
+    remove_placeholder,
+    rename_guarded,
+)
+from mendgraph.nodes.execute_tools.commands.workspace_cover import Cover, NameRule, find_cover, never
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.files.handles import closing, open_root
 from mendgraph.nodes.workspace.processes.git import linked_repository
 from mendgraph.nodes.workspace.sandboxes.backends import AUTOMATIC
 from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE, read_settings_file
 from tests.doubles.system_calls import before_each
+from tests.row_tables import rows
 from tests.workspace.processes.command_place import Place, command_place, opened
 
 
@@ -268,6 +274,17 @@ def test_settings_that_a_command_makes_are_set_aside(place: Place) -> None:
         assert place.result("sh", "-c", f"{attack} {SETTINGS_FILE}").exit_code == 0
         assert names(place.root) == [f"{SETTINGS_FILE}{UNTRUSTED}"], attack
         assert read_settings_file(str(place.root)) is None
+
+
+@rows((0o300, never), (0o100, never), (0, lambda name: name == SETTINGS_FILE))
+def test_settings_are_set_aside_in_a_folder_that_cannot_be_listed(mode: int, guarded: NameRule, tmp_path: Path) -> None:
+    put(tmp_path, SETTINGS_FILE)
+    with closing(open_root(str(tmp_path))) as handle:
+        tmp_path.chmod(mode)
+        rename_guarded(handle, guarded, {}, () if mode == 0 else (SETTINGS_FILE,))
+        assert tmp_path.stat().st_mode & 0o777 == mode
+        tmp_path.chmod(0o700)
+    assert names(tmp_path) == [f"{SETTINGS_FILE}{UNTRUSTED}"]
 
 
 # --- Folders above protected names
