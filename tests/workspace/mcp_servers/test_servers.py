@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.mcp_servers import limits, servers, stdio_process
+from mendgraph.nodes.execute_tools.mcp_servers.connections import McpServer
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools_sync
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
@@ -69,7 +70,7 @@ def test_loop_that_cannot_be_made_is_an_error_and_the_next_call_tries_again(
         with monkeypatch.context() as patched:
             patched.setattr(asyncio, "new_event_loop", fails)
             with pytest.raises(OSError, match="Too many"):
-                await session.send(servers.McpServer("s", {}), lambda _: asyncio.sleep(0), 1)
+                await session.send(McpServer("s", {}), lambda _: asyncio.sleep(0), 1)
 
     with McpServers() as session:
         asyncio.run(send(session))
