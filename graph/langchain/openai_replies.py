@@ -6,7 +6,8 @@ message; ChatOpenAI itself sends the request.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, Self
 
@@ -19,6 +20,7 @@ from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import model_validator
 
 from mendgraph.nodes.call_model.prompts.estimates import countable
+from mendgraph.nodes.language.chat_messages import json_bytes
 from mendgraph.nodes.language.provider_state import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
 from mendgraph.nodes.records import JsonMap
 
@@ -57,6 +59,64 @@ class CompleteReplies(BaseChatOpenAI, defer_build=True):
         return ChatResult(generations=[ChatGeneration(message=read_completion(document, "message"))])
 
 
+_END: Final = json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "[DONE]"}]})
+"""The event that ends a reply whose endpoint sends no finish reason."""
+
+_FINISH_REASON: Final = re.compile(r'"finish_reason"\s*:\s*(?!null)')
+
+
+class _EndOfReply:
+    """Notes whether the events of one stream hold a finish reason."""
+
+    def __init__(self) -> None:
+        self._has_reason = False
+
+    def is_missing(self, event: Any) -> bool:
+        """Return whether this event ends the stream, and none before it has ended the reply."""
+        if event.data.startswith("[DONE]"):
+            return not self._has_reason
+
+        if not self._has_reason and _FINISH_REASON.search(event.data):
+            self._has_reason = _has_finish_reason(event.json())
+
+        return False
+
+
+def _has_finish_reason(document: Any) -> bool:
+    choices = None
+    if isinstance(document, dict):
+        choices = document.get("choices")
+
+    if isinstance(choices, list) and choices:
+        choices = choices[0]
+
+    return isinstance(choices, dict) and bool(choices.get("finish_reason"))
+
+
+class _Documents(openai.Stream[object]):
+    """The events of a stream as JSON objects. One that ends with [DONE] is complete, also without a finish reason."""
+
+    def _iter_events(self) -> Iterator[Any]:
+        end = _EndOfReply()
+        for event in super()._iter_events():
+            if end.is_missing(event):
+                yield type(event)(data=_END)
+
+            yield event
+
+
+class _AsyncDocuments(openai.AsyncStream[object]):
+    """The same in an event loop."""
+
+    async def _iter_events(self) -> AsyncIterator[Any]:
+        end = _EndOfReply()
+        async for event in super()._iter_events():
+            if end.is_missing(event):
+                yield type(event)(data=_END)
+
+            yield event
+
+
 class _PlainCompletions:
     """The SDK's chat completions, with the JSON objects that the endpoint sent as events of a stream.
 
@@ -78,7 +138,12 @@ class _PlainCompletions:
 
         body = {**payload, **(extra_body or {})}
         arguments: JsonMap = {"cast_to": object, "stream": True, "stream_cls": self._stream_class}
-        return self._sdk.post("/chat/completions", body=body, options=options, **arguments)
+        if isinstance(self._sdk, openai.AzureOpenAI | openai.AsyncAzureOpenAI):  # which read the model from the body
+            arguments["body"] = body
+        else:  # the SDK encodes neither lone surrogates nor NaN
+            arguments["content"] = json_bytes(body)
+
+        return self._sdk.post("/chat/completions", options=options, **arguments)
 
 
 class _RawChunk(AIMessageChunk):
@@ -100,10 +165,10 @@ def with_complete_replies(chat: BaseChatOpenAI) -> CompleteReplies:
     copied: Any = chat.model_copy()
     copied.__class__ = _complete_class(type(chat))
     if isinstance(chat.root_client, openai.OpenAI):
-        copied.client = _PlainCompletions(chat.root_client, openai.Stream[object])
+        copied.client = _PlainCompletions(chat.root_client, _Documents)
 
     if isinstance(chat.root_async_client, openai.AsyncOpenAI):
-        copied.async_client = _PlainCompletions(chat.root_async_client, openai.AsyncStream[object])
+        copied.async_client = _PlainCompletions(chat.root_async_client, _AsyncDocuments)
 
     return copied  # type: ignore[no-any-return]
 

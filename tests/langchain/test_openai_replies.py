@@ -4,7 +4,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
+from mendgraph.graph.langchain.chat_models import user_model
 from mendgraph.graph.langchain.failures import Learned
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -66,6 +69,18 @@ def test_field_is_sent_exactly_once(limit: str) -> None:
         replied(through(answer, learned=Learned(limit)), call)
         names = [name for name, _ in json.loads(bodies[-1], object_pairs_hook=list)]
         assert (json.loads(bodies[-1]), sorted(names)) == (expected, sorted(expected))
+
+
+def test_half_of_a_character_can_be_sent() -> None:
+    bodies: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(request.content)
+        return streamed(event({"content": "Hello"}, "stop"))(request)
+
+    message = {"role": "user", "content": "a\ud800"}
+    replied(through(answer), CALL.model_copy(update={"prompt": Prompt(messages=(message,))}))
+    assert b'"a\\ud800"' in bodies[0]
 
 
 # --- What comes back: text and thoughts
@@ -144,6 +159,24 @@ def test_field_that_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
     assert reply.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED, "more": 2}}
     late = heard(part(0, "x", "f", "{}"), part(0, None, None, "", extra_content=SIGNED), finish="tool_calls")
     assert late.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED}}
+
+
+# --- How it ends
+
+
+def test_stream_that_ends_with_done_is_complete_without_a_finish_reason() -> None:
+    text, done = event({"content": '"finish_reason": "stop"'}), b"data: [DONE]\n\n"
+    assert replied(through(streamed(text, done))).finish_reason is FinishReason.STOP
+    client = httpx2.Client(transport=httpx2.MockTransport(streamed(text, done)))
+    chat = ChatOpenAI(model="m", base_url="http://llm.test/v1", api_key=SecretStr("k"), http_client=client)
+    assert isinstance(user_model(chat).complete(CALL, lambda _: None), ModelReply)
+
+    assert replied(through(streamed(text, event({}, "length"), done))).finish_reason is FinishReason.LENGTH
+    assert (
+        replied(through(streamed(event({"content": "a"}, "length"), text, done))).finish_reason is FinishReason.LENGTH
+    )
+    broken, _ = ask(through(streamed(text)))
+    assert isinstance(broken, ProviderFailure)
 
 
 # --- What it has cost
