@@ -239,7 +239,7 @@ class ChatModel(Model):
             options |= _timeout_options(chat, call)
 
         if isinstance(chat, CompleteReplies) and not _uses_responses_api(chat, prompt):
-            body = {name: value for name, value in (chat.extra_body or {}).items() if name not in learned.dropped}
+            body = _take_fields_of_body(chat, options, update, learned.dropped)
             sent |= {*body, failures.LIMIT}
             update |= {limit: None, "extra_body": None}
             options["extra_body"] = {**body, **_body(prompt), learned.limit_name: allowed}
@@ -281,6 +281,23 @@ class _Adaptation:
 
     media: frozenset[str]
     names: list[str] = field(default_factory=list)
+
+
+def _take_fields_of_body(chat: CompleteReplies, options: JsonMap, update: JsonMap, dropped: Collection[str]) -> JsonMap:
+    """Return the fields that a user adds to the body of a request, without those that the endpoint has refused.
+
+    A `response_format` moves there from `options` and, by `update`, from the chat model: LangChain would ask for it by
+    another interface of the SDK, whose stream repeats parts of the reply.
+    """
+    body: JsonMap = {**(chat.extra_body or {})}
+    arguments = {**chat.model_kwargs}
+
+    for source in (arguments, options):
+        if isinstance(source.get("response_format"), dict):
+            body["response_format"] = source.pop("response_format")
+
+    update["model_kwargs"] = arguments
+    return {name: value for name, value in body.items() if name not in dropped}
 
 
 def _timeout_options(chat: CompleteReplies, call: Call) -> JsonMap:

@@ -101,6 +101,21 @@ def test_text_and_refusal_are_put_together(deltas: list[JsonMap], expected: Json
     assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
 
 
+def test_response_format_of_a_user_changes_nothing_about_the_stream() -> None:
+    bodies: list[JsonMap] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(json.loads(request.content))
+        return streamed(event({"reasoning_content": "Hm."}), event({"content": "{}"}), event({}, "stop"))(request)
+
+    form = {"type": "json_object"}
+    client = httpx2.Client(transport=httpx2.MockTransport(answer))
+    fixed: Any = {"model": "m", "base_url": "http://llm.test/v1", "api_key": "k", "http_client": client}
+    result = user_model(ChatOpenAI(**fixed, model_kwargs={"response_format": form})).complete(CALL, lambda _: None)
+    assert isinstance(result, ModelReply)
+    assert (result.text, result.reasoning, bodies[0]["response_format"]) == ("{}", "Hm.", form)
+
+
 # --- Calls
 
 
