@@ -176,6 +176,7 @@ class Hooks:
         return {**update, "step": state.get("step", 0) + 1}
 
 
+GRACE_S: Final = 5.0  # seconds after the time limit in which a model call, which has the same limit, ends itself
 _SYNC: Final = "wrap_model_call"
 _ASYNC: Final = "awrap_model_call"
 
@@ -229,19 +230,7 @@ class _HookedCall:
             state={"messages": [*messages]},
             runtime=get_runtime().override(context=self._state["context"]),
         )
-        reply = None
-        try:
-            response = await handler(request)
-            reply = self._read(response.result[0])
-        except (_HandlerError, _TurnEndedError):
-            pass  # `stop` says why
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - only KeyboardInterrupt ends the process
-            self._hook = self._hooks_of_errors.get(id(error), self._hook)
-            self._set_failure(f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}")
-        except BaseException:
-            self._has_ended = True  # a sync hook runs on in its thread, and may call its handler
-            raise
-
+        reply = await self._reply_of(handler, request)
         try:
             async with self._lock:  # a request that no hook waits for is paid as well
                 pass
@@ -252,6 +241,51 @@ class _HookedCall:
             return None
 
         return reply
+
+    async def _reply_of(self, handler: Handler, request: Any) -> ModelReply | None:
+        """Await the hooks; return their reply, None if `stop` says why there is none."""
+        task = asyncio.current_task()
+        seconds = self._seconds_left()
+        time_limit = asyncio.timeout(None if seconds is None else seconds + GRACE_S)
+
+        try:
+            async with time_limit:
+                response = await handler(request)
+
+            return self._read(response.result[0])
+        except (_HandlerError, _TurnEndedError):
+            return None  # `stop` says why
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - only KeyboardInterrupt ends the process
+            failure = f"failed: {type(error).__name__}: {str(error)[:500].rstrip('.')}"
+            if time_limit.expired() and seconds is not None:
+                failure = f"did not end within {seconds:.4g} s, which were left of max_seconds"
+
+            self._name_hook_of(error)
+            self._set_failure(failure)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError) or (task and task.cancelling()):
+                self._has_ended = True  # a sync hook runs on in its thread, and may call its handler
+                raise
+
+            self._name_hook_of(error)
+            self._set_failure("cancelled itself")
+
+        return None
+
+    def _seconds_left(self) -> float | None:
+        limit: float | None = self._state["context"].max_seconds
+        if limit is None:
+            return None
+
+        spent_s: float = self._state["spending"].seconds
+        return max(0.0, limit - spent_s)
+
+    def _name_hook_of(self, error: BaseException) -> None:
+        """Let the failure name the hook that raised this error, or the one that was cancelled by the time limit."""
+        for raised in (error, error.__cause__):
+            if id(raised) in self._hooks_of_errors:
+                self._hook = self._hooks_of_errors[id(raised)]
+                break
 
     async def _call_hook(self, middleware: Any, handler: Handler, request: Any) -> Any:
         outer_hook = self._hook
@@ -267,6 +301,9 @@ class _HookedCall:
             return self._one_reply(await await_call(partial(sync_hook, request, call_handler)))
         except (Exception, SystemExit) as error:
             self._hooks_of_errors.setdefault(id(error), middleware.name)
+            raise
+        except asyncio.CancelledError as error:
+            self._hooks_of_errors.setdefault(id(error), self._hook)  # an inner one may run on in its thread
             raise
         finally:
             self._hook = outer_hook

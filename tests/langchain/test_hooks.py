@@ -16,6 +16,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, run_task, tool
+from mendgraph.graph.langchain import hooks
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
 from tests.row_tables import rows
@@ -206,6 +207,40 @@ def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, asynchronous
     assert run.ended == ("SYSTEM_ERROR", "hook_failed")
     words = "The hook wrap_model_call of Noted failed: ValueError: [redacted secret] is wrong."
     assert run.outcome.message.endswith(words)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_hook_that_hangs_is_given_up_with_the_time_of_its_turn(
+    tmp_path: Path, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "GRACE_S", 0.0)
+
+    class Hangs(Noted):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            woken.wait(20)
+            return handler(request)
+
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            await asyncio.sleep(20)
+            return await handler(request)
+
+    woken = Event()
+    settings = {"max_seconds": 0.5}
+    run = play(tmp_path, [Noted("Outer"), Hangs("Hangs")], DONE, asynchronous=asynchronous, settings=settings)
+    woken.set()
+    assert (run.ended, run.requests) == (("SYSTEM_ERROR", "hook_failed"), [])
+    assert "The hook wrap_model_call of Hangs did not end within 0." in run.outcome.message
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_hook_that_cancels_itself_fails(tmp_path: Path, asynchronous: bool) -> None:
+    @ready_made.wrap_model_call
+    async def cancels(_: Any, __: Any) -> Any:
+        raise asyncio.CancelledError
+
+    run = play(tmp_path, [cancels], DONE, asynchronous=asynchronous)
+    assert run.ended == ("SYSTEM_ERROR", "hook_failed")
+    assert "The hook wrap_model_call of cancels cancelled itself." in run.outcome.message
 
 
 def test_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
