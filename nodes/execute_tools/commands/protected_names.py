@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from secrets import token_hex
 from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, Version, version
@@ -172,5 +173,10 @@ def _rename_new(folder_fd: int, entry_name: str, name: str, before: Mapping[str,
 
     with suppress(OSError):
         status = os.stat(entry_name, dir_fd=folder_fd, follow_symlinks=False)
-        if version(status) != before.get(name):
-            os.rename(entry_name, f"{entry_name}{UNTRUSTED}", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        if version(status) == before.get(name):
+            return
+
+        for suffix in (UNTRUSTED, f"{UNTRUSTED}-{token_hex(4)}"):  # a command can occupy the first name with a folder
+            with suppress(OSError):
+                os.rename(entry_name, f"{entry_name}{suffix}", src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+                return

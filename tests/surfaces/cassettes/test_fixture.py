@@ -169,7 +169,9 @@ def test_source_of_a_recording_is_what_marker_and_environment_name(monkeypatch: 
     pinned = {"protocol": "text", "edit_form": "blocks", "window_tokens": str(EMBEDDED_WINDOW)}
     local = {"model": Served.model, **pinned, "mendgraph": version()}
     for wanted in ({}, {"model": "local"}):
-        assert find_source(MarkerArguments.model_validate(wanted)) == source(Served.base_url, NO_KEY, "local model", local)
+        assert find_source(MarkerArguments.model_validate(wanted)) == source(
+            Served.base_url, NO_KEY, "local model", local
+        )
     monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     marker = {"base_url": "https://user.example:8/api/v1/", "model": "m", "edit_form": "patch"}

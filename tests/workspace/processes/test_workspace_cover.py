@@ -414,3 +414,11 @@ def test_lock_of_a_program_of_another_run_hinders_no_command(bubblewrap_place: P
     assert isinstance(other.run(["true"]), CommandResult)
     (place.root / "go").touch()
     second.join()
+
+
+def test_new_settings_are_renamed_though_a_folder_has_the_name(tmp_path: Path) -> None:
+    (tmp_path / SETTINGS_FILE).touch()
+    (tmp_path / f"{SETTINGS_FILE}.untrusted").mkdir()
+    with closing(open_root(str(tmp_path))) as handle:
+        rename_guarded(handle, lambda _: False, {}, (SETTINGS_FILE,))
+    assert SETTINGS_FILE not in os.listdir(tmp_path)
