@@ -98,7 +98,7 @@ def test_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers)
     assert changed_files(folder, COUNT) == {"count.txt": "count = 112\n"}
 
     again = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-    assert (again.returncode, "no turn of this thread was cut off" in again.stderr) == (2, True)
+    assert (again.returncode, "no turn of this thread was interrupted" in again.stderr) == (2, True)
 
     values = servers.state("ann", servers.second, thread)["values"]
     assert (outcome(values), values["run_id"]) == (("FINISHED", "answered"), f"ann/{thread}")
