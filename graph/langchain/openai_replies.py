@@ -66,13 +66,13 @@ _FINISH_REASON: Final = re.compile(r'"finish_reason"\s*:\s*(?!null)')
 
 
 class _EndOfReply:
-    """Notes whether the events of one stream hold a finish reason."""
+    """Records whether the events of one stream have held a finish reason."""
 
     def __init__(self) -> None:
         self._has_reason = False
 
-    def is_missing(self, event: Any) -> bool:
-        """Return whether this event ends the stream, and none before it has ended the reply."""
+    def take(self, event: Any) -> bool:
+        """Take the next event; return whether it ends the stream of a reply without a finish reason."""
         if event.data.startswith("[DONE]"):
             return not self._has_reason
 
@@ -99,7 +99,7 @@ class _Documents(openai.Stream[object]):
     def _iter_events(self) -> Iterator[Any]:
         end = _EndOfReply()
         for event in super()._iter_events():
-            if end.is_missing(event):
+            if end.take(event):
                 yield type(event)(data=_END)
 
             yield event
@@ -111,7 +111,7 @@ class _AsyncDocuments(openai.AsyncStream[object]):
     async def _iter_events(self) -> AsyncIterator[Any]:
         end = _EndOfReply()
         async for event in super()._iter_events():
-            if end.is_missing(event):
+            if end.take(event):
                 yield type(event)(data=_END)
 
             yield event

@@ -323,11 +323,11 @@ class _WorkerProcess:
         for child in self._children:
             child.join(1)
             if child.exitcode is not None and child.exitcode < 0:
-                return f"The process was killed by the signal {-child.exitcode}"
+                return f"it was killed by signal {-child.exitcode}"
             if child.exitcode is not None:
-                return f"The process ended with the exit code {child.exitcode}"
+                return f"it ended with the exit code {child.exitcode}"
 
-        return "The process ended"
+        return "it ended without an exit code"
 
     def kill(self) -> None:
         """Kill the process, and wait for its end."""

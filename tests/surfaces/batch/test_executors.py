@@ -145,7 +145,9 @@ def test_task_that_kills_its_process_fails_alone() -> None:
     results = {each.result.id: each.result for each in ProcessExecutor(2, 1).run(iter(orders))}
     bad = results.pop("exit")
     assert (bad.reason, bad.tries) == ("worker_failed", 3)
-    assert bad.message.startswith("The process that worked on the task died, 3 times in all (the last time ")
+    assert bad.message == (
+        "The process that worked on the task died, 3 times in all (the last time it ended with the exit code 3)."
+    )
     assert {each.kind for each in results.values()} == {OutcomeKind.FINISHED}
     assert {name for name, each in results.items() if each.tries == 1} == {"a", "b"}
 
