@@ -1,5 +1,6 @@
 """The workspace of a machine: its files under guard's rules, its journal during a step, and marks of changed files."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -344,7 +345,8 @@ def marks_of(files: Workspace, changes: Mapping[str, tuple[str, str]]) -> tuple[
     for path in (path for path, (_, new) in changes.items() if new):
         place = files.leads_to(path)
         size = WorkspaceFiles(files).size_of(path)
-        if runs_later(PurePosixPath(path), new=not changes[path][0]):
+        old, new = changes[path]
+        if runs_later(PurePosixPath(path), new=not old) and not _changes_versions_only(files, path, old, new):
             marks.append(Mark(kind="runs_later", path=path))
 
         if place != path:
@@ -384,6 +386,25 @@ def _marks_of_tests(files: Workspace, changes: Mapping[str, tuple[str, str]]) ->
 
         if settings and (ignored := ignored_tests(*settings)):
             yield Mark(kind="tests_ignored", path=path, detail=ignored)
+
+
+_VERSION_LINE: Final = re.compile(
+    r"(?m)^([ \t]*+(?:-[ \t]++)?(?:uses:[ \t]++[\w./-]++@|rev:[ \t]))[ \t]*+\S++(?:[ \t]++#.*)?$"
+)
+"""A line of a workflow, or of pre-commit's settings, that names the version of something, like those of a manifest."""
+
+
+def _changes_versions_only(files: Workspace, path: str, old: str, new: str) -> bool:
+    """Return whether the versions of what a file uses are all that changed in it."""
+    if not old:
+        return False
+
+    texts = _texts(files, path, old, new)
+    if texts is None:
+        return False
+
+    before, after = texts
+    return _VERSION_LINE.sub(r"\1", before) == _VERSION_LINE.sub(r"\1", after)
 
 
 def _texts(files: Workspace, path: str, old: str, new: str) -> tuple[str, str] | None:

@@ -90,16 +90,24 @@ def test_outcome_says_what_became_of_files(tmp_path: Path) -> None:
 
 
 CI = "on: push\njobs:\n  test:\n    steps:\n      - uses: actions/checkout@v6 # v6.0.2\n      - run: make test\n"
+
+
 CI_CHANGES = (
+    (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@3d3c42e5 # v7.0.0"), False),
+    (".github/workflows/ci.yml", CI.replace("@v6 # v6.0.2", "@v7"), False),
+    (".github/workflows/ci.yml", CI.replace("actions/checkout@v6", "actions/other@v6"), True),
     (".github/workflows/ci.yml", CI.replace("make test", "make tests"), True),
     (".github/workflows/new.yml", CI, True),
+    (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/a\n  rev: 2.0\n", False),
+    (".pre-commit-config.yaml", "repos:\n- repo: https://example.org/b\n  rev: 1.0\n", True),
     (".github/CONTRIBUTING.md", "# How to\n", False),
 )
 
 
-def test_change_of_ci_is_a_mark(tmp_path: Path) -> None:
+def test_new_version_of_an_action_of_ci_is_no_mark(tmp_path: Path) -> None:
+    hooks = "repos:\n- repo: https://example.org/a\n  rev: 1.0\n"
     for path, after, marked in CI_CHANGES:
-        root = fresh(tmp_path, {".github/workflows/ci.yml": CI})
+        root = fresh(tmp_path, {".github/workflows/ci.yml": CI, ".pre-commit-config.yaml": hooks})
         result = ran(root, read(path), write(path, after))
         assert result.changed_files == (path,)
         assert [mark.kind for mark in result.outcome.marks] == ["runs_later"] * marked, (path, after)
