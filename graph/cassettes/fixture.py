@@ -59,7 +59,7 @@ class MarkerArguments(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: str = Field(default="", pattern=f"^({NAME_PATTERN})?$")
-    allow_hosts: list[str] | tuple[str, ...] | set[str] | frozenset[str] = ()
+    allow_hosts: tuple[str, ...] = Field(default=(), strict=False)
     base_url: str | None = None
     model: str | None = None
     protocol: str | None = None

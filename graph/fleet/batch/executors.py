@@ -320,8 +320,9 @@ class _WorkerProcess:
 
     def cause_of_death(self) -> str:
         """Return how the process ended."""
+        self._pool.shutdown()  # it has the exit code then: two threads that ask for it at once lose it
+
         for child in self._children:
-            child.join(1)
             if child.exitcode is not None and child.exitcode < 0:
                 return f"it was killed by signal {-child.exitcode}"
             if child.exitcode is not None:
