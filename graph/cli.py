@@ -65,6 +65,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     unattended: opt.Unattended = False,
     commit: opt.Commit = False,
     pr_body: opt.PrBody = "",
+    image: opt.Images = None,
     version: Annotated[  # noqa: ARG001 - its callback ends the process
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -81,6 +82,9 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
 
     if unattended and context.invoked_subcommand != "run":
         context.fail("--unattended is for a task")
+
+    if image and context.invoked_subcommand != "run":
+        context.fail("--image is for a task; in a chat, name the file in a message: @picture.png")
 
     if pr_body == "-" and (as_json or json_lines):
         context.fail("--pr-body - and --json both want standard output: name a file for one of them")
@@ -111,6 +115,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         json_lines=json_lines,
         workspace_file=workspace_config,
         unattended=unattended_request,
+        images=tuple(image or ()),
     )
 
 
@@ -118,15 +123,22 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
 def run(context: typer.Context, task: opt.Task = None) -> int:
     """Work on one task. The word `run` may be omitted."""
     request = _task_of(context, task or [])
+    attended = task != ["-"]
     setup_commands.configure(context)
     _check_folder(context)
+    chosen: opt.Options = context.obj
 
     def work(setup: "Setup") -> int:
+        from mendgraph.graph.runs.images import images_in
         from mendgraph.graph.terminal.turns import run_once
 
-        return run_once(setup, request)
+        images: list[Path | str] = [*chosen.images]
+        if attended:
+            images += images_in(request, str(chosen.root))
 
-    return _start(context.obj, work, attended=task != ["-"], task=request)
+        return run_once(setup, request, images)
+
+    return _start(chosen, work, attended=attended, task=request)
 
 
 @app.command()

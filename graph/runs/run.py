@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing, closing
 from typing import Any, Unpack, cast
 
@@ -10,6 +10,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.context_fields import ContextFields
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.runs.images import Image
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, ApprovalRequest
@@ -30,7 +31,12 @@ class TaskOptions(ContextFields, SessionOptions, total=False):
 
 
 def run_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
+    task: str,
+    context: AgentContext | None = None,
+    *,
+    approve: Approve | None = None,
+    images: Sequence[Image] = (),
+    **options: Unpack[TaskOptions],
 ) -> RunResult:
     """Run one task to its outcome.
 
@@ -39,6 +45,7 @@ def run_task(
         context: workspace, model, permissions and limits; by default those of `AgentContext()`.
         approve: decides on calls that need a person's approval in mode "ask". Without it every such call is refused
             with the code `approval_required`, and the model continues without it.
+        images: files, or the bytes of images, that the model sees with the request: PNG, JPEG, GIF or WebP.
         options: fields of `AgentContext`, such as workspace and mode, in place of those of `context`; and options of
             `Session`, such as model, tools, middleware, system_prompt, response_format, checkpointer and thread_id.
 
@@ -51,7 +58,7 @@ def run_task(
         Exception: what `approve` raises. The run then waits for approval, and `open_run` continues it.
     """
     with _open_session(context, options) as session:
-        last = session.work(task)
+        last = session.work(task, images=images)
         while isinstance(last, Asked):
             last = session.work_on(_answer(approve, last))
 
@@ -59,7 +66,12 @@ def run_task(
 
 
 async def arun_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
+    task: str,
+    context: AgentContext | None = None,
+    *,
+    approve: Approve | None = None,
+    images: Sequence[Image] = (),
+    **options: Unpack[TaskOptions],
 ) -> RunResult:
     """Run one task to its outcome without blocking the event loop; otherwise as `run_task`.
 
@@ -68,7 +80,7 @@ async def arun_task(
     """
     session = _open_session(context, options)
     try:
-        last = await _last_of(session.astream(task))
+        last = await _last_of(session.astream(task, images=images))
         while isinstance(last, Asked):
             last = await _last_of(session.aanswer(await _aanswer(approve, last)))
 
@@ -78,7 +90,12 @@ async def arun_task(
 
 
 def stream_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
+    task: str,
+    context: AgentContext | None = None,
+    *,
+    approve: Approve | None = None,
+    images: Sequence[Image] = (),
+    **options: Unpack[TaskOptions],
 ) -> Generator[Event, None, None]:
     """Run one task and yield the typed events of `mendgraph.graph.runs.events`; the last one is `Ended`.
 
@@ -88,7 +105,7 @@ def stream_task(
     complete, the workspace is unlocked, and `resume_run` continues from there.
     """
     with _open_session(context, options) as session:
-        events = session.stream(task)
+        events = session.stream(task, images=images)
 
         while True:
             last: Event | None = None
@@ -103,7 +120,12 @@ def stream_task(
 
 
 async def astream_task(
-    task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[TaskOptions]
+    task: str,
+    context: AgentContext | None = None,
+    *,
+    approve: Approve | None = None,
+    images: Sequence[Image] = (),
+    **options: Unpack[TaskOptions],
 ) -> AsyncGenerator[Event, None]:
     """Run one task and yield its events without blocking the event loop; otherwise as `stream_task`.
 
@@ -112,7 +134,7 @@ async def astream_task(
     """
     session = _open_session(context, options)
     try:
-        events = session.astream(task)
+        events = session.astream(task, images=images)
 
         while True:
             last: Event | None = None

@@ -26,6 +26,7 @@ from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.machine.workspace import kept_content
 from mendgraph.graph.persistence.store import Store, memory_store
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
+from mendgraph.graph.runs.images import Image, image_blocks
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.graph.runs.turn_input import (
     AT_WORK,
@@ -154,16 +155,17 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def stream(self, request: str) -> Generator[Event, None, None]:
+    def stream(self, request: str, *, images: Sequence[Image] = ()) -> Generator[Event, None, None]:
         """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide.
 
-        Closing it early stops the run after the current call; `astream` and `stream_task` drop a model call at once.
+        `images` are files, or the bytes of images, that the model sees with the request. Closing it early stops the run
+        after the current call; `astream` and `stream_task` drop a model call at once.
         """
-        return self._stream(partial(self._begin_turn, request))
+        return self._stream(partial(self._begin_turn, request, images))
 
-    def work(self, request: str) -> Event:
+    def work(self, request: str, *, images: Sequence[Image] = ()) -> Event:
         """Work on one request and return its last event, `Ended` or `Asked`; cheaper than `stream`."""
-        return deque(self._stream(partial(self._begin_turn, request), watched=False), maxlen=1)[0]
+        return deque(self._stream(partial(self._begin_turn, request, images), watched=False), maxlen=1)[0]
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Generator[Event, None, None]:
         """Continue after `Asked`, with "approve", "reject", "stop", or a decision for each call."""
@@ -177,9 +179,9 @@ class Session:
         """Continue the last turn where it was cut off or stopped; a finished turn yields its outcome again."""
         return self._stream(self._resume_turn)
 
-    def astream(self, request: str) -> AsyncGenerator[Event, None]:
+    def astream(self, request: str, *, images: Sequence[Image] = ()) -> AsyncGenerator[Event, None]:
         """Work on one request without blocking the event loop."""
-        return self._astream(partial(self._begin_turn, request))
+        return self._astream(partial(self._begin_turn, request, images))
 
     def aanswer(self, decisions: Mapping[str, Any] | str) -> AsyncGenerator[Event, None]:
         """Continue after `Asked` without blocking the event loop."""
@@ -239,9 +241,13 @@ class Session:
 
     # --- One turn
 
-    def _begin_turn(self, text: str) -> TurnInput | StopCause:
+    def _begin_turn(self, text: str, images: Sequence[Image] = ()) -> TurnInput | StopCause:
         if not isinstance(text, str):
             raise TypeError(f"request: {type(text).__name__} is no text: say in words what is wanted.")
+
+        blocks = image_blocks(images)
+        if isinstance(blocks, ToolError):
+            return invalid_request(blocks.message)
 
         request = self._lock_and_record(self.scrub(text))
         if isinstance(request, StopCause):
@@ -252,7 +258,7 @@ class Session:
             is_first = request.message_id == f"{run_records.REQUEST_ID}1"
             self._nodes.book_turn(self.context, self.thread_id, first=is_first)
 
-        return input_of(request)
+        return input_of(request, blocks)
 
     def _answer_turn(self, decisions: Mapping[str, Any] | str) -> TurnInput | StopCause:
         """Lock the workspace again, as another process may have requested the approval, and return the decisions."""

@@ -1,6 +1,6 @@
 """The input of a session's turn: its request, its locks, and why it cannot begin."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.messages import HumanMessage
@@ -9,7 +9,7 @@ from langchain_core.runnables import RunnableConfig
 from mendgraph.graph.machine.build import NodeTimeoutError
 from mendgraph.graph.machine.serializer import PrunedHistoryError
 from mendgraph.graph.machine.workspace import WorkspaceRecords, recover_open_changes
-from mendgraph.nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, Outcome, StopCause, StopReason, ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.journal.journal import Journal
 from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.run_folder import run_folder, workspace_folder, workspace_folder_path
@@ -57,9 +57,16 @@ def cause_of(error: StoreError | NodeTimeoutError) -> StopCause:
     return StopCause(reason=reason, message=str(error))
 
 
-def input_of(request: TurnRequest) -> TurnInput:
-    """Return the input of a turn with this request. Its message keeps its id, so that sending it again adds nothing."""
-    return TurnInput({"messages": [HumanMessage(request.text, id=request.message_id or None)]})
+def input_of(request: TurnRequest, images: Sequence[JsonMap] = ()) -> TurnInput:
+    """Return the input of a turn with this request, followed by the blocks of its images.
+
+    Its message keeps its id, so that sending it again adds nothing.
+    """
+    content: str | list[str | JsonMap] = request.text
+    if images:
+        content = [{"type": "text", "text": request.text}, *images]
+
+    return TurnInput({"messages": [HumanMessage(content, id=request.message_id or None)]})
 
 
 def invalid_request(message: str) -> StopCause:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
+from mendgraph.graph.runs.images import images_in
 from mendgraph.graph.runs.runs import RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.approval import ReadLine
 from mendgraph.graph.terminal.outcome_lines import diff_lines
@@ -279,6 +280,7 @@ def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
 KEYS: Final = (
     "Enter sends; Alt-Enter, Ctrl-J or \\ before Enter begins a new line. Pasted lines are one request.",
     "Tab completes commands and file names; after @ file names are offered as you type.",
+    "The model sees an image that you name with @, as @picture.png, or whose path you paste.",
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
     "A request that begins with / needs another / before it.",
@@ -388,7 +390,7 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
                     if answer.leave:
                         break
             elif request.strip():
-                turns.take(notes + request)
+                turns.take(notes + request, images_in(request, turns.context.workspace))
                 notes = ""
 
         turns.show_chat()

@@ -8,6 +8,7 @@ A session of the protocol is a thread of ours with the same id, so `mendgraph ru
 import asyncio
 import logging
 import os
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
@@ -119,7 +120,12 @@ class EditorAgent:
 
     async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:  # noqa: ARG002
         """The capabilities of this agent."""
-        can = {"loadSession": True, "mcpCapabilities": {"http": True}, "sessionCapabilities": {"list": {}}}
+        can = {
+            "loadSession": True,
+            "mcpCapabilities": {"http": True},
+            "promptCapabilities": {"image": True},
+            "sessionCapabilities": {"list": {}},
+        }
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=schema.Implementation(name="mendgraph", version=version("mendgraph")),
@@ -200,7 +206,8 @@ class EditorAgent:
             editor_session.turn = turn
 
             try:
-                outcome = await turn.run(request_text(prompt, editor_session.context.workspace), editor_session.notes)
+                text = request_text(prompt, editor_session.context.workspace)
+                outcome = await turn.run(text, images_of(prompt), editor_session.notes)
             finally:
                 editor_session.turn = None
                 await session.aclose()
@@ -289,12 +296,12 @@ class _Turn:
         self._stopped = by
         self.session.stop(by)
 
-    async def run(self, request: str, notes: list[str]) -> records.Outcome:
-        """Work on the request with updates to the client; return the outcome."""
+    async def run(self, request: str, images: Sequence[bytes], notes: list[str]) -> records.Outcome:
+        """Work on the request and its images with updates to the client; return the outcome."""
         while notes:
             await self._send([helpers.update_agent_thought_text(notes.pop(0))])
 
-        approval = await self._follow(self.session.astream(request))
+        approval = await self._follow(self.session.astream(request, images=images))
         while approval is not None:
             approval = await self._follow(self.session.aanswer(await self._decide(approval)))
 
@@ -471,10 +478,24 @@ def request_text(blocks: Sequence[Any], root: str) -> str:
             parts.append(block.text)
         elif isinstance(block, schema.ResourceContentBlock):
             parts.append(_reference(block.uri, root))
-        else:
+        elif not isinstance(block, schema.ImageContentBlock):
             raise RequestError(_WRONG, f"A prompt with a block of type {block.type} is not understood: use text.")
 
     return "".join(parts)
+
+
+def images_of(blocks: Sequence[Any]) -> list[bytes]:
+    """The images of a prompt."""
+    images: list[bytes] = []
+
+    for block in blocks:
+        if isinstance(block, schema.ImageContentBlock):
+            try:
+                images.append(b64decode(block.data, validate=True))
+            except ValueError as error:
+                raise RequestError(_WRONG, f"The data of an image is not Base64: {error}.") from None
+
+    return images
 
 
 def _reference(uri: str, root: str) -> str:

@@ -138,6 +138,18 @@ JsonLines: TypeAlias = Annotated[
 Task: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads it from the input.")
 ]
+Images: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--image",
+        exists=True,
+        dir_okay=False,
+        rich_help_panel="Model",
+        metavar="FILE",
+        help="Show the model this image with the task (PNG, JPEG, GIF, WebP); may be repeated.",
+        show_default=False,
+    ),
+]
 _A_RUN = "The run, by its id or the beginning of it."
 
 
@@ -225,6 +237,7 @@ class Options:
     `as_json`: objects for programs in place of text; with `json_lines` also a line for each event. `run_options` are
     the names of the given options that only a run has. `run_id` is the run to continue, None for a new one.
     `workspace_file`: the folder's own settings are read. `unattended`: the `commit` and `report` options.
+    `images` are files for the model.
     """
 
     root: Path
@@ -237,6 +250,7 @@ class Options:
     json_lines: bool = False
     workspace_file: bool = True
     unattended: Mapping[str, Any] | None = None
+    images: tuple[Path, ...] = ()
 
 
 def options_without_a_task(context: typer.Context) -> Options:

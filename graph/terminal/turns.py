@@ -7,7 +7,7 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.unattended import PublishResult, UnattendedTask, find_unattended
 from mendgraph.graph.runs.events import Asked, Ended, Event, OfChild, Text, Traced
+from mendgraph.graph.runs.images import Image
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.run_words import chat_command, command_line, resume_command
 from mendgraph.graph.runs.runs import ListedRun, get_run
@@ -70,10 +71,10 @@ class Setup:
         return VisibleText(tools, blocks=blocks)
 
 
-def run_once(setup: Setup, request: str) -> ExitCode:
+def run_once(setup: Setup, request: str, images: Sequence[Image] = ()) -> ExitCode:
     """Work on one task and show its outcome."""
     with Turns(setup) as turns:
-        return turns.show_run(turns.take(request))
+        return turns.show_run(turns.take(request, images))
 
 
 def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
@@ -136,13 +137,13 @@ class Turns:
         self.session = Session(context, **options)
         self._view.visible = self.setup.visible_text()
 
-    def take(self, request: str) -> ExitCode:
-        """Work on one request and show its outcome.
+    def take(self, request: str, images: Sequence[Image] = ()) -> ExitCode:
+        """Work on one request with its images, and show its outcome.
 
         Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
         next request.
         """
-        return self._follow(self.session.astream(request))
+        return self._follow(self.session.astream(request, images=images))
 
     def take_up(self, *, anew: bool = False) -> ExitCode:
         """Resume the turn that was interrupted or stopped, or with `anew` its task in a new turn; see `take`."""

@@ -32,6 +32,7 @@ from mendgraph.nodes.execute_tools.registry import (
 from mendgraph.nodes.execute_tools.tool_outcome import similar_or_all
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.media import IMAGE_TYPES, MOST_MEDIA_BYTES
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 
 if TYPE_CHECKING:
@@ -55,11 +56,8 @@ LONGEST_ERROR: Final = 2_000
 DEEPEST_SCHEMA: Final = 32
 """The most levels of a schema; deeper ones allow anything. The MCP project's servers have 8 at most."""
 
-MOST_MEDIA_BYTES: Final = 5_242_880
-"""The most bytes of an image or a sound for a model. Source: Anthropic, "Vision"."""
-
 _MEDIA: Final = {
-    **{name: ("image", name) for name in ("image/png", "image/jpeg", "image/gif", "image/webp")},
+    **{name: ("image", name) for name in IMAGE_TYPES},
     **dict.fromkeys(("audio/wav", "audio/x-wav", "audio/wave"), ("audio", "audio/wav")),
     **dict.fromkeys(("audio/mpeg", "audio/mp3"), ("audio", "audio/mp3")),
 }

@@ -1,11 +1,13 @@
 """Images, sound and files in messages: which kinds a message has, and a note in place of what a model does not take."""
 
+import re
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage, convert_to_openai_messages
 
-from mendgraph.nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap, ToolError, invalid, quoted
 
 _KINDS: Final[dict[str, str]] = {
     "image": "image",
@@ -19,6 +21,32 @@ _KINDS: Final[dict[str, str]] = {
     "input_audio": "audio",
 }
 """The kind of a content block, by the types that providers use."""
+
+MOST_MEDIA_BYTES: Final = 5_242_880
+"""The most bytes of an image or a sound for a model. Source: Anthropic, "Vision"."""
+
+IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The media types of the images that models accept. Source: Anthropic, "Vision"."""
+
+_SIGNATURES: Final = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
+}
+"""How the data of each image begins, whatever the name of its file says."""
+
+
+def image_block(name: str, data: bytes) -> JsonMap | ToolError | None:
+    """Return the content block of an image file; None if the data is not an image that models accept."""
+    mime_type = next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), None)
+    if mime_type is None:
+        return None
+
+    if len(data) > MOST_MEDIA_BYTES:
+        return invalid(f"The image {quoted(name)} has more than {MOST_MEDIA_BYTES:,} bytes: use a smaller one.")
+
+    return {"type": "image", "base64": b64encode(data).decode("ascii"), "mime_type": mime_type}
 
 
 def media_of(message: AnyMessage) -> tuple[str, ...]:

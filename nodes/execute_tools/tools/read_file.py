@@ -7,9 +7,10 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.registry import FilePath, ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks, next_piece
+from mendgraph.nodes.language.media import image_block
 from mendgraph.nodes.language.names import is_reference, unknown_reference
 from mendgraph.nodes.language.project_notes import SKILL_FILE
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, invalid, quoted
 from mendgraph.nodes.workspace.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.workspace.files.workspace import FileContent, read_whole
 
@@ -32,8 +33,9 @@ class ReadFileArguments(ToolArguments):
 def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     """Read a text file, a page of lines at a time.
 
-    A page has `limit` lines, and `context.max_lines` at most; it ends early once it holds 48,000 bytes of JSON. A line
-    is cut at 2000 characters, and says where it goes on. Lines of a private key are marks, wherever the page begins.
+    An image is read as a whole, and shown to a model that takes images. A page has `limit` lines, and
+    `context.max_lines` at most; it ends early once it holds 48,000 bytes of JSON. A line is cut at 2000 characters, and
+    says where it goes on. Lines of a private key are marks, wherever the page begins.
     """
     is_stored_result = is_reference(arguments.path)  # not a file of the workspace
     if is_stored_result:
@@ -44,6 +46,12 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     if isinstance(content, ToolError):
         return content
 
+    image = image_block(content.path, content.data)
+    if isinstance(image, ToolError):
+        return image
+    if image is not None:
+        return ToolOutput(ToolResult(ok=True, data=_described(content, image)), blocks=(image,))
+
     page = _page_of(content, arguments, context.max_lines)
     if isinstance(page, ToolError):
         return page
@@ -53,6 +61,10 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
         return output
 
     return replace(output, files_read={content.path: content.sha256})
+
+
+def _described(content: FileContent, image: JsonMap) -> JsonMap:
+    return {"path": content.path, "mime_type": image["mime_type"], "bytes": len(content.data)}
 
 
 def _stored_result(context: ToolContext, reference: str) -> FileContent | ToolError:

@@ -322,7 +322,9 @@ def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
             await talk.agent.load_session(cwd=talk.folder, session_id=session[:6], mcp_servers=[])
         with pytest.raises(RequestError, match="There is no mode 'yolo'"):
             await talk.agent.set_session_mode(session_id=session, mode_id="yolo")
-        with pytest.raises(RequestError, match="block of type image"):
+        with pytest.raises(RequestError, match="block of type audio"):
+            await talk.ask(session, helpers.audio_block("", "audio/wav"))
+        with pytest.raises(RequestError, match="is no image that models accept"):
             await talk.ask(session, helpers.image_block("", "image/png"))
 
     desk.play(folder, [Status(401)], scene)
