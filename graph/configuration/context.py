@@ -4,13 +4,12 @@ It is stored in the state when a turn begins, so that a resumed run has the same
 endpoint's key comes from `OPENAI_API_KEY`.
 """
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from mendgraph.graph.configuration.presets import UNATTENDED, choose_profile
+from mendgraph.graph.configuration.presets import UNATTENDED, choose_profile, with_dots
 from mendgraph.graph.configuration.settings import (
     MAX_CALLS_PER_TURN_LIMIT,
     MOST,
@@ -309,6 +308,13 @@ class AgentContext(Record):
         option="--allow-program NAME",
         panel="Permissions",
     )
+    allowed_commands: tuple[str, ...] = setting(
+        (),
+        "Commands that may run with any further arguments, by their first words: `git log`, pytest.",
+        trust="part",
+        option="--allow-command PREFIX",
+        panel="Permissions",
+    )
     readable_folders: tuple[str, ...] = setting(
         (),
         "Folders outside the workspace that commands may read, such as a language's own installation.",
@@ -460,12 +466,7 @@ class AgentContext(Record):
     @field_validator("allowed_extensions")
     @classmethod
     def _with_a_dot(cls, extensions: tuple[str, ...]) -> tuple[str, ...]:
-        kinds = tuple(f".{extension.removeprefix('.').lower()}" for extension in extensions)
-        for kind in kinds:
-            if not re.fullmatch(r"\.[^./\s]+", kind):
-                raise ValueError(f"{kind!r} is no extension: name them like .py or .md, without inner dots")
-
-        return kinds
+        return with_dots(extensions)
 
     @field_validator("denied_paths")
     @classmethod
@@ -525,12 +526,7 @@ class AgentContext(Record):
         """Return the limits for the ledger."""
         thinks = profile is not None and profile.reasoning  # then the budget alone bounds a reply, thoughts included
         return RunLimits(
-            api=APILimits(
-                max_calls_per_session=self.max_calls_per_session,
-                max_calls_per_turn=self.max_calls_per_turn,
-                max_input_tokens_per_session=self.max_input_tokens_per_session,
-                max_output_tokens_per_session=self.max_output_tokens_per_session,
-            ),
+            api=APILimits(*(getattr(self, name) for name in APILimits._fields)),
             max_output_tokens_per_call=self.max_output_tokens_per_call or (None if thinks else REPLY_TOKENS),
             **{name: getattr(self, name) for name in RunLimits.model_fields if name not in _DECIDED_LIMITS},
         )

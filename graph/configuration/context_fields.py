@@ -68,6 +68,7 @@ class ContextFields(TypedDict, total=False):
     request_permits: bool
     offer: Literal["few", "all"]
     allowed_programs: tuple[str, ...]
+    allowed_commands: tuple[str, ...]
     readable_folders: tuple[str, ...]
     sandbox: Literal["auto", "bubblewrap", "landlock", "container"]
     allowed_hosts: tuple[str, ...]

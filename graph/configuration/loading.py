@@ -60,6 +60,17 @@ def program_problem(entry: str) -> str | None:
     return f"{quoted(entry)} is not one program: {remedy}"
 
 
+def command_problem(entry: str) -> str | None:
+    """Return why this is not the prefix of simple commands; None if it is."""
+    from mendgraph.nodes.language.command_lines import is_command_prefix
+
+    if is_command_prefix(entry):
+        return None
+
+    remedy = "give one such as `git log`, pytest or `npm run build`; what may run others is an allowed_programs"
+    return f"{quoted(entry)} is not the beginning of simple commands: {remedy}"
+
+
 class Document(NamedTuple):
     """The values of a TOML document, and its lines."""
 
@@ -231,6 +242,8 @@ def _further(name: str, value: Any) -> Iterator[str]:
         yield from AgentContext().model_copy(update={name: tuple(value)}).network_problems()
     elif name == "allowed_programs":
         yield from filter(None, map(program_problem, value))
+    elif name == "allowed_commands":
+        yield from filter(None, map(command_problem, value))
 
 
 def _sentence(path: tuple[str, ...], message: str) -> str:

@@ -1,6 +1,7 @@
 """Values that follow from a preset or a model's family: limits that finish a task, and the profile of a turn."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mendgraph.nodes.call_model.prompts.profiles import ModelProfile
@@ -15,9 +16,20 @@ HOSTED: Mapping[str, Any] = {
 }
 """The terminal's limits for hosted models, which are enough to finish a task."""
 
+_PYTHON_CHECKS = ("pytest", "ruff check", "ruff format", "mypy", "pyright")
+
+CHECK_COMMANDS: tuple[str, ...] = (
+    *_PYTHON_CHECKS,
+    *(f"{folder}/bin/{command}" for folder in (".venv", "venv") for command in _PYTHON_CHECKS),
+    *("cargo build", "cargo check", "cargo clippy", "cargo fmt", "cargo test", "go build", "go test", "go vet"),
+    *("npm test", "npm run build", "npm run lint", "npm run test", "pnpm test", "yarn test"),
+)
+"""The commands with which a model checks its work: what formats, builds, lints and tests, and starts nothing else."""
+
 UNATTENDED: Mapping[str, Any] = {
     **HOSTED,
     "mode": "auto",
+    "allowed_commands": CHECK_COMMANDS,
     "evidence": True,
     "require_checks": True,
     "max_seconds": 3_600.0,
@@ -25,6 +37,16 @@ UNATTENDED: Mapping[str, Any] = {
     "checks_timeout_s": 300.0,
 }
 """The fields that `AgentContext.unattended` sets: limits for one task on a hosted model."""
+
+
+def with_dots(extensions: Sequence[str]) -> tuple[str, ...]:
+    """Return the extensions of files as `.py`. Raises ValueError for one that is none."""
+    names = tuple(f".{extension.removeprefix('.').lower()}" for extension in extensions)
+    for name in names:
+        if not re.fullmatch(r"\.[^./\s]+", name):
+            raise ValueError(f"{name!r} is no extension: name them like .py or .md, without inner dots")
+
+    return names
 
 
 def choose_profile(family: ModelProfile, protocol: str, edit_form: str, *, embedded: bool, reasoning: bool) -> Profile:

@@ -28,6 +28,7 @@ from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpda
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
 from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_reply
+from mendgraph.nodes.language.command_lines import SHELL_TOOL
 from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.records import (
@@ -187,14 +188,14 @@ class Previewer:
             pins = tuple((name, dry.on_disk(name), "") for name in names)
             return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names, pins or None)
 
-        argv = call.arguments.get("argv")
-        if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
+        line = _command_line(call)
+        if line:
             folder = call.arguments.get("cwd")
             where = ""
             if isinstance(folder, str) and folder != ".":
                 where = f"\nin {folder}"
 
-            return Preview(self._shown_preview("argv", shlex.join(argv) + where), names)
+            return Preview(self._shown_preview("argv", line + where), names)
 
         return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names)
 
@@ -264,6 +265,18 @@ class Previewer:
 
         cut = truncated or (kind == "diff" and any(line.startswith(_CUT) for line in shown_lines))
         return ShownPreview(kind=kind, text="\n".join(shown_lines), truncated=cut)
+
+
+def _command_line(call: ToolCall) -> str:
+    """Return the command of a call as a shell would read it, or ""."""
+    if call.tool == SHELL_TOOL:
+        return str(call.arguments["command"])
+
+    argv = call.arguments.get("argv")
+    if isinstance(argv, list) and all(isinstance(word, str) for word in argv):
+        return shlex.join(argv)
+
+    return ""
 
 
 def _visible(line: str) -> str:

@@ -10,9 +10,10 @@ from mendgraph.graph.machine.begin_turn import TurnServices
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.small_models import answer_judge, block_form
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.turn_tools import COMMAND_TOOL, NETWORK_TOOL
+from mendgraph.graph.machine.turn_tools import NETWORK_TOOL
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.heal.healing import is_unfounded
+from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL_TOOL
 from mendgraph.nodes.language.history import last_request, results_in, texts_in
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
@@ -53,11 +54,12 @@ def reply_reader(turn: TurnServices, state: AgentState) -> Reader:
 
     corrections = sum(is_unfounded(attempt.errors) for attempt in attempts)
     settled = facts.changed or corrections >= context.healing(profile).max_claims
+    neutral = {COMMAND_TOOL, SHELL_TOOL, NETWORK_TOOL}
     judge = answer_judge(
         profile,
         messages,
         settled=bool(settled) or is_resuming(last_request(messages)),
-        acting_tools=machine.tools_with_effect(Effect.EXECUTE, Effect.NETWORK) - {COMMAND_TOOL, NETWORK_TOOL},
+        acting_tools=machine.tools_with_effect(Effect.EXECUTE, Effect.NETWORK) - neutral,
         read_only=context.mode == "read-only",
     )
     return reader._replace(judge_answer=judge)

@@ -38,6 +38,7 @@ from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, 
 from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.guard.policy import is_hidden, is_refused, judge_content
 from mendgraph.nodes.guard.scope import Scope, is_guarded, scope_rule
+from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL, SHELL_TOOL, command_argv
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.language.project_notes import SkillFolder
@@ -100,8 +101,10 @@ class TurnTools:
         context = self.context
         usable = self.names
 
-        if not isinstance(self.commands(), Commands):
+        if not self._may_run_programs or not isinstance(self.commands(), Commands):
             usable -= {COMMAND_TOOL}
+        if SHELL_TOOL in usable and not self._has_use_of_shell():
+            usable -= {SHELL_TOOL}
         if not context.allowed_hosts and context.mode != "ask" and not self._has_permission(NETWORK_TOOL):
             usable -= {NETWORK_TOOL}
         if read_skill.name in self.machine.added and not self.skills:
@@ -128,7 +131,12 @@ class TurnTools:
         machine = self.machine
         asks = context.mode == "ask"
         permissions = always_allowed(self.permissions())
-        programs = (*context.allowed_programs, *permissions.get(COMMAND_TOOL, ()))
+        listed = [*context.allowed_programs]
+        commands = self.commands() if context.allowed_commands else None
+        if isinstance(commands, Commands):
+            listed += commands.rules.commands
+
+        programs = allowed_note("", (*listed, *permissions.get(COMMAND_TOOL, ())), asks=asks)
         hosts = (*context.allowed_hosts, *permissions.get(NETWORK_TOOL, ()))
 
         specs = dict(machine.specs)
@@ -138,7 +146,7 @@ class TurnTools:
 
         usable = self.usable()
         if profile.small:  # a small model takes each tool that it sees for a hint
-            usable -= machine.added
+            usable -= {*machine.added, SHELL_TOOL}
             if not context.allowed_programs:
                 usable -= {COMMAND_TOOL}
             if not context.allowed_hosts:
@@ -152,7 +160,8 @@ class TurnTools:
             usable=usable,
             few=context.offer == "few",
             notes={
-                COMMAND_TOOL: allowed_note("", programs, asks=asks),
+                COMMAND_TOOL: programs,
+                SHELL_TOOL: programs,
                 NETWORK_TOOL: allowed_note(" hosts", hosts, asks=asks),
             },
         )
@@ -283,7 +292,7 @@ class TurnTools:
         person may allow more programs.
         """
         context = self.context
-        may_run = context.allowed_programs or context.mode == "ask" or self._has_permission(COMMAND_TOOL)
+        may_run = self._may_run_programs or context.allowed_commands
         if not may_run or context.writable_paths:
             return None
 
@@ -293,6 +302,7 @@ class TurnTools:
             readable=context.readable_folders,
             protected=(*self._own_files, *self.machine.executed_files),
             sandbox=context.sandbox,
+            commands=context.allowed_commands,
         )
         names: frozenset[str] = frozenset()
         if scope is not None:
@@ -304,6 +314,23 @@ class TurnTools:
             return opened.read_only({}, {})
 
         return opened
+
+    @property
+    def _may_run_programs(self) -> bool:
+        """Whether programs may be run with any arguments, at least those that a person allows."""
+        context = self.context
+        return bool(context.allowed_programs) or context.mode == "ask" or self._has_permission(COMMAND_TOOL)
+
+    def _has_use_of_shell(self) -> bool:
+        """Return whether this run may start a shell, or one of the listed commands."""
+        context = self.context
+        commands = self.commands()
+        if not isinstance(commands, Commands):
+            return False
+        if context.mode == "ask":
+            commands = commands.permitting([SHELL])
+
+        return commands.is_runnable(SHELL) or bool(commands.rules.commands)
 
     def checks(self) -> Checks | ToolError | None:
         """Return what checks the work; None if nothing does, and the error of a sandbox that does not start."""
@@ -347,7 +374,7 @@ class TurnTools:
     def missing_resources(self, run_id: str) -> JsonMap:
         """Return why the run lacks resources, by the name of the event that reports each."""
         commands = None
-        if self.context.allowed_programs:
+        if self.context.allowed_programs or self.context.allowed_commands:
             commands = self.commands()
 
         resources = {
@@ -371,7 +398,6 @@ class TurnTools:
 
 # --- What an approval allows: the program of a command, or the host of a URL, inside of the same sandbox
 
-COMMAND_TOOL: Final = "run_command"
 NETWORK_TOOL: Final = "http_get"
 
 
@@ -383,7 +409,7 @@ def subject_of(
     Returns the error of a call that would still be refused. With `listed` an approval allows nothing beside what the
     context names.
     """
-    if call.tool == COMMAND_TOOL:
+    if call.tool in {COMMAND_TOOL, SHELL_TOOL}:
         return _program_of(call, commands(), listed=listed)
     if call.tool == NETWORK_TOOL:
         return _host_of(call, context, listed=listed)
@@ -395,13 +421,13 @@ def _program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed
     if not isinstance(commands, Commands):
         return commands or ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
 
-    name = call.arguments["argv"][0]
-    allowed = commands if listed else commands.permitting(name)
+    argv = command_argv(call.tool, call.arguments)
+    allowed = commands if listed else commands.permitting(argv)
 
     try:
-        return allowed.program(name, call.arguments.get("cwd", "."))
+        return allowed.program(argv, call.arguments.get("cwd", "."))
     except OSError as error:
-        return os_failure(error, "run", name)
+        return os_failure(error, "run", argv[0])
 
 
 def _host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | ToolError:
@@ -422,9 +448,10 @@ def _host_of(call: ToolCall, context: AgentContext, *, listed: bool) -> str | To
 def _named_in(call: ToolCall) -> str:
     from mendgraph.nodes.execute_tools.network.url_rules import Target, parse_url
 
-    argv, folder, url = (call.arguments.get(name) for name in ("argv", "cwd", "url"))
-    if isinstance(argv, list) and argv:
-        name = str(argv[0])
+    argv = command_argv(call.tool, call.arguments)
+    folder, url = (call.arguments.get(name) for name in ("cwd", "url"))
+    if argv:
+        name = argv[0]
         if "/" in name:
             return posixpath.normpath(posixpath.join(str(folder or "."), name))
         return name
@@ -438,8 +465,9 @@ def _named_in(call: ToolCall) -> str:
 
 def approved_resources(context: AgentContext, call: ToolCall, resources: ToolContext) -> ToolContext:
     """Return what an approved call may use: beside what the context names, its own program or host."""
-    if call.tool == COMMAND_TOOL and isinstance(resources.commands, Commands):
-        return replace(resources, commands=resources.commands.permitting(call.arguments["argv"][0]))
+    if call.tool in {COMMAND_TOOL, SHELL_TOOL} and isinstance(resources.commands, Commands):
+        argv = command_argv(call.tool, call.arguments)
+        return replace(resources, commands=resources.commands.permitting(argv))
 
     if call.tool == NETWORK_TOOL:
         from mendgraph.nodes.execute_tools.network.network import Network

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.language.command_lines import command_argv
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -166,12 +167,12 @@ def _target(item: ToolCall | CallError) -> str:
     if not isinstance(item, ToolCall):
         return ""
 
-    argv = item.arguments.get("argv")
+    argv = command_argv(item.tool, item.arguments)
     url = item.arguments.get("url")
     target = ""
 
-    if isinstance(argv, list) and argv:
-        target = str(argv[0])
+    if argv:
+        target = argv[0]
     elif isinstance(url, str):
         with suppress(ValueError):
             target = urlsplit(url).hostname or ""

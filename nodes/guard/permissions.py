@@ -1,18 +1,17 @@
 """Permissions: what an approval allows beyond the shown call, for a thread or for a workspace.
 
-A command is identified by the program's real path and its first words, which tables define. A program that is in no
-table, such as an interpreter, a wrapper or `make`, has no prefix.
+A command is identified by the program's real path and its first words, see `nodes/language/command_lines.py`. What a
+shell runs as one simple command counts as that command; any other command line counts as the program `bash`.
 """
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from mendgraph.nodes.guard.policy import shown
 from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE
+from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL_TOOL, command_argv, command_prefix
 from mendgraph.nodes.records import Effect, Record, ToolCall, ToolSpec
 
 
@@ -59,11 +58,11 @@ class CallSubject(NamedTuple):
 
 def call_subject(call: ToolCall, subject: str, workspace: str) -> CallSubject:
     """Return the subject of a call. A program in the workspace may change, so it has no prefix."""
-    argv = call.arguments.get("argv")
-    if not isinstance(argv, list) or not argv:
+    argv = command_argv(call.tool, call.arguments)
+    if not argv:
         return CallSubject(subject)
 
-    name = str(argv[0]).rpartition("/")[2]
+    name = argv[0].rpartition("/")[2]
     resolved = subject.startswith("/") and not PurePath(subject).is_relative_to(workspace or "/")
     return CallSubject(subject, (name,), command_prefix(name, argv[1:]) if resolved else None)
 
@@ -73,7 +72,7 @@ def covers(permission: Permission, rule: str, tool: str, subject: CallSubject, t
 
     A permission for a thread may cover a program with any arguments, one for a workspace only simple commands.
     """
-    if (permission.rule, permission.tool, permission.subject) != (rule, tool, subject.subject):
+    if (permission.rule, permission.tool, permission.subject) != (rule, _permitted_tool(tool), subject.subject):
         return False
     if permission.scope == "thread" and permission.place != thread:  # a fork does not inherit it
         return False
@@ -82,6 +81,11 @@ def covers(permission: Permission, rule: str, tool: str, subject: CallSubject, t
 
     covers_name = permission.scope == "thread" and permission.prefix == subject.name
     return covers_name or permission.prefix == subject.prefix
+
+
+def _permitted_tool(tool: str) -> str:
+    """Return the tool of a permission: a command is the same one for both tools that run commands."""
+    return COMMAND_TOOL if tool == SHELL_TOOL else tool
 
 
 def permissions_for(
@@ -96,7 +100,8 @@ def permissions_for(
         return {}
 
     def permission(prefix: tuple[str, ...], scope: Literal["thread", "workspace"], place: str) -> Permission:
-        return Permission(rule=rule, tool=call.tool, subject=subject.subject, prefix=prefix, scope=scope, place=place)
+        tool = _permitted_tool(call.tool)
+        return Permission(rule=rule, tool=tool, subject=subject.subject, prefix=prefix, scope=scope, place=place)
 
     offered = {}
     if subject.prefix is not None and subject.prefix != subject.name:
@@ -110,69 +115,3 @@ def permissions_for(
         offered["approve_always"] = permission((), "workspace", workspace)
 
     return offered
-
-
-# --- Simple commands
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_ALONE: Final = _names("""
-basename cat cmp comm cut date df diff dirname du echo egrep fgrep file find grep head jq ls md5sum mypy nl od printf
-pwd pyright pytest readlink realpath rg sha1sum sha256sum stat tail tr wc
-""")
-"""Programs that are simple with any arguments, except the options below."""
-
-_WITH_SUBCOMMAND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {
-        "cargo": _names("build check clippy doc fmt metadata test tree"),
-        "git": _names("""
-    add blame branch checkout cherry-pick commit describe diff log ls-files merge mv reset restore rev-parse revert rm
-    show stash status switch tag
-    """),
-        "go": _names("build doc fmt list mod test version vet"),
-        "npm": _names("ls outdated test"),
-        "pnpm": _names("list outdated test"),
-        "ruff": _names("check format rule"),
-        "yarn": _names("list outdated test"),
-    }
-)
-"""Programs whose prefix includes one of these subcommands. Source: VS Code approves terminal commands like that."""
-
-_OF_SCRIPTS: Final = _names("npm pnpm yarn")
-"""`run` is followed by the name of a script, and options may name a shell."""
-
-_STARTING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "cargo": ("--config", "-Z"),
-        "find": ("-exec", "-ok", "-delete", "-fprint", "-fls"),
-        "go": ("-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool"),
-        "rg": ("--pre", "--hostname-bin"),
-        **dict.fromkeys(_OF_SCRIPTS, ("-",)),
-    }
-)
-"""Prefixes of options that start other programs, or delete or write files."""
-
-
-def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | None:
-    """Return the prefix of a simple command, such as `ls`, `git log` or `npm run build`, or None."""
-    words = [str(argument) for argument in arguments]
-    if "--" in words and name in _OF_SCRIPTS:
-        options = words[: words.index("--")]
-    else:
-        options = words
-
-    if any(word.startswith(_STARTING.get(name, ())) for word in options):
-        return None
-    if name in _ALONE:
-        return (name,)
-    if name in _OF_SCRIPTS and words[:1] == ["run"] and len(words) > 1:
-        return (name, *words[:2])
-
-    subcommands = _WITH_SUBCOMMAND.get(name, frozenset())
-    if words and words[0] in subcommands:
-        return (name, words[0])
-
-    return None

@@ -171,10 +171,15 @@ def error_words(errors: tuple[ExtractionError, ...]) -> str:
 def _command(arguments: Mapping[str, Any]) -> str:
     argv = arguments.get("argv")
     folder = arguments.get("cwd")
-    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+    shell_line = arguments.get("command")
+    if isinstance(shell_line, str) and shell_line.strip():
+        argv = shell_line.split()
+        line = plain(" ".join(argv))
+    elif isinstance(argv, list) and all(isinstance(word, str) for word in argv):
+        line = plain(" ".join(shlex.join(argv).split()))
+    else:
         return ""
 
-    line = plain(" ".join(shlex.join(argv).split()))
     if len(line) > _LONGEST_TARGET:
         program = without_middle(argv[0], _LONGEST_NAME)
         further = argv[1:]

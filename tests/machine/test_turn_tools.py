@@ -38,7 +38,7 @@ SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remembe
 NAMES = frozenset(SPECS)
 LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
 EDITING = LOOKING | {name for name, spec in SPECS.items() if spec.effect is Effect.WRITE}
-NEEDY = frozenset({"run_command", "http_get"})
+NEEDY = frozenset({"run_command", "run_shell", "http_get"})
 
 
 @pytest.fixture
@@ -164,12 +164,17 @@ def test_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Pat
 
 
 PROGRAM, HOST = {"allowed_programs": ("make",)}, {"allowed_hosts": ("docs.python.org",)}
+LISTED = {"allowed_commands": ("no/such/pytest", "cat")}
 MISSING: list[tuple[JsonMap, str | None, frozenset[str]]] = [
     ({}, None, NEEDY),
-    (PROGRAM, None, frozenset({"http_get"})),
+    (PROGRAM, None, frozenset({"http_get", "run_shell"})),
     (PROGRAM, "there is no bubblewrap", NEEDY),
-    (HOST, None, frozenset({"run_command"})),
-    (PROGRAM | HOST, None, frozenset()),
+    (HOST, None, frozenset({"run_command", "run_shell"})),
+    (PROGRAM | HOST, None, frozenset({"run_shell"})),
+    (LISTED, None, frozenset({"run_command", "http_get"})),
+    ({"allowed_commands": ("cargo no-such", "no/such/pytest")}, None, NEEDY),
+    ({"allowed_programs": ("bash",)}, None, frozenset({"http_get"})),
+    ({"mode": "ask"}, None, frozenset()),
     (PROGRAM | HOST | {"role": "editor"}, None, NEEDY),
 ]
 

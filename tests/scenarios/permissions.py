@@ -184,4 +184,48 @@ PROGRAMS: tuple[Scenario, ...] = (
     ),
 )
 
-PERMISSIONS = (*DENIED, *APPROVALS, *PROGRAMS)
+LINES: tuple[Scenario, ...] = (
+    Scenario(
+        name="approval_of_a_command_line",
+        story="A person allows a program for the run, and the next simple command line with it runs without a question."
+        " A line with a pipe counts as the program bash, and no answer allows lines that begin like it.",
+        files={"note.txt": "Remember.\n"},
+        settings={"mode": "ask", "role": "operator"},
+        turns=(
+            Turn(
+                "How many lines has note.txt?",
+                (
+                    use(("run_shell", {"command": "cat 'note.txt'"})),
+                    use(("run_shell", {"command": "cat note.txt"})),
+                    use(("run_shell", {"command": "cat note.txt | wc -l"})),
+                    use(("run_shell", {"command": "cat note.txt > copy.txt"})),
+                    Say("One."),
+                ),
+                decisions=("approve_for_run", "approve", "reject"),
+            ),
+        ),
+        expected=Expectation(shown=("A person did not approve this call",)),
+        sandboxed=True,
+    ),
+    Scenario(
+        name="command_line_of_the_settings",
+        story="In the mode auto a command line runs if the settings list the beginning of its command. One with a pipe"
+        " is refused, as the settings do not list the shell.",
+        files={"note.txt": "Remember.\n"},
+        settings={"mode": "auto", "allowed_commands": ("cat", "no-such-program")},
+        turns=(
+            Turn(
+                "What does note.txt say?",
+                (
+                    use(("run_shell", {"command": "cat note.txt"})),
+                    use(("run_shell", {"command": "cat note.txt | wc -l"})),
+                    Say("Remember."),
+                ),
+            ),
+        ),
+        expected=Expectation(shown=("This line needs a shell",)),
+        sandboxed=True,
+    ),
+)
+
+PERMISSIONS = (*DENIED, *APPROVALS, *PROGRAMS, *LINES)

@@ -1,12 +1,14 @@
 """The programs that a run may start, and the folders and environment variables that they get."""
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mendgraph.nodes.language.command_lines import prefix_of
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.sandbox import is_below
 from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, command_limits
@@ -22,7 +24,8 @@ class CommandRules:
     """Which programs a run may start, and how.
 
     `programs` are bare names (`make`) or paths, absolute or relative to the workspace, that are allowed exactly as they
-    are; one with an absolute path may be called by its last part as well. After `soft_timeout_s` seconds a command gets
+    are; one with an absolute path may be called by its last part as well. `commands` are prefixes of simple commands
+    (`git log`) that are allowed with any further arguments. After `soft_timeout_s` seconds a command gets
     SIGTERM, `grace_s` seconds later all of it is killed. Of each output `max_output_bytes` are stored, half of them
     from the end. `readable` are folders of the machine that programs may read, beside the system. `protected` are
     absolute names that no program may create, move or change in the workspace. `sandbox` is a kind of
@@ -37,25 +40,29 @@ class CommandRules:
     protected: tuple[str, ...] = ()
     limits: ResourceLimits = field(default_factory=command_limits)
     sandbox: str = AUTO
+    commands: tuple[str, ...] = ()
 
 
-def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
-    """Return the absolute name of an allowed program.
+def find_program(
+    name: str, rules: CommandRules, root: str, path: str, arguments: Sequence[str] = ()
+) -> str | ToolError:
+    """Return the absolute name of a program that is allowed, at least with these arguments.
 
     A bare name is searched on `path`, other names are relative to `root`. PERMISSION_DENIED for a program that is not
     allowed, NOT_FOUND for one that is not installed.
     """
-    if name not in rules.programs:
+    if name not in rules.programs and not _is_listed([name, *arguments], rules.commands):
         for program in rules.programs:
             if name and os.path.isabs(program) and os.path.basename(program) == name:
                 return os.path.normpath(program)
 
+        listed = (*rules.programs, *rules.commands)
         allowed = "no program is allowed"
-        if rules.programs:
-            allowed = f"allowed are {', '.join(rules.programs)}"
+        if listed:
+            allowed = f"allowed are {', '.join(listed)}"
 
         message = f"{quoted(name)} may not be run: {allowed}."
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=rules.programs)
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=listed)
 
     if "/" in name:
         return os.path.normpath(os.path.join(root, name))
@@ -70,6 +77,15 @@ def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | 
     )
 
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def _is_listed(argv: Sequence[str], commands: Sequence[str]) -> bool:
+    """Return whether the command begins with one of these prefixes."""
+    if not commands:
+        return False
+
+    prefix = prefix_of(argv)
+    return prefix is not None and shlex.join(prefix) in commands
 
 
 def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:

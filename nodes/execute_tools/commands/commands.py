@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shlex
 import signal
 import threading
 import time
@@ -85,7 +86,7 @@ def open_commands(
 
     `denied` judges workspace-relative names that no program may see, `refused` absolute names in readable folders, and
     `contents` files by their content. `guarded` judges names that no program may change; one that a program creates is
-    renamed afterwards.
+    renamed afterwards. Of the `commands` of the rules only those count whose programs are installed.
     """
     if isinstance(sandbox := choose_sandbox(rules.sandbox), ToolError):
         return sandbox
@@ -98,7 +99,7 @@ def open_commands(
     protected = _names_below(real, rules.protected)
     settings = settings_names(protected)
 
-    return Commands(
+    commands = Commands(
         root=real,
         rules=rules,
         env=command_environment(real, readable),
@@ -111,6 +112,9 @@ def open_commands(
         _protected=protected,
         _guarded=functools.lru_cache(_MOST_CACHED)(lambda name: name in settings or guarded(name)),
     )
+
+    installed = tuple(line for line in rules.commands if commands.is_runnable(line))
+    return replace(commands, rules=replace(rules, commands=installed))
 
 
 def _names_below(root: str, paths: Sequence[str]) -> tuple[str, ...]:
@@ -175,13 +179,17 @@ class Commands:
         """Return the commands for one tool call."""
         return replace(self, scope=scope)
 
-    def permitting(self, program: str) -> Self:
+    def permitting(self, argv: Sequence[str]) -> Self:
         """Return the commands with one more allowed program, which may see and change the same files."""
-        listed = find_program(program, self.rules, self.root, self.env["PATH"])
+        listed = self._find_program(argv)
         if not isinstance(listed, ToolError) or listed.code is not ToolErrorCode.PERMISSION_DENIED:
             return self
 
-        return replace(self, rules=replace(self.rules, programs=(*self.rules.programs, program)))
+        return replace(self, rules=replace(self.rules, programs=(*self.rules.programs, argv[0])))
+
+    def is_runnable(self, line: str) -> bool:
+        """Return whether the program of a command line is allowed, installed and visible."""
+        return not isinstance(self.program(shlex.split(line)), ToolError)
 
     def read_only(
         self,
@@ -200,12 +208,13 @@ class Commands:
 
         return replace(self, is_read_only=True, added_texts=added_texts, env=env, rules=rules, _readable=folders)
 
-    def program(self, name: str, cwd: str = ".") -> str | ToolError:
+    def program(self, argv: Sequence[str], cwd: str = ".") -> str | ToolError:
         """Return the real name of the program that `run` would start, or the error."""
-        path = find_program(name, self.rules, self.root, self.env["PATH"])
+        path = self._find_program(argv)
         if isinstance(path, ToolError):
             return path
 
+        name = argv[0]
         real = os.path.realpath(path)
         if not self._is_visible(real):
             message = f"{quoted(name)} cannot be run: no command sees this file."
@@ -218,6 +227,9 @@ class Commands:
             folder = self._folder(root, cwd)
 
         return folder if isinstance(folder, ToolError) else real
+
+    def _find_program(self, argv: Sequence[str]) -> str | ToolError:
+        return find_program(argv[0], self.rules, self.root, self.env["PATH"], argv[1:])
 
     def _is_visible(self, path: str) -> bool:
         if is_below(path, self.root):
@@ -238,7 +250,7 @@ class Commands:
             limit = min(timeout_s, self.rules.soft_timeout_s)
 
         time_limit = _TimeLimit(time.monotonic(), limit)
-        program = find_program(argv[0], self.rules, self.root, self.env["PATH"])
+        program = self._find_program(argv)
         if isinstance(program, ToolError):
             return program
 
@@ -263,41 +275,46 @@ class Commands:
     def _run_protected(
         self, root: int, command: Sequence[str], cwd: str, time_limit: _TimeLimit
     ) -> CommandResult | ToolError:
-        """Run the command with the view that the rules allow; a guarded name that it creates is renamed."""
+        """Run the command with the view that the rules allow."""
+        with ExitStack() as stack:
+            view = self.open_view(root, cwd, time_limit.deadline, stack)
+            if isinstance(view, ToolError):
+                return view
+
+            return self._run_sandboxed(view, command, time_limit)
+
+    def open_view(self, root: int, cwd: str, deadline: float, stack: ExitStack) -> View | ToolError:
+        """Return the view that the rules allow, until `stack` is closed.
+
+        Then a guarded name that was created meanwhile is renamed.
+        """
         folder = self._folder(root, cwd)
         if isinstance(folder, ToolError):
             return folder
 
-        with ExitStack() as stack:
-            if not self.is_read_only:
-                problem = stack.enter_context(protected_git(root, time_limit.deadline))
-                if problem is not None:
-                    return problem
+        if not self.is_read_only:
+            problem = stack.enter_context(protected_git(root, deadline))
+            if problem is not None:
+                return problem
 
-                make_protected_folders(root, self._protected)
+            make_protected_folders(root, self._protected)
 
-            cover = find_cover(
-                root, self._denied, time_limit.deadline, self._content_rule, self._protected, self._guarded
-            )
-            if isinstance(cover, ToolError):
-                return cover
+        cover = find_cover(root, self._denied, deadline, self._content_rule, self._protected, self._guarded)
+        if isinstance(cover, ToolError):
+            return cover
 
-            if not self.is_read_only:
-                settings = settings_names(self._protected)
-                stack.callback(rename_guarded, root, self._guarded, cover.guarded, settings)
+        if not self.is_read_only:
+            settings = settings_names(self._protected)
+            stack.callback(rename_guarded, root, self._guarded, cover.guarded, settings)
 
-            repository = linked_repository(self.root)
-            hidden = self._shown_folders.find(
-                self._readable, self.root, time_limit.deadline, repository, own_installation()
-            )
-            if isinstance(hidden, ToolError):
-                return hidden
+        repository = linked_repository(self.root)
+        hidden = self._shown_folders.find(self._readable, self.root, deadline, repository, own_installation())
+        if isinstance(hidden, ToolError):
+            return hidden
 
-            readable = self._readable if repository is None else (*self._readable, repository)
-            with ExitStack() as handles:
-                view = self._view(root, cover, hidden, handles)
-                view = replace(view, cwd=self._absolute(folder), readable=readable)
-                return self._run_sandboxed(view, command, time_limit)
+        readable = self._readable if repository is None else (*self._readable, repository)
+        view = self._view(root, cover, hidden, stack)
+        return replace(view, cwd=self._absolute(folder), readable=readable)
 
     def _run_sandboxed(self, view: View, command: Sequence[str], time_limit: _TimeLimit) -> CommandResult | ToolError:
         stdout = CapturedOutput(most=self.rules.max_output_bytes)

@@ -1,6 +1,8 @@
-"""Tools that run an allowed program, or the checks, in a sandbox."""
+"""Tools that run an allowed program, a command line, or the checks, in a sandbox."""
 
+from collections.abc import Sequence
 from math import inf
+from typing import Final
 
 from pydantic import Field
 
@@ -9,6 +11,7 @@ from mendgraph.nodes.execute_tools.commands.commands import CommandResult, last_
 from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import file_changes
+from mendgraph.nodes.language.command_lines import SHELL, shell_argv
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.files.text_files import escaped_name
@@ -36,6 +39,48 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
     same file there: uv and pnpm link their caches into a project in that way. Which files of the workspace it changed
     is reported and recorded; the thread does not know what they hold now, so that they have to be read again.
     """
+    return _run(context, arguments.argv, arguments.cwd, arguments.timeout_s)
+
+
+class RunShellArguments(ToolArguments):
+    """Which command line to run, where, and for how long at most."""
+
+    command: str = Field(
+        min_length=1,
+        max_length=100_000,
+        description="Such as `pytest -q tests/test_a.py`.",
+    )
+    cwd: str = Field(default=".", description="Directory to run it in.")
+    timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds it may take.")
+
+
+@tool(effect=Effect.EXECUTE, path_fields=("cwd",), self_timed=True)
+def run_shell(context: ToolContext, arguments: RunShellArguments) -> ToolAnswer:
+    """Run a command line of bash in a sandbox without network.
+
+    One simple command of literal words is run without a shell, as run_command does, so that what was allowed is what
+    runs. Anything else is an argument of the program `bash`, which has to be allowed.
+    """
+    argv = shell_argv(arguments.command)
+    output = _run(context, argv, arguments.cwd, arguments.timeout_s)
+    error = output if isinstance(output, ToolError) else output.result.error
+
+    if error is not None and argv[0] == SHELL and error.code in _SHELL_REMEDIES:
+        return error.model_copy(update={"message": f"{error.message} {_SHELL_REMEDIES[error.code]}"})
+
+    return output
+
+
+_SHELL_REMEDIES: Final = {
+    ToolErrorCode.PERMISSION_DENIED: "This line needs a shell, as it is more than one simple command of literal words:"
+    " run the commands one by one, without pipes, lists, redirections, variables and patterns.",
+    ToolErrorCode.NOT_FOUND: "On most systems it is the package bash. One simple command runs without it.",
+}
+"""What is added to the errors of a command line for which the shell may not, or cannot, be started."""
+
+
+def _run(context: ToolContext, argv: Sequence[str], cwd: str, timeout_s: float | None) -> ToolAnswer:
+    """Run the program, and record what it changes."""
     if context.commands is None:
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
     if isinstance(context.commands, ToolError):
@@ -43,13 +88,13 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
 
     commands = context.commands
     started = monotonic_s()
-    seconds = min(arguments.timeout_s or inf, context.timeout_s, context.seconds_left)
+    seconds = min(timeout_s or inf, context.timeout_s, context.seconds_left)
 
     def run() -> CommandResult | ToolError:
-        return commands.run(arguments.argv, arguments.cwd, seconds - (monotonic_s() - started))
+        return commands.run(argv, cwd, seconds - (monotonic_s() - started))
 
     result, changes, unrecorded = watched(context.workspace, run, seconds)
-    program = arguments.argv[0]
+    program = argv[0]
 
     if unrecorded:
         message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {unrecorded}"

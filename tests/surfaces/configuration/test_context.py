@@ -12,6 +12,7 @@ from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.call_model.ledger import Price
 from mendgraph.nodes.execute_tools.call_policy import RateLimit, RetryPolicy
+from mendgraph.nodes.language.command_lines import is_command_prefix
 from mendgraph.nodes.records import EditForm, Profile, Protocol
 from tests.contract import documents
 
@@ -46,8 +47,9 @@ def test_unattended_values_are_those_of_their_table() -> None:
     assert documented.pop("max_cost_usd") == 5  # set by the command, where the model's price is known
     switches = {name for name, value in documented.items() if value is None}
     context = AgentContext.unattended()
-    assert switches == {"mode", "evidence", "require_checks"}
+    assert switches == {"mode", "evidence", "require_checks", "allowed_commands"}
     assert (context.mode, context.evidence, context.require_checks) == ("auto", True, True)
+    assert all(map(is_command_prefix, context.allowed_commands))
     assert UNATTENDED.keys() == documented.keys()
     numbers = {name: value for name, value in documented.items() if name not in switches}
     assert {name: effective_value(context, name) for name in numbers} == numbers

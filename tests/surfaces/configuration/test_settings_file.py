@@ -41,6 +41,9 @@ PROBLEMS = {
     'allowed_programs = ["make all"]': (
         "1: allowed_programs: 'make all' is not one program: give the program alone, 'make'"
     ),
+    'allowed_commands = ["pytest | tail"]': (
+        "1: allowed_commands: 'pytest | tail' is not the beginning of simple commands: give one such as `git log`"
+    ),
     'allowed_programs = [""]': (
         "1: allowed_programs: '' is not one program: give a name such as make, or a path such as .venv/bin/pytest"
     ),

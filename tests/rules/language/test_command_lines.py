@@ -1,0 +1,44 @@
+"""Which command lines are one simple command, and which beginnings of commands may be listed."""
+
+from mendgraph.nodes.language.command_lines import command_argv, is_command_prefix, simple_words
+from tests.row_tables import rows
+
+
+@rows(
+    ("git log -3 HEAD~2", ["git", "log", "-3", "HEAD~2"]),
+    ("  pytest tests/a.py::test_b --cov=src \n", ["pytest", "tests/a.py::test_b", "--cov=src"]),
+    ("git commit -m 'one\ntwo' \"a b\" ''", ["git", "commit", "-m", "one\ntwo", "a b", ""]),
+    ("'ls' 5 -5 é", ["ls", "5", "-5", "é"]),
+)
+def test_simple_command_has_the_words_of_its_line(line: str, words: list[str]) -> None:
+    assert simple_words(line) == words
+    assert command_argv("run_shell", {"command": line}) == words
+
+
+COMPOUND = r"""
+ls | wc   ls && rm a   ls || rm a   ls; rm a   ls;   ls &   ! ls   (ls)   { ls; }   if ls; then ls; fi   a() { ls; }
+ls > a   ls 2>&1   cat < a   cat <<< a   A=1 ls   A=1   ls $a   ls "$a"   ls ${a}   ls $(a)   ls `a`   ls "`a`"
+diff <(ls) a   ls *.py   ls a?   ls [ab]   ls {a,b}   ls ~/a   ls --a=~/b   ls a:~/b   ls a\ b   \ls   ls "a\"b"
+echo $'a'   echo $"a"   ls a'b'c   ls # a   [ -f a ]   [[ -f a ]]   export A=1   unset A   cd a   eval ls   exec ls
+source a   . a   command ls   builtin ls   time ls   trap ls EXIT   ls 'a   ls "a   ''   "" ls   ls "!a"   ls a^b;
+"""
+
+
+@rows(*(line for lines in COMPOUND.split("\n") for line in lines.split("   ") if line), "ls\nrm a", "cat <<E\na\nE", "")
+def test_every_other_line_is_for_the_shell(line: str) -> None:
+    assert simple_words(line) == []
+    assert command_argv("run_shell", {"command": line}) == ["bash", "-c", line]
+
+
+def test_command_of_another_tool_is_no_command_line() -> None:
+    assert command_argv("server__run", {"command": "ls"}) == []
+
+
+@rows("git log", "pytest", ".venv/bin/ruff check", "npm run build")
+def test_beginning_of_simple_commands_may_be_listed(line: str) -> None:
+    assert is_command_prefix(line)
+
+
+@rows("python", "bash", "make", "git", "git -c a=b", "ls -l", "env ls", "git log | ls", "xargs", "npm run", "")
+def test_beginning_that_could_start_other_programs_may_not_be_listed(line: str) -> None:
+    assert not is_command_prefix(line)
