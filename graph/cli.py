@@ -16,6 +16,7 @@ import typer
 
 from mendgraph.graph.runs.run_words import chat_command
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
+from mendgraph.graph.terminal.output import LONGEST_LINE
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, unwrap
 from mendgraph.nodes.language.display import one_line, short_id
 from mendgraph.nodes.language.installation import how_to_add
@@ -306,8 +307,8 @@ def _run(words: Sequence[str]) -> int:
     except RefusedError as refusal:
         return process_end.fail(words, refusal)
     except typer.TyperException as error:
-        message = one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
-        return process_end.fail(words, RefusedError(ExitCode.USAGE_ERROR, f"{message}; see `mendgraph --help`"))
+        message = one_line(error.format_message().replace("Value error, ", ""), LONGEST_LINE).rstrip(".")
+        return process_end.fail(words, RefusedError(ExitCode.USAGE_ERROR, f"{message} (see `mendgraph --help`)"))
     except (BrokenPipeError, SystemExit):  # typer turns the first into the second
         return process_end.close_output()
     except OSError as error:
@@ -471,9 +472,9 @@ def _ask(prompt: str) -> str:
 
 def _task_of(context: typer.Context, words: list[str]) -> str:
     if not words:
-        context.fail('there is no task: mendgraph "what to do"')
+        context.fail('there is no task: type mendgraph "what to do"')
     if len(words) > 1:
-        context.fail("put the task in quotes")
+        context.fail('put the task in quotes: mendgraph "what to do"')
 
     task = words[0]
     try:

@@ -502,7 +502,7 @@ class OutcomeKind(StrEnum):
     SYSTEM_ERROR = "SYSTEM_ERROR"
 
 
-_LOW: Final = " The default is small; --unattended has larger ones."
+_LOW: Final = " The defaults of Python, batches, servers and the embedded model are small."
 
 
 class StopReason(StrEnum):

@@ -390,8 +390,8 @@ class AgentContext(Record):
     )
     keep_failed_edits: bool = setting(
         False,
-        "Leave the changes of a run that ends as edits_failed or checks_failed in the files. Default: they are taken "
-        "back, and kept with the run for `mendgraph apply`.",
+        "Keep the changes of a run that ends as edits_failed or checks_failed. Otherwise they are taken back, and "
+        "`mendgraph apply` makes them again.",
         trust="any",
         protects=True,
         option="--keep-failed-edits",

@@ -1,7 +1,8 @@
 """The settings of a run from all sources, with the origin of each and the problems of a file.
 
-Sources by priority: the caller (options of the command line), the environment (`OPENAI_BASE_URL` for `base_url`), the
-workspace's `.mendgraph.toml`, the user's `config.toml`, the defaults of `AgentContext`.
+Sources by priority: the caller (options of the command line), the environment (`MENDGRAPH_MODEL` for `model`,
+`OPENAI_BASE_URL` for `base_url`), the workspace's `.mendgraph.toml`, the user's `config.toml`, the defaults of
+`AgentContext`.
 """
 
 import json
@@ -17,7 +18,8 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.graph.configuration.permissions import PERMISSIONS_FILE
-from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE
+from mendgraph.graph.configuration.presets import HOSTED
+from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE, Endpoint, find_endpoint
 from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
@@ -347,6 +349,25 @@ def load_configuration(
 
     files = tuple(settings.file for settings in (user, workspace_settings) if settings.file)
     return Configuration(merged, origins, files)
+
+
+def load_with_preset(
+    workspace: str, settings: Mapping[str, Any], *, workspace_file: bool = True
+) -> tuple[Configuration | tuple[Problem, ...], Mapping[str, Any]]:
+    """Return the configuration below these settings, and the preset below both: `HOSTED` for a hosted model, or none.
+
+    What the workspace's file may set depends on the preset, and the preset on the model that a file may name.
+    """
+    read = load_configuration(workspace, workspace_file=workspace_file, defaults=HOSTED)
+    if isinstance(read, tuple):
+        return read, HOSTED
+
+    chosen = overlay(read.values, settings)
+    endpoint = find_endpoint(chosen.get("model"), chosen.get("base_url"), os.environ)
+    if isinstance(endpoint, Endpoint) and not endpoint.embedded:
+        return read, HOSTED
+
+    return load_configuration(workspace, workspace_file=workspace_file), {}
 
 
 def _untrusted(settings: Settings, name: str) -> Problem:

@@ -61,7 +61,9 @@ class UnattendedTask(NamedTuple):
         Nothing is committed, and the worktree stays, if the run has not `finished` or its changes are not `checked`.
         """
         branch = self.request.branch
-        not_committed = f"Nothing is committed: the work is on the branch {branch}, in {self.root}"
+        not_committed = (
+            f"Nothing is committed: the changes are in the worktree {self.root}, and not yet on its branch {branch}"
+        )
         if not finished or (files and not self.request.commit):
             return PublishResult(branch, "", self.root, not_committed)
 
@@ -79,7 +81,7 @@ class UnattendedTask(NamedTuple):
         if not checked:
             again = command_line(self.root, "resume", "--no-require-checks")
             reason = (
-                f"Nothing is committed, as no check has seen all changes. Look at them, then commit them with: {again}"
+                f"Nothing is committed: no check has seen all changes. Look at them, then commit them with: {again}"
             )
             return ToolError(code=ToolErrorCode.CHECK_FAILED, message=reason)
 
@@ -117,11 +119,11 @@ def _uncommitted_message(reasons: Mapping[str, str], root: str) -> str:
     parts = []
     for reason in dict.fromkeys(reasons.values()):
         names = [quoted(name) for name in reasons if reasons[name] == reason]
-        verb = "stay"
+        part = f"{listed(names)} stay in {root} (for each: {reason})"
         if len(names) == 1:
-            verb = "stays"
+            part = f"{names[0]} stays in {root} ({reason})"
 
-        parts.append(f"{listed(names)} in {root} {verb} there, as {reason}")
+        parts.append(part)
 
     return "; ".join(parts)
 

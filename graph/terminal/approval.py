@@ -227,7 +227,10 @@ class _Question:
             text = self.edit_text(json.dumps(self.call["arguments"], indent=2, ensure_ascii=False))
 
         if text is None:
-            self._say("There is no editor: set VISUAL or EDITOR to the command of one.")
+            self._say(
+                "The text was not edited: the editor could not be started, or ended with an error."
+                " VISUAL or EDITOR names it."
+            )
             return None
         if not text.strip():
             return None

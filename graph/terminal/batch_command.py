@@ -61,7 +61,10 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     ] = None,
     on: Annotated[Literal["ray"] | None, typer.Option(help="Run on a Ray cluster (extra `ray`).")] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="A", help="Address of the cluster (default: a new one on this machine).")
+        str | None,
+        typer.Option(
+            metavar="A", help="Address of the cluster (default: RAY_ADDRESS, else a new one on this machine)."
+        ),
     ] = None,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another process works on the batch; continue if it dies.")
@@ -163,7 +166,7 @@ def _signals(batch: "Batch", progress: "BatchProgress") -> Iterator[list[str]]:
 
         if len(heard) == 1:
             batch.cancel(by_whom(name))
-            if not progress.stopping(by_whom(name)):
+            if not progress.stopping(name):
                 with suppress(RuntimeError, OSError):  # the thread may be writing there
                     sys.stderr.write(f"mendgraph: stopping the tasks at work; {name} again to stop at once\n")
 
@@ -259,9 +262,9 @@ class BatchProgress:
 
         self._show()
 
-    def stopping(self, by: str) -> bool:
+    def stopping(self, signal_name: str) -> bool:
         """Show that the batch is stopping; return whether a bar shows it."""
-        self._stopping = by
+        self._stopping = signal_name
         self._show()
         return self._is_live
 
@@ -271,7 +274,7 @@ class BatchProgress:
 
             parts = []
             if self._stopping:
-                parts.append(f"stopping {self._stopping}; again: at once")
+                parts.append(f"stopping the tasks at work; {self._stopping} again to stop at once")
             if tally.failed:
                 parts.append(f"{tally.failed:,} failed")
             if tally.stopped:

@@ -157,7 +157,8 @@ def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
         values.append({**asdict(file), "diff": text})
 
         if file.changed_since:
-            lines.append(Line(f"{one_line(file.path)} was changed since by somebody else; both are shown", "yellow"))
+            text_line = f"somebody else has changed {one_line(file.path)} since; the diff includes those changes"
+            lines.append(Line(text_line, "yellow"))
         if file.problem:
             lines.append(Line(one_line(f"{file.path}: {file.problem}", 500), "yellow"))
         if text:

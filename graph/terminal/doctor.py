@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import load_configuration
+from mendgraph.graph.configuration.loading import load_with_preset
 from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
@@ -104,7 +104,7 @@ def examine(
 
     With `offline` no request is sent to an endpoint.
     """
-    read = load_configuration(root, workspace_file=workspace_file)
+    read, _ = load_with_preset(root, settings, workspace_file=workspace_file)
     machine = Machine(root, settings, os.environ, offline)
     if isinstance(read, tuple):
         problem = Finding(Status.PROBLEM, "; ".join(map(str, read)), "correct it; `mendgraph config` checks it again")

@@ -1,5 +1,6 @@
 """What `--json` and `--json-lines` write of a run, and the JSON Schemas of it. Pure."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -12,6 +13,7 @@ from typing_extensions import TypedDict
 from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.runs.events import Compacted, Ended, Event, OfChild, Paid
 from mendgraph.nodes.execute_tools.secrets.redact import redact
+from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, Plan
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ SCHEMA: Final = 1
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _RECORDS: Final = frozenset({"arguments", "payload", "raw_input"})
 """Maps whose names come from a model or a tool: a value under a secret's name is removed."""
+_RAW_ARGUMENTS: Final = "raw_arguments"
+"""The same as a JSON text."""
 
 
 def result_object(result: "RunResult", account: JsonMap, log: str | None, resume: str | None) -> JsonMap:
@@ -67,6 +71,9 @@ def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
+        if name == _RAW_ARGUMENTS:
+            value = _without_named_secrets(value)
+
         return scrub(value)
 
     named = _fields_of(value)
@@ -80,6 +87,19 @@ def plain_values(value: Any, scrub: Callable[[str], str], name: str = "") -> Any
         return [plain_values(item, scrub) for item in value]
 
     return f"<{type(value).__name__}>"
+
+
+def _without_named_secrets(text: str) -> str:
+    """Return the JSON object without values under a secret's name; text that is no object stays."""
+    arguments = decode_arguments(text)
+    if isinstance(arguments, ArgumentProblem):
+        return text
+
+    masked = redact(arguments)
+    if masked == arguments:
+        return text
+
+    return json.dumps(masked, ensure_ascii=False)
 
 
 def _fields_of(value: Any) -> Mapping[Any, Any] | None:

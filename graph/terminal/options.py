@@ -310,12 +310,14 @@ class TaskGroup(TyperGroup):
                 ordered.append("chat")
 
         if "--" in ordered and not ctx.resilient_parsing and {"--", _TASK_COMMAND}.isdisjoint(args):
-            self._refuse_unknown_command(ctx, ordered[ordered.index("--") + 1 :])
+            self._refuse_unknown_command(ctx, ordered)
 
         return super().parse_args(ctx, ordered)
 
-    def _refuse_unknown_command(self, context: Any, words: Sequence[str]) -> None:
+    def _refuse_unknown_command(self, context: Any, ordered: Sequence[str]) -> None:
         """Refuse words that look like a mistyped command; other scripts than ours write a sentence without a space."""
+        start = ordered.index("--") + 1
+        words = ordered[start:]
         if not all(word.isascii() and word.split() == [word] != ["-"] for word in words):
             return
 
@@ -325,8 +327,8 @@ class TaskGroup(TyperGroup):
         if near := closest_names(words[0], self.commands, 2):
             remedy = f"; did you mean {' or '.join(near)}?"
 
-        task = shlex.quote(" ".join(words))
-        context.fail(f"{words[0]!r} is no command{remedy} As a task it is: mendgraph run -- {task}")
+        as_task = shlex.join(["mendgraph", *ordered[:start], " ".join(words)])
+        context.fail(f"{words[0]!r} is not a command{remedy} To use it as a task, type `{as_task}`")
 
 
 class TaskCommand(TyperCommand):

@@ -176,7 +176,7 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
         "state": state_words(run.standing, run.reason),
         "end": one_line(run.message, _MAX_TASK),
         "answer": one_line(run.answer, _MAX_TASK),
-        "begun": f"{when_words(run.created, now, zone)}, at work: {when_words(run.updated, now, zone)}",
+        "started": f"{when_words(run.created, now, zone)}, last at work: {when_words(run.updated, now, zone)}",
         "folder": one_line(str(stored.get("workspace", ""))),
         "context": one_line(", ".join(chosen), 1_000),
     }

@@ -76,7 +76,7 @@ def show(context: typer.Context, run: opt.NewestRun = "", patch: opt.Patch = Fal
 def diff(context: typer.Context, run: opt.NewestRun = "") -> int:
     """Show what a run has changed, or what was taken back of it.
 
-    `mendgraph apply` makes again what was taken back.
+    `mendgraph apply` makes changes again that were taken back.
     """
     from mendgraph.graph.runs.runs import run_diffs
     from mendgraph.graph.terminal.outcome_lines import diff_lines
@@ -127,7 +127,7 @@ def undo(
 ) -> int:
     """Restore the files as they were before a run or a step.
 
-    Nothing is restored if one of them was changed since by somebody else, and no other file is touched.
+    Nothing is restored if somebody else has changed one of them since, and no other file is touched.
     """
     from mendgraph.graph.runs.runs import undo_run
 
@@ -140,10 +140,9 @@ def undo(
 
 
 def apply(context: typer.Context, run: opt.Run) -> int:
-    """Make the changes of a run again that were taken back.
+    """Make changes of a run again after they were taken back, by `undo` or because the work failed.
 
-    A run whose work failed takes them back automatically. If the files have changed so that they do not fit, nothing
-    changes.
+    If the files have changed so that they no longer fit, nothing changes.
     """
     from mendgraph.graph.runs.runs import apply_run, steps_of
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -14,7 +14,6 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap, unwrap_settings
-from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.language.installation import how_to_add
@@ -44,25 +43,18 @@ def configure(context: typer.Context) -> "Configuration":
 
 def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[str, Any]]":
     """Return the configuration files of the folder `root`, and a run's settings: options over files over defaults."""
-    from mendgraph.graph.configuration.loading import load_configuration
-    from mendgraph.graph.configuration.presets import HOSTED, UNATTENDED
+    from mendgraph.graph.configuration.loading import load_configuration, load_with_preset
+    from mendgraph.graph.configuration.presets import UNATTENDED
 
-    def load(defaults: Mapping[str, Any]) -> "Configuration":
-        return unwrap_settings(load_configuration(root, workspace_file=chosen.workspace_file, defaults=defaults))
-
+    has_workspace_file = chosen.workspace_file
     if chosen.unattended is not None:
-        read = load(UNATTENDED)
+        read = unwrap_settings(load_configuration(root, workspace_file=has_workspace_file, defaults=UNATTENDED))
         settings = {**UNATTENDED, **read.values, "mode": UNATTENDED["mode"]}  # nobody can be asked
         return read, opt.merged(settings, chosen.settings)
 
-    read = load({})
-    settings = opt.merged(read.values, chosen.settings)
-    endpoint = find_endpoint(settings.get("model"), settings.get("base_url"), os.environ)
-    if not isinstance(endpoint, Endpoint) or endpoint.embedded:
-        return read, settings
-
-    read = load(HOSTED)  # a workspace's file may set what is below these limits
-    return read, opt.merged({**HOSTED, **read.values}, chosen.settings)
+    loaded, preset = load_with_preset(root, chosen.settings, workspace_file=has_workspace_file)
+    read = unwrap_settings(loaded)
+    return read, opt.merged({**preset, **read.values}, chosen.settings)
 
 
 @config_app.callback(invoke_without_command=True)

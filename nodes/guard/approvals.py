@@ -396,6 +396,6 @@ def _rejected(verdict: Verdict, decision: Decision) -> Verdict:
         message = f"A person did not approve this call{reason}. {_REMEDY}"
         refused = "you refused"
         if decision.reason in {UNREADABLE, UNANSWERED}:
-            refused = "no answer that can be read came for"
+            refused = "no readable answer came for"
 
     return denied(verdict.rule, code, message, path=verdict.path).model_copy(update={"refused": refused})

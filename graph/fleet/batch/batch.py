@@ -277,7 +277,7 @@ class Batch:
             end, reason = self._end
         elif remaining:
             end = BatchEnd.CANCELLED
-            reason = "by somebody who cancelled tasks of it"
+            reason = "because somebody cancelled its tasks"
 
         message = end_words(end, reason, remaining)
         return BatchResult(self.folder.batch, self.folder.path, end, message, self.total, self.tally)

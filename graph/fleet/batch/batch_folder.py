@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskOutput, TaskResult, TaskUsage
+from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import pause
@@ -150,8 +151,8 @@ def open_batch_folder(path: str, *, standby: bool = False) -> BatchFolder | Tool
 
     if is_new and other_names:
         message = (
-            f"The folder {quoted(path)} is no batch's: it holds {quoted(other_names[0])}. Name another one with --out,"
-            " or a new one, which is made."
+            f"The folder {quoted(path)} is not the folder of a batch: it holds {quoted(other_names[0])}. Name another"
+            " folder with --out; a new one is created."
         )
 
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
@@ -402,7 +403,7 @@ def tally_words(tally: Tally, total: int) -> str:
     if parts:
         words += f": {', '.join(parts)}"
     if tally.refused:
-        words += f"; something was refused in {tally.refused:,}"
+        words += f"; calls were refused in {count_of(tally.refused, 'task')}"
 
     return words
 

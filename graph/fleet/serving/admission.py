@@ -82,7 +82,7 @@ class Admitter:
         if isinstance(name, str):
             tenant = self.tenants.users.get(name)
 
-        return tenant or refusal("Nobody knows who asks: send the header Authorization: Bearer <token>.")
+        return tenant or refusal("The request names no known user: send the header Authorization: Bearer <token>.")
 
     def admit(self, tenant: Tenant, context: object) -> AgentContext | StopCause:
         """Return the context of a new turn, or why it is refused."""
@@ -99,7 +99,7 @@ class Admitter:
         This registers its project on this server, as the turn may have begun on another one.
         """
         if not isinstance(stored, AgentContext):
-            return refusal("There is nothing to go on with: send a request.")
+            return refusal("There is nothing to continue: send a request.")
         if stored.account != tenant.name:
             return refusal("This turn was begun by somebody else.")
 

@@ -378,7 +378,7 @@ class TenantMiddleware:
         if route.has_body:
             data = await _read_bounded(scope, receive)
             if data is None:
-                return Refused(413, f"A request may have {MOST_BYTES:,} bytes.")
+                return Refused(413, f"The request is too long: its body may have at most {MOST_BYTES:,} bytes.")
 
             # in a thread: a long body takes its time
             body = await asyncio.to_thread(read_body, route, data, tenant.name, self._redactor.now().content)

@@ -95,7 +95,7 @@ REFUSED, REQUIRED = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQU
 @rows(
     ("reject", REFUSED, f"{APPROVED}. {REMEDY}", "you refused"),
     ({"action": "reject", "reason": "a\nb\u202e"}, REFUSED, f"{APPROVED}: a\\nb\\u202e. {REMEDY}", "you refused"),
-    (None, REFUSED, f"{APPROVED}: there was no answer for this call. {REMEDY}", "no answer that can be read came for"),
+    (None, REFUSED, f"{APPROVED}: there was no answer for this call. {REMEDY}", "no readable answer came for"),
     ("nobody", REQUIRED, NOBODY, "nobody could be asked to approve"),
 )
 def test_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str, refused: str) -> None:

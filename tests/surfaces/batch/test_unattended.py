@@ -116,7 +116,7 @@ def test_file_that_git_ignores_is_kept_and_told(run: Run, project: Path) -> None
         code, out, _ = run("--unattended", *FREE, "--commit", "Trace add", script=(reply, "Done."))
         worktree = max((project.parent / "data/worktrees").iterdir(), key=lambda path: path.stat().st_ctime_ns)
         assert (code, committed in out) == (0, True)
-        assert f"'trace.log' in {worktree}/workspace stays there, as git ignores it" in out
+        assert f"'trace.log' stays in {worktree}/workspace (git ignores it)" in out
         assert (worktree / "workspace/trace.log").read_text() == "an hour"
     assert worktrees(project) == 3
 
@@ -168,7 +168,9 @@ def test_unfinished_run_is_not_committed_and_resume_ends_it_with_its_commit_and_
     told = json.loads(out)
     assert (code, told["commit"]) == (3, "")
     assert "BUDGET_STOP (max_calls_per_turn)" in report.read_text()
-    assert "The default is small; --unattended has larger ones" in told["outcome"]["how_to_go_on"]
+    assert (
+        "The defaults of Python, batches, servers and the embedded model are small." in told["outcome"]["how_to_go_on"]
+    )
     assert f"mendgraph resume --root {told['worktree']}" in err
     code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
     assert code == 0
@@ -202,7 +204,7 @@ def test_work_of_others_in_the_worktree_is_neither_committed_nor_lost(run: Run, 
     out = run("resume", other["thread_id"], "--root", str(worktree), script=("I see.",))[1]
     assert ("FINISHED" in out, "commit" in out) == (True, False)
     code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
-    assert (code, "'staged.py', '.gitignore' in" in out) == (0, True)
+    assert (code, "'staged.py', '.gitignore' stay in" in out) == (0, True)
     assert git(project, "show", "--name-only", "--format=", told["branch"]) == "calc.py\n"
     assert (worktree / "staged.py").exists()
 
@@ -236,6 +238,8 @@ def test_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_beg
     told = "Fix add in calc.py: the checks must pass."
     code, out, _ = run("--unattended", "--check", "false", told, script=(FIX, *["Done."] * 4))
     assert (code, "SYSTEM_ERROR (checks_failed)" in out) == (4, True)
+    worktree = f"{next((project.parent / 'data/worktrees').iterdir())}/workspace"
+    assert f"Nothing is committed: the changes are in the worktree {worktree}, and not yet on its branch " in out
     command = next(line for line in out.splitlines() if "mendgraph apply" in line).rpartition("mendgraph ")[2]
     code, out, _ = run(*shlex.split(command))
     assert (code, out.splitlines()[0], (project / "calc.py").read_text()) == (0, "edited calc.py", BUG)

@@ -125,7 +125,7 @@ def test_refusals_of_a_task_are_counted_over_all_starts(tmp_path: Path, project:
     for _ in range(2):
         with ScriptedServer([agents, Say("Done.")]) as server:
             done = played(some(project, 1), tmp_path / "out", server.base_url)
-        assert str(done).startswith("1 of 1 task has a result: 1 finished; something was refused in 1. ")
+        assert str(done).startswith("1 of 1 task has a result: 1 finished; calls were refused in 1 task. ")
     [result] = done.results()
     assert [words.partition(" (")[0] for words in result.refused] == ["refused"]
     assert result.message == f"No file was changed: {result.refused[0]}."

@@ -24,7 +24,7 @@ from mendgraph.nodes.workspace.store.postgres import close_postgres
 from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, known_workspace_name, workspace_folder
 from tests.surfaces.serving.memory_locks import ANN, MemoryLocks, admitter
 
-NOBODY = refusal("Nobody knows who asks: send the header Authorization: Bearer <token>.")
+NOBODY = refusal("The request names no known user: send the header Authorization: Bearer <token>.")
 STORE_URL = "postgresql://nobody@nowhere/none"
 
 
@@ -68,7 +68,7 @@ def test_turn_gets_its_context_and_continues_with_what_is_still_allowed(root: Pa
         ({"workspace": str(root / "ann" / "gone")}, its.admit(ANN, {"workspace": "gone"})),
     ):
         assert its.readmit(ANN, stored.model_copy(update=change)) == refused
-    assert its.readmit(ANN, None) == refusal("There is nothing to go on with: send a request.")
+    assert its.readmit(ANN, None) == refusal("There is nothing to continue: send a request.")
 
 
 def test_concurrent_runs_of_a_user_are_limited(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_arguments_are_changed_in_the_editor() -> None:
     assert json.loads(seen[0]) == EDIT["arguments"]
     for without in (None, lambda _: None):
         decisions, shown = decided(Person("e", "y"), EDIT, edit=without)
-        assert (decisions["0"]["action"], "There is no editor: " in "\n".join(shown)) == ("approve", True)
+        assert (decisions["0"]["action"], "The text was not edited: " in "\n".join(shown)) == ("approve", True)
 
 
 def test_arguments_that_are_no_object_are_asked_again() -> None:

@@ -130,7 +130,7 @@ def test_end_of_a_batch_has_its_code() -> None:
 def test_batch_that_cannot_begin_is_one_line(run: Run) -> None:
     for words, code, said in (
         (["--mode", "ask"], 2, 'mode: "ask" needs a person for each change'),
-        (["--out", "."], 4, "is no batch's: it holds 'tasks.jsonl'"),
+        (["--out", "."], 4, "is not the folder of a batch: it holds 'tasks.jsonl'"),
         (["--workers", "0"], 2, "--workers"),
     ):
         ended, _, err = run("go", *words)
@@ -177,7 +177,7 @@ def shown(out: Console, err: Console, good: TaskResult) -> None:
         progress.began(Tally(finished=1), 3)
         for result in (good, BAD, OPEN):
             progress.task_ended(result)
-        assert progress.stopping("by Ctrl-C") is err.is_terminal
+        assert progress.stopping("Ctrl-C") is err.is_terminal
 
 
 def test_without_a_terminal_each_result_is_a_plain_line() -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -135,10 +136,10 @@ USAGE_ERRORS = [
     (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
     (["Fix it", "--root"], "Option '--root' requires an argument"),
     (["Fix it", "now"], "put the task in quotes"),
-    (["Fix", "it"], "'Fix' is no command. As a task it is: mendgraph run -- 'Fix it'"),
-    (["dcotor"], "'dcotor' is no command; did you mean doctor? As a task it is: mendgraph run -- dcotor"),
-    (["--mode", "ask", "batc", "--nonsense"], "'batc' is no command; did you mean batch"),
-    (["run"], "there is no task"),
+    (["Fix", "it"], "'Fix' is not a command. To use it as a task, type `mendgraph run -- 'Fix it'`"),
+    (["dcotor"], "'dcotor' is not a command; did you mean doctor? To use it as a task, type `mendgraph run -- dcotor`"),
+    (["--mode", "ask", "batc", "--nonsense"], "'batc' is not a command; did you mean batch"),
+    (["run"], 'there is no task: type mendgraph "what to do" (see `mendgraph --help`)'),
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
     (["chat", "now"], "Got unexpected extra argument"),
@@ -178,10 +179,20 @@ def test_mistake_is_one_line_on_standard_error(command: Command, folder: Path) -
     } == wanted
 
 
+def test_suggested_task_keeps_words_and_options_and_works(command: Command) -> None:
+    words = ("--protocol", "text", "--mode", "read-only", *["Don't", "change", "$PATH;"], *["file"] * 60)
+    code, _, err = command(*words)
+    suggestion = shlex.split(err.split("`")[1])
+    assert (code, suggestion[-1]) == (2, " ".join(words[4:]))
+    assert command(*suggestion[1:], says=("No.",))[0] == 0
+    assert command("runs", "--json")[1].count('"mode": "read-only"') == 1
+
+
 @pytest.mark.parametrize("form", ["--json", "--json-lines"])
 def test_mistake_is_an_object_as_well_for_programs(form: str, command: Command) -> None:
     code, out, _ = command(form, "Fix it", "now")
-    told = {"error": {"code": "usage_error", "message": "put the task in quotes; see `mendgraph --help`"}}
+    message = 'put the task in quotes: mendgraph "what to do" (see `mendgraph --help`)'
+    told = {"error": {"code": "usage_error", "message": message}}
     assert (code, json.loads(out)) == (2, {"event": "error", **told} if form == "--json-lines" else told)
 
 

@@ -132,6 +132,20 @@ def test_event_is_its_name_and_its_fields_without_secrets() -> None:
     assert (of_child["task"], of_child["inner"]) == ("abc", shown)
 
 
+RAW = (
+    ('{"path": "a.py", "token": "s3cret-value"}', '{"path": "a.py", "token": "***"}'),
+    ('{"headers": [{"Authorization": "Basic YTpi"}]}', '{"headers": [{"Authorization": "***"}]}'),
+    ('{"path":"a.py"}', '{"path":"a.py"}'),
+    (f'{{"path": "{SECRET}"', '{"path": "[redacted secret]"'),
+)
+
+
+def test_raw_arguments_hold_no_value_under_the_name_of_a_secret() -> None:
+    scrub = Redactor((SECRET,)).text
+    shown = [event_as_map(ToolStarted(CALL.model_copy(update={"raw_arguments": raw})), scrub) for raw, _ in RAW]
+    assert [each["call"]["raw_arguments"] for each in shown] == [expected for _, expected in RAW]
+
+
 def test_json_for_programs_is_strict_and_ascii() -> None:
     values: tuple[tuple[Any, str], ...] = (
         ({"a": float("nan"), "b": [float("inf"), -float("inf"), 1.5]}, '{"a": null, "b": [null, null, 1.5]}'),

@@ -216,6 +216,21 @@ def test_cloned_repository_asks_for_nothing_without_trust(folder: Path, command:
 
 
 @pytest.mark.usefixtures("user")
+def test_repository_may_lower_the_limits_of_a_hosted_model_without_trust(folder: Path, command: Command) -> None:
+    file = folder / SETTINGS_FILE
+    hosted, embedded = ("--model", "m", "--base-url", "http://127.0.0.1:1/v1"), ("--model", "local")
+    for calls, model, code in ((50, hosted, 0), (61, hosted, 2), (50, embedded, 2), (9, embedded, 0)):
+        file.write_text(f"max_calls_per_turn = {calls}\n")
+        ended, out, err = command("config", "--json", *model)
+        assert (ended, "max_calls_per_turn needs your trust" in err) == (code, code == 2), (calls, model)
+        settings = json.loads(out).get("settings")
+        assert settings is None or settings["max_calls_per_turn"]["value"] == calls
+        findings = json.loads(command("doctor", "--offline", "--json", *model)[1])["checks"]
+        status = next(check["status"] for check in findings if check["name"] == "configuration")
+        assert status == ("ok" if code == 0 else "problem")
+
+
+@pytest.mark.usefixtures("user")
 def test_repository_turns_off_no_checks_of_an_unattended_run(folder: Path, command: Command) -> None:
     (folder / SETTINGS_FILE).write_text("require_checks = false\n")
     assert command("config")[0] == 0
