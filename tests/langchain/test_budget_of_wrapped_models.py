@@ -157,6 +157,10 @@ def test_model_whose_limits_cannot_be_kept_is_refused_with_the_remedy() -> None:
         (init_chat_model(configurable_fields=("model",)), "has no default model here: name one"),
         (GenericFakeChatModel(messages=iter(())).with_retry(), "does not see the attempts of with_retry"),
         (
+            GenericFakeChatModel(messages=iter(())).with_fallbacks([GenericFakeChatModel(messages=iter(()))]),
+            "does not see the attempts of with_retry and with_fallbacks: use ModelRetryMiddleware and",
+        ),
+        (
             GenericFakeChatModel(messages=iter(())).with_fallbacks([], exception_key="error"),
             r"with_fallbacks\(exception_key=...\) is for chains whose input is a dict",
         ),

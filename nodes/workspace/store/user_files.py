@@ -255,6 +255,9 @@ class RequestHistory:
     def load(self) -> list[str]:
         """Return the requests, oldest first."""
         path = self._path()
+        with suppress(OSError), open_regular(path) as file:
+            os.fchmod(file.fileno(), 0o600)  # as a restored backup may not be
+
         data = read_bytes(path) if path else b""
         if isinstance(data, ToolError):
             if data.code is not ToolErrorCode.NOT_FOUND:

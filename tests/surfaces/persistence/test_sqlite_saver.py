@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.workspace.store.database import StoreError
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.tool_use import message_of, use
 from tests.surfaces.persistence.any_saver import found_rows, opened_saver
+from tests.vocabulary import Protocol
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 
@@ -28,6 +35,23 @@ def file_saver(tmp_path: Path) -> Iterator[SqliteStoreSaver]:
 def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableConfig:
     child: RunnableConfig = saver.put(parent, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
     return child
+
+
+def test_step_of_a_run_is_stored_in_few_transactions(file_saver: SqliteStoreSaver, tmp_path: Path) -> None:
+    counted: list[int] = []
+    commits: list[str] = []
+    file_saver.conn.set_trace_callback(lambda sql: commits.extend([sql] if sql == "COMMIT" else []))
+    for step in range(6):
+        (tmp_path / f"{step}.txt").write_text("text")
+    context = AgentContext(workspace=str(tmp_path), audit=False, protocol="native")
+    for steps in (2, 6):
+        commits.clear()
+        lines = [message_of(use(("read_file", {"path": f"{step}.txt"})), Protocol.NATIVE) for step in range(steps)]
+        machine = build_graph(file_saver, model=ScriptedModel([*lines, Say("Done.")]))
+        config = RunnableConfig(configurable={"thread_id": str(steps)})
+        machine.invoke({"messages": [HumanMessage("Look.")]}, config, context=context, durability="sync")
+        counted.append(len(commits))
+    assert 0 < counted[1] - counted[0] <= 4 * 10
 
 
 # --- From an event loop

@@ -24,6 +24,7 @@ from mendgraph.nodes.workspace.store.postgres import (
 from mendgraph.nodes.workspace.store.postgres_locks import Locks
 from mendgraph.nodes.workspace.store.run_lock import Owner
 from tests.doubles.system_calls import replaced
+from tests.doubles.wire import Wire
 from tests.extent import in_sweeps
 from tests.postgres import running_postgres
 
@@ -125,7 +126,37 @@ def test_there_is_no_new_holder_as_long_as_the_old_one_is_writing(
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
 
 
-def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks) -> None:
+def test_server_that_is_gone_is_told_and_holds_nobody_up(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.workspace.store.postgres.LONGEST_WAIT_S", 0.5)
+    with closing(Wire(shared_store)) as wire:
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", wire.url)
+        database = opened()
+        assert ours().take("w", OWNER)
+    assert ours().epoch("w") == 1
+    with pytest.raises(StoreError, match="cannot be reached"):
+        ours().take("another", OWNER)
+    ours().release("w")
+    assert ours().epoch("w") is None
+    with pytest.raises(StoreError, match="cannot be reached"):
+        database.execute("SELECT 1")
+    close_postgres()
+
+
+def test_silent_server_is_noticed_within_half_a_minute_unless_the_url_says_otherwise(shared_store: str) -> None:
+    usual = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000"}
+    for url, expected in (
+        (shared_store, usual),
+        (f"{shared_store}&keepalives_idle=77", usual | {"keepalives_idle": "77"}),
+    ):
+        with closing(PostgresPool(read_url(url))) as pool, pool.transaction() as connection:
+            parameters = connection.info.get_parameters()
+        assert {name: parameters.get(name) for name in usual} == expected
+
+
+def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:
+    with psycopg.connect(shared_store, autocommit=True) as admin:
+        timeout = f"ALTER DATABASE {admin.info.dbname} SET idle_in_transaction_session_timeout = '1min'"
+        admin.execute(timeout.encode())
     assert elsewhere.take("w", OWNER)
     assert elsewhere._connection is not None
     assert elsewhere._connection.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("0",)

@@ -54,7 +54,6 @@ def test_newest_requests_stay_and_the_file_is_its_owners(tmp_path: Path, history
     path.write_bytes(b"".join(b'"%d"\n' % number for number in range(1_005)))
     path.chmod(0o644)
     assert history.load() == [str(number) for number in range(5, 1_005)]
-    history.add("last")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 

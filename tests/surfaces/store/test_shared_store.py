@@ -167,7 +167,7 @@ def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and
             server.close()
 
 
-CUTS = range(90, 930, 35)
+CUTS = range(90, 930, 15)
 """What of all that a run sends to the server, once it is at work, does not arrive, or is not answered."""
 
 

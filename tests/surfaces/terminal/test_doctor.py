@@ -103,7 +103,9 @@ def test_shared_store_that_cannot_be_used_is_a_problem(root: Path, monkeypatch: 
 
 def test_runner_of_the_projects_tests_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(str(tmp_path), {})
-    assert checks.tests(machine).found == f"no test runner was found (looked for {LOOKED_FOR})"
+    remedy = "name a command with --check 'COMMAND', or `checks` in .mendgraph.toml"
+    found = checks.tests(machine)
+    assert found == Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})", remedy)
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch()
     (tmp_path / ".venv/lib/python3.12/site-packages/pytest").mkdir(parents=True)

@@ -144,7 +144,7 @@ def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
     assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
 
 
-SAVED = "older results are no longer shown to the model: 13,400 -> 6,900 tokens"
+SAVED = ": 13,400 -> 6,900 tokens"
 REPEATED = OverrideConstraint(signature="s", tool="read_file", target="a.py", repeats=3)
 ENDING = READ.model_copy(update={"tool": "final_answer", "implied": True})
 LINES: tuple[tuple[Event, str], ...] = (
@@ -158,7 +158,15 @@ LINES: tuple[tuple[Event, str], ...] = (
         FellBack("gpt-x at llm.test", "local", "The endpoint:\nbusy."),
         "… The endpoint: busy. Asking local instead of gpt-x at llm.test\n",
     ),
-    (Compacted(1, "cleared", 13_400, 6_900), f"… {SAVED}\n"),
+    (Compacted(1, "cleared", 13_400, 6_900), f"… older results are no longer shown to the model{SAVED}\n"),
+    (
+        Compacted(1, "summarised", 13_400, 6_900),
+        f"… the model is shown a summary of the conversation's beginning{SAVED}\n",
+    ),
+    (
+        Compacted(1, "slid", 13_400, 6_900),
+        f"… the conversation's beginning is no longer shown to the model{SAVED}\n",
+    ),
     (Rescued((READ,)), "… the reply was a call in another format, and is read as one\n"),
     (LoopOverridden((REPEATED,)), "↻ read_file a.py: the same action 3 times, refused from now on\n"),
     (LoopOverridden(()), ""),

@@ -68,8 +68,10 @@ def test_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, fol
     assert code == 0
     assert out.startswith("→ apply_patch  edited calc.py, created docs/calc.md\n→ delete_file notes.txt  deleted\n")
     assert "FINISHED (answered): Changed calc.py, pkg/new.py, docs/calc.md; deleted notes.txt; not checked" in out
-    assert err.startswith(f"mendgraph: resumes run {dead[:8]} (Mend add.), mode auto")
-    assert err.endswith(f"\nmendgraph: run {dead[:8]}; undo with: mendgraph undo {dead[:8]}\n")
+    assert err == (
+        f"mendgraph: resumes run {dead[:8]} (Mend add.), mode auto\n"
+        f"mendgraph: run {dead[:8]}; undo with: mendgraph undo {dead[:8]}\n"
+    )
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 

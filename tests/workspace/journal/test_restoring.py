@@ -297,6 +297,8 @@ PLANS: list[tuple[list[tuple[FileState, FileState]], FileState | str, FileEffect
     ([(IS_A, IS_B)], NO_FILE, LeftFile("f", Obstacle.CHANGED_SINCE)),
     ([(IS_A, IS_B)], IS_B._replace(mode=0o600), LeftFile("f", Obstacle.CHANGED_SINCE)),
     ([(IS_A, IS_B)], LINK, LeftFile("f", Obstacle.CHANGED_SINCE, LINK)),
+    ([(IS_A, IS_B)], A_DIRECTORY, LeftFile("f", Obstacle.CHANGED_SINCE, A_DIRECTORY)),
+    ([(IS_A, NO_FILE)], BELOW_A_FILE, LeftFile("f", Obstacle.CHANGED_SINCE, BELOW_A_FILE)),
     ([(IS_A, IS_B), (IS_C, IS_D)], IS_D, LeftFile("f", Obstacle.CHANGED_BETWEEN)),
     ([(UNKNOWN, IS_B)], IS_B, LeftFile("f", Obstacle.NOT_KEPT)),
     ([(IS_A, UNKNOWN)], IS_A, None),
@@ -310,6 +312,20 @@ def test_file_that_is_as_the_run_left_it_becomes_what_it_was() -> None:
     for states, now, expected in PLANS:
         [effect] = net_effects(changes_of_one_file(*states))
         assert restoring_effect(effect, now) == expected, (states, now)
+
+
+def test_directory_in_place_of_a_new_file_is_left_and_one_in_place_of_an_edited_file_is_told(world: World) -> None:
+    world.done(1, WriteFile("new", b"x"))
+    (world.root / "new").unlink()
+    (world.root / "new").mkdir()
+    assert undo(world) == Restored(steps=(1,))
+    world.done(2, WriteFile("a", b"A", A))
+    (world.root / "a").unlink()
+    (world.root / "a").mkdir()
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert A_DIRECTORY in error.message
+    assert (os.listdir(world.root / "new"), os.listdir(world.root / "a")) == ([], [])
 
 
 def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
