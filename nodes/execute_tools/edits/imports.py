@@ -5,6 +5,7 @@ import builtins
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
@@ -91,8 +92,9 @@ def add_imports(units: list[Unit], imports: Sequence[Statement], *, from_future:
         index = 1
         nodes[0] = nodes[0].with_changes(leading_lines=[BLANK])
     elif units:
-        lines = [BLANK] * (2 if units[0].is_definition else 1)
-        units[0] = replace(units[0], node=units[0].node.with_changes(leading_lines=lines))
+        gap = [BLANK] * (2 if units[0].is_definition else 1)
+        comments = dropwhile(lambda line: line.comment is None, units[0].node.leading_lines)
+        units[0] = replace(units[0], node=units[0].node.with_changes(leading_lines=[*gap, *comments]))
 
     units[index:index] = [Unit("", UnitKind.IMPORT, node, ast.parse(code_of(node)).body) for node in nodes]
 

@@ -168,6 +168,7 @@ def read_units(text: str, *, indented: bool = False) -> PythonSource | SyntaxPro
     if module.code != head + text:  # libcst leaves out form feeds
         return SyntaxProblem(0, "it holds control characters that cannot be written again")
 
+    module = _with_comments_at_statement(module)
     if indented:
         ast.increment_lineno(tree, -1)
         if len(tree.body) > 1:
@@ -184,6 +185,19 @@ def read_units(text: str, *, indented: bool = False) -> PythonSource | SyntaxPro
         units = units[0].members
 
     return PythonSource(module, text.splitlines(), trees, units)
+
+
+def _with_comments_at_statement(module: cst.Module) -> cst.Module:
+    """Return the module with comments directly above its first statement as part of it: libcst's header has them."""
+    header = module.header
+    blank = max((number for number, line in enumerate(header) if line.comment is None), default=-1)
+    comments = header[blank + 1 :]
+    if blank < 0 or not comments or not module.body:
+        return module
+
+    first, *others = module.body
+    first = first.with_changes(leading_lines=[*comments, *first.leading_lines])
+    return module.with_changes(header=header[: blank + 1], body=[first, *others])
 
 
 def _with_default_newline(module: cst.Module, newline: str) -> cst.Module:

@@ -422,10 +422,11 @@ class Trace:
 
 
 class Tests(unittest.TestResult):
-    """The result of each test: a plugin of pytest, and the result of unittest."""
+    """The result of each test: a plugin of pytest, and the result of unittest; paths are relative to `root`."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, root: str) -> None:
         super().__init__()
+        self.root = root
         self.trace = trace
         self.passing = list[str]()
         self.failed = dict[str, str]()
@@ -452,7 +453,7 @@ class Tests(unittest.TestResult):
 
     def fail(self, test: str, output: str) -> None:
         longest = LONGEST_OUTPUT if len(self.failed) < MOST_DETAILED else LONGEST
-        self.failed.setdefault(test, output[-longest:])
+        self.failed.setdefault(test, output.replace(f"{self.root}/", "")[-longest:])
 
     def startTest(self, test: Any) -> None:  # noqa: N802 - unittest's name
         self.trace.test = name_of(test)
@@ -483,7 +484,7 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
     sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
     trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()}, request["changed"])
     trace.test = file  # the name of a file that cannot be loaded
-    tests = Tests(trace)
+    tests = Tests(trace, root)
 
     if importlib.util.find_spec("pytest") is None:
         runner = "unittest"

@@ -34,7 +34,9 @@ LONGEST_PATH: Final = 4096
 
 def malformed(path: str) -> ToolError | None:
     """Return the error if this is not a path, or None. A model may send anything, also what is not a string."""
-    if not isinstance(path, str) or not path.strip():
+    if not isinstance(path, str):
+        return invalid(f"The path is {type(path).__name__}, not a text: name a file or directory of the workspace.")
+    if not path.strip():
         return invalid("The path is empty: name a file or directory of the workspace.")
 
     try:

@@ -270,6 +270,12 @@ def test_block_that_could_mean_several_things_is_refused(block: str, refusal: st
     assert found.reason.startswith(refusal)
 
 
+def test_member_of_a_nested_class_is_named_in_full() -> None:
+    source = "class A:\n    class M:\n        def x(self):\n            return 1\n"
+    found = merged(source.replace("1", "2"), source=source)
+    assert found == Merged(source.replace("1", "2"), ("A.M.x",))
+
+
 NAMESAKES = f"{A.replace(' f', ' size')}\ndef size(x):\n    return 2\n\ndef width(x):\n    return 3\n"
 
 

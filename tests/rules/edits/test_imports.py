@@ -10,6 +10,9 @@ from tests.row_tables import rows
         "import os.path\nimport json\nimport math\n\nX = [json.x, os.sep, math.pi]\n",
     ),
     ("X = re.A\r\n", "", "import re\r\n\r\nX = re.A\r\n"),
+    ("# License\n\n# The answer.\nX = re.A\n", "", "# License\n\nimport re\n\n# The answer.\nX = re.A\n"),
+    ("#!/bin/python\n# License\nX = re.A\n", "", "#!/bin/python\n# License\nimport re\n\nX = re.A\n"),
+    ("# License\n\n# Paths.\nimport os\nX = re.A\n", "", "# License\n\n# Paths.\nimport os\nimport re\nX = re.A\n"),
     *(
         (text, "", text)
         for text in (

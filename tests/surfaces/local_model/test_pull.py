@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import os
 import sys
@@ -143,6 +144,19 @@ def test_folder_that_cannot_be_written_names_the_variable(fake: FakeWeights, tmp
     assert isinstance(failure, PullFailure)
     assert failure.message.startswith("cannot write the weights in")
     assert "MENDGRAPH_MODEL_DIR" in failure.message
+
+
+def test_full_disk_is_told_and_no_further_source_is_tried(fake: FakeWeights, place: str) -> None:
+    def fills(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    failure = pull(fake, place, hub=fills)
+    assert isinstance(failure, PullFailure)
+    folder = os.path.dirname(place)
+    assert failure.message.startswith(
+        f"cannot write the weights in {folder} (No space left on device): free disk space"
+    )
+    assert fake.fetched == []
 
 
 @rows((b"", "wrong SHA-256"), (b"no archive", "not a zip file"))

@@ -20,6 +20,7 @@ from mendgraph.graph.runs.runs import (
     RunDiff,
     RunState,
     StepKind,
+    apply_run,
     fork_run,
     get_run,
     list_runs,
@@ -37,7 +38,8 @@ from mendgraph.nodes.workspace.journal.journal import CallKey, Journal
 from mendgraph.nodes.workspace.journal.restoring import Restored
 from mendgraph.nodes.workspace.store.database import open_database, uses_postgres
 from mendgraph.nodes.workspace.store.run_folder import run_folder_path, workspace_folder
-from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
+from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock, WorkspaceLock
+from tests.broken_stores import make_unusable
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.extent import in_sweeps
@@ -70,6 +72,20 @@ def in_any_store(request: pytest.FixtureRequest, folder: Path) -> Path:
     if request.param == "postgresql":
         request.getfixturevalue("shared_store")
     return folder
+
+
+def test_store_of_another_version_is_told_also_while_its_workspace_is_locked(
+    in_any_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(in_any_store)
+    run = played(in_any_store).thread_id
+    folder = str(workspace_folder(root))
+    lock = WorkspaceLock(folder)
+    assert lock.acquire(Owner("another")) is None
+    with lock:
+        make_unusable(folder, monkeypatch, "newer")
+        refused = [undo_run(run, root), apply_run(run, root), fork_run(run, 1, root), prune_runs(root, keep=0)]
+    assert ["was written by a newer mendgraph" in error(each).message for each in refused] == [True] * 4
 
 
 # --- What is known

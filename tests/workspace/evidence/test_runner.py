@@ -366,3 +366,4 @@ def test_tests_are_run_by_unittest_without_pytest(
     why = "it has no tests that unittest can run, and pytest is not installed" if failed is None else ""
     told = (found["name"], found["passed"], list(found["failed"]), found["error"])
     assert told == ("unittest test_app.py", passed, failed or [], why)
+    assert str(bench.root) not in str(found["failed"])

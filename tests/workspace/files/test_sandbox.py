@@ -105,6 +105,15 @@ def test_escape_is_answered_with_a_relative_path(root: Path) -> None:
         )
 
 
+def test_path_that_is_no_text_is_refused_by_its_type(root: Path) -> None:
+    for path in (b"README.md", None, 7):
+        refused: Any = PathSandbox(str(root)).resolve(path, READ)  # type: ignore[arg-type]
+        assert refused.message == (
+            f"The path is {type(path).__name__}, not a text: name a file or directory of the workspace."
+        )
+    assert "The path is empty" in str(PathSandbox(str(root)).resolve(" ", READ))
+
+
 def test_refusal_is_observed_with_root_cleaned_path_and_relation(root: Path) -> None:
     seen: list[dict[str, Any]] = []
     jail = PathSandbox(str(root), observe=seen.append)

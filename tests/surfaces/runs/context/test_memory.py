@@ -175,6 +175,8 @@ def test_command_lists_and_forgets(
         return code, shown.out, shown.err
 
     assert said("memory") == (0, "Nothing is remembered in this folder.\n", "")
+    assert said("memory", "forget", "--all") == (0, "forgot 0 notes\n", "")
+    assert not Path(workspace_folder_path(str(root)), MEMORY_FILE).exists()
     run_task("Look around.", context(root), model=model(noting(NOTE, "One more.")))
     code, out, _ = said("memory", "--json")
     notes = json.loads(out)
