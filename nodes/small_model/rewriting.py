@@ -125,6 +125,7 @@ def missing_files(task: str, view: TurnView) -> list[str]:
 
     for path in named:
         is_known = path in known or any(suffix.endswith(f"/{path}") for suffix in known_suffixes)
+        is_known |= any(f"'{path}'" in reason for reason in view.unreadable)
         is_text = path.rpartition(".")[2] in TEXT_SUFFIXES
         if not is_known and is_text and not path.startswith("/"):
             missing.append(path)

@@ -15,6 +15,8 @@ from mendgraph.nodes.small_model.wording import is_question
 FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
 """Error codes of refusals: by a rule, by a person, or because nobody could be asked."""
+_UNKNOWN_FILE = frozenset({"", ToolErrorCode.NOT_FOUND, ToolErrorCode.CANCELLED, ToolErrorCode.LOOP_OVERRIDE})
+"""Codes of a read that do not say that the file exists; a success has none."""
 
 
 class TurnView(Record):
@@ -23,7 +25,8 @@ class TurnView(Record):
     `files` maps paths to their newest known content, without files that were changed and not read again. `failures` are
     those of the last failed step until a change; reading a known file again is one of them. `failed_steps` counts such
     steps. `evidence` is pasted output and what checks found before the first change. `refused` says that something was
-    not allowed, and `unchanged` that the last step only failed because it left a file as it was.
+    not allowed, and `unchanged` that the last step only failed because it left a file as it was. `unreadable` is why
+    files that exist were not read.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
@@ -34,6 +37,7 @@ class TurnView(Record):
     failed_steps: int = 0
     refused: bool = False
     unchanged: bool = False
+    unreadable: tuple[str, ...] = ()
 
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
@@ -58,6 +62,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         failed_steps=turn.failed_steps,
         refused=turn.refused,
         unchanged=turn.unchanged,
+        unreadable=tuple(turn.unreadable),
     )
 
 
@@ -74,6 +79,7 @@ class _Turn:
         self.failed_steps = 0
         self.refused = False
         self.unchanged = False
+        self.unreadable: list[str] = []
 
     def add_step(self, number: int, results: Sequence[JsonMap]) -> None:
         """Add the results of the calls of one reply; `number` counts from 0."""
@@ -86,6 +92,8 @@ class _Turn:
         for result in results:
             if _code(result) in _REFUSALS:
                 self.refused = True
+            if result.get("tool") == "read_file" and _code(result) not in _UNKNOWN_FILE:
+                self.unreadable.append(_failure(result))
 
             message = _failure(result)
             if message:

@@ -233,6 +233,16 @@ def test_file_that_is_named_and_not_there_is_to_be_made() -> None:
     assert new_test.endswith(f"There is no {path} yet.\n\nAnswer with {path} and its whole text.")
 
 
+@rows((ToolErrorCode.NOT_FOUND, True), (ToolErrorCode.INVALID_ARGUMENT, False), (ToolErrorCode.CANCELLED, True))
+def test_file_that_exists_and_cannot_be_read_is_not_called_missing(code: ToolErrorCode, is_missing: bool) -> None:
+    call = ToolCall(call_id="c", tool="read_file", arguments={}, raw_arguments="{}")
+    result = CallResult(call_id="c", tool="read_file", result=failed("'prices.json' is a binary file.", code))
+    reading = settle_exchange(ModelReply(text="tool: read_file({})"), [call], [result], Protocol.TEXT)
+    request = asked("Set the price in prices.json to 5.", reading)
+    assert ("There is no prices.json yet." in request) is is_missing
+    assert ("'prices.json' is a binary file." in request) is not is_missing
+
+
 def test_search_in_vain_changes_the_request() -> None:
     listed, vain = step(ToolResult.success(entries=["src/"])), step(ToolResult.success(matches=[]))
     told = "The search has found nothing.\nAnswer with the path of the file and the new text of what changes."
