@@ -61,10 +61,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     ] = None,
     on: Annotated[Literal["ray"] | None, typer.Option(help="Run on a Ray cluster (extra `ray`).")] = None,
     address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A", help="Address of the cluster (default: RAY_ADDRESS, else a new one on this machine)."
-        ),
+        str | None, typer.Option(metavar="A", help="Address of the cluster (default: RAY_ADDRESS, else a new one).")
     ] = None,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another process works on the batch; continue if it dies.")

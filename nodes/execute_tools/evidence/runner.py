@@ -426,8 +426,7 @@ class Tests(unittest.TestResult):
 
     def __init__(self, trace: Trace, root: str) -> None:
         super().__init__()
-        self.root = root
-        self.trace = trace
+        self.trace, self.root = trace, root
         self.passing = list[str]()
         self.failed = dict[str, str]()
         self.skips: Counter[str] = Counter()

@@ -223,12 +223,9 @@ class PathSandbox:
         """Return the error for a missing file, with suggestions."""
         kind = "directory" if access is PathAccess.LIST_DIR else "file"
         names = self.suggest(path)
-        meant = " or ".join(quoted(name) for name in names)
-
-        if meant:
-            remedy = f"Did you mean {meant}?"
-        else:
-            remedy = "List the directory above it to see what is there."
+        remedy = "List the directory above it to see what is there."
+        if names:
+            remedy = f"Did you mean {' or '.join(map(quoted, names))}?"
 
         message = f"No such {kind}: {quoted(requested)}. {remedy}"
         return self._refused(
