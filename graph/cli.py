@@ -8,12 +8,14 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mendgraph.graph.mcp.commands import mcp_app
 from mendgraph.graph.runs.run_words import chat_command
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
 from mendgraph.graph.terminal.output import LONGEST_LINE
@@ -196,6 +198,7 @@ app.command()(batch_command.batch)
 app.command()(setup_commands.doctor)
 app.add_typer(setup_commands.config_app, name="config")
 app.add_typer(setup_commands.permissions_app, name="permissions")
+app.add_typer(mcp_app, name="mcp")
 app.add_typer(run_commands.memories, name="memory")
 app.add_typer(run_commands.cassettes, name="cassette")
 app.add_typer(setup_commands.model_app, name="model")
@@ -262,7 +265,8 @@ def acp(context: typer.Context) -> int:
     def context_for(root: str) -> AgentContext:
         return AgentContext(**{**setup_commands.settings_for(chosen, root)[1], "workspace": root})
 
-    return serve_editor(EditorAgent(context_for, chosen.settings, chosen.durability))
+    servers_for = partial(setup_commands.servers_for, chosen)
+    return serve_editor(EditorAgent(context_for, chosen.settings, chosen.durability, servers_for))
 
 
 @app.command()
@@ -322,9 +326,11 @@ def _run(words: Sequence[str]) -> int:
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool, task: str = "") -> int:
     try:
         if chosen.unattended is not None:
-            return work(_unattended_setup(chosen, task))
+            setup = _unattended_setup(chosen, task)
+        else:
+            setup = _setup(chosen, attended=attended)
 
-        return work(_setup(chosen, attended=attended))
+        return _with_servers(chosen, setup, work)
     except KeyboardInterrupt as signal:  # while libraries are loaded, or for the second time
         if type(signal) is not KeyboardInterrupt:
             raise RefusedError(ExitCode.TERMINATED, f"stopped {by_whom('SIGTERM')}") from None
@@ -333,6 +339,28 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
             sys.stderr.write("\n")  # the terminal has echoed ^C
 
         raise RefusedError(ExitCode.INTERRUPTED, f"stopped {by_whom('Ctrl-C')}") from None
+
+
+def _with_servers(chosen: opt.Options, setup: "Setup", work: "Callable[[Setup], int]") -> int:
+    """Work with the tools of the MCP servers of the settings, which run until the work ends."""
+    root = setup.context.workspace
+    read = setup_commands.servers_for(chosen, root)
+
+    def tell(message: str) -> None:
+        setup.display.err.line(f"mendgraph: {one_line(message, 1_000)}")
+
+    for note in read.notes:
+        tell(note)
+
+    if not read.servers:
+        return work(setup)
+
+    from mendgraph.graph.runs.configured_servers import server_tools
+    from mendgraph.nodes.execute_tools.tools import default_tools
+
+    with server_tools(read.servers, root, asks=setup.context.mode == "ask", tell=tell) as tools:
+        options = {**setup.session_options, "tools": (*default_tools(), *unwrap(tools))}
+        return work(replace(setup, session_options=options))
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
@@ -399,9 +427,11 @@ def _unattended_setup(chosen: opt.Options, task: str) -> "Setup":
     from uuid import uuid4
 
     from mendgraph.graph.fleet.unattended import begin_unattended, cost_limit
+    from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, trust, trusted_hash
 
     run_id = uuid4().hex
     place = unwrap(begin_unattended(str(chosen.root), task, run_id, **chosen.unattended or {}))
+    unwrap(trust(place.root, trusted_hash(str(chosen.root), SERVERS_FILE), SERVERS_FILE))
     settings = {**cost_limit(chosen.settings), **chosen.settings}
     settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed_folders)
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)

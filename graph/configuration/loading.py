@@ -10,17 +10,17 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
+from mendgraph.graph.configuration.mcp_servers import SERVERS_TABLES, ServerSettings, parse_servers, server_problems
 from mendgraph.graph.configuration.permissions import PERMISSIONS_FILE
 from mendgraph.graph.configuration.presets import HOSTED
 from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE, Endpoint, find_endpoint
-from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
+from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.language.names import closest_names
@@ -136,12 +136,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of a file and the line of each; a workspace's file is trusted by its `sha256`."""
+    """The values of a file and the line of each; a workspace's file is trusted by its `sha256`.
+
+    `servers` are the MCP servers of a user's file.
+    """
 
     file: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
     sha256: str = ""
+    servers: Mapping[str, ServerSettings] = field(default_factory=dict)
 
 
 def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
@@ -154,7 +158,9 @@ def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
     if problems:
         return problems
 
-    return Settings(file, document.values, {name: document.line((name,)) for name in document.values})
+    values = {name: value for name, value in document.values.items() if name not in SERVERS_TABLES}
+    lines = {name: document.line((name,)) for name in values}
+    return Settings(file, values, lines, servers=parse_servers(document.values))
 
 
 def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...]:
@@ -177,7 +183,8 @@ def _problems(document: Document, file: str) -> Iterator[Problem]:
         else:
             usable[name] = value
 
-    for path, message in value_problems(usable):
+    tables: dict[str, Any] = {name: usable.pop(name) for name in SERVERS_TABLES if name in usable}
+    for path, message in chain(value_problems(usable), server_problems(tables)):
         yield Problem(file, message, document.line(path), field=path[0])
 
 
@@ -185,7 +192,7 @@ def _name_problem(name: str, value: Any) -> str:
     """Return the problem of a key; "" if it has none."""
     if name in ELSEWHERE:
         return f"{name} cannot be set in a file: {ELSEWHERE[name]}"
-    if name in AgentContext.model_fields:
+    if name in AgentContext.model_fields or name in SERVERS_TABLES:
         return ""
     if _SECRET_NAME.search(name):
         return f"{_short_key(name)} would be a secret in a file: {_KEY_REMEDY}"
@@ -210,7 +217,11 @@ def _secret_problem(name: str, value: Any) -> str:
     if Redactor().text(rendered) == rendered:
         return ""
 
-    return f"{name} holds what looks like a secret: {_KEY_REMEDY}"
+    remedy = _KEY_REMEDY
+    if name in SERVERS_TABLES:
+        remedy = "set it in the environment, and write ${VARIABLE} in the file"
+
+    return f"{name} holds what looks like a secret: {remedy}"
 
 
 def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -398,7 +409,7 @@ def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Probl
     if named == "":
         source = None
     else:
-        source = _users_file(FILE_NAME, named, CONFIG_VARIABLE)
+        source = read_named_file(FILE_NAME, named, CONFIG_VARIABLE)
 
     if source is None:
         return Settings()
@@ -410,7 +421,7 @@ def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Probl
     return parse_settings(text, short_path(path))
 
 
-def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str | ToolError] | None:
+def read_named_file(name: str, named: str | None, variable: str) -> tuple[str, str | ToolError] | None:
     """Return a file's path, and its text or why it cannot be read; None if there is no file.
 
     It is the file `named` by `variable`, which has to exist, or the user's own file of this name.
@@ -450,6 +461,10 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
     if isinstance(settings, tuple):
         return settings
 
+    if settings.servers:
+        message = f"MCP servers stand in your own {FILE_NAME}; those of a repository in {user_files.SERVERS_FILE}"
+        return (Problem(user_files.SETTINGS_FILE, message),)
+
     return replace(settings, sha256=user_files.hash_of(data))
 
 
@@ -481,6 +496,9 @@ def first_error(error: ValidationError) -> tuple[str, str]:
         message = "there is no such setting" + "".join(f" (did you mean {name}?)" for name in meant)
 
     return ".".join(map(str, first["loc"])), message
+
+
+PRICES_FILE: Final = "prices.toml"
 
 
 def user_places() -> tuple[str, ...]:
@@ -563,32 +581,3 @@ def _is_narrower(name: str, value: Any, base: AgentContext) -> bool:
         return all(value.get(tool, usual) <= old.get(tool, usual) for tool in {*value, *old})
 
     return bool(rule) and _RULES[rule](value, old)
-
-
-# --- Prices
-
-PRICES_FILE: Final = "prices.toml"
-
-
-def load_prices() -> PriceList | ToolError:
-    """Return the shipped prices, replaced by the user's own of the same name.
-
-    The user's are in the file that `MENDGRAPH_PRICES` names, which then has to exist; otherwise in `prices.toml` in the
-    platform's configuration folder. An unreadable or invalid file is an error.
-    """
-    ours = resources.files("mendgraph.nodes.call_model").joinpath(PRICES_FILE).read_text(encoding="utf-8")
-    shipped = parse_prices(ours, f"{PRICES_FILE} of mendgraph")
-    source = _users_file(PRICES_FILE, os.environ.get(PRICES_VARIABLE), PRICES_VARIABLE)
-
-    if isinstance(shipped, ToolError) or source is None:
-        return shipped
-
-    path, text = source
-    if isinstance(text, ToolError):
-        return text
-
-    prices = parse_prices(text, quoted(path))
-    if isinstance(prices, ToolError):
-        return prices
-
-    return {**shipped, **prices}

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.graph.runs.run_words import command_line
 from mendgraph.nodes.call_model.ledger import find_price
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values

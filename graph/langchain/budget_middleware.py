@@ -14,7 +14,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, AgentContext
-from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.graph.langchain.callbacks import traced
 from mendgraph.graph.langchain.chat_model import less_thought, limit_of
 from mendgraph.graph.langchain.chat_models import name_of

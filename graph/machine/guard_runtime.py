@@ -75,6 +75,8 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
         paths_of=turn.paths_of,
         leads_to=partial(turn.leads_to, observe=partial(_report_refused, turn, state, get_stream_writer())),
         scope=scope,
+        need_approval=machine.need_approval,
+        granted=machine.granted,
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)

@@ -71,6 +71,8 @@ class MachineTools:
 
         self.registry = ActionRegistry(known, arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
+        self.need_approval = frozenset([tool.name for tool in known if tool.approval == "required"])
+        self.granted = frozenset([tool.name for tool in known if tool.approval == "granted"])
         self.child_tools: set[str] = set()
         self.executed_files: tuple[str, ...] = ()
         self._has_remote_tools = False

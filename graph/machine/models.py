@@ -14,7 +14,7 @@ from langchain_core.runnables.config import ensure_config
 from langgraph.config import get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.graph.langchain.wrapped_models import is_configurable, run_models
 from mendgraph.graph.machine.small_models import block_form, is_in_blocks
 from mendgraph.graph.spending.store import SpendingStore

@@ -111,6 +111,8 @@ class TurnTools:
             usable -= {read_skill.name}
         if remember.name in self.machine.added and not context.memory:
             usable -= {remember.name}
+        if context.mode == "auto":
+            usable -= self.machine.need_approval
 
         return usable
 

@@ -23,8 +23,10 @@ from acp.agent.connection import AgentSideConnection
 from acp.interfaces import Agent, Client
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.mcp_servers import McpSettings
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.configured_servers import session_tools
 from mendgraph.graph.runs.events import Asked, CallsRead, Event, Rescued, StepDone, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
@@ -40,7 +42,6 @@ from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-from mendgraph.nodes.execute_tools.mcp_tools import load_session_tools
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision
@@ -105,10 +106,18 @@ class EditorAgent:
     """The agent's side of the protocol."""
 
     def __init__(
-        self, context_for: Callable[[str], AgentContext], settings: Mapping[str, Any], durability: Any
+        self,
+        context_for: Callable[[str], AgentContext],
+        settings: Mapping[str, Any],
+        durability: Any,
+        servers_for: Callable[[str], McpSettings],
     ) -> None:
-        """`context_for` returns a folder's settings; `settings` of the command line override those of a loaded run."""
+        """`context_for` returns a folder's settings; `settings` of the command line override those of a loaded run.
+
+        `servers_for` returns the MCP servers of a folder's settings.
+        """
         self._context_for = context_for
+        self._servers_for = servers_for
         self._settings = settings
         self._durability = durability
         self._sessions: dict[str, _EditorSession] = {}
@@ -260,19 +269,16 @@ class EditorAgent:
 
         running = McpServers()
         connections = {server.name: _connection(server) for server in servers}
+        notes: list[str] = []
 
         try:
-            tools = await load_session_tools(running, connections, context.workspace)
+            configured = self._servers_for(context.workspace)
+            tools = unwrap(await session_tools(running, connections, configured, context, notes.append))
         except BaseException:
             await asyncio.to_thread(running.close)
             raise
 
-        if isinstance(tools, records.ToolError):
-            await asyncio.to_thread(running.close)
-            note = f"The editor's MCP servers are not used. {tools.message}"
-            return _EditorSession(context, default_tools(), [note], running)
-
-        return _EditorSession(context, (*default_tools(), *tools), [], running)
+        return _EditorSession(context, (*default_tools(), *tools), notes, running)
 
 
 @dataclass

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mendgraph.graph.configuration.loading import Configuration
+    from mendgraph.graph.configuration.mcp_servers import McpSettings
     from mendgraph.graph.spending.store import ModelDay
     from mendgraph.graph.terminal.doctor import Finding
 
@@ -55,6 +56,15 @@ def settings_for(chosen: opt.Options, root: str) -> "tuple[Configuration, dict[s
     loaded, preset = load_with_preset(root, chosen.settings, workspace_file=has_workspace_file)
     read = unwrap_settings(loaded)
     return read, opt.merged({**preset, **read.values}, chosen.settings)
+
+
+def servers_for(chosen: opt.Options, root: str) -> "McpSettings":
+    """Return the MCP servers of the configuration files for the folder `root`."""
+    from mendgraph.graph.configuration.loading import read_user_settings
+    from mendgraph.graph.configuration.mcp_servers import merge_servers
+
+    user = unwrap_settings(read_user_settings(os.environ))
+    return merge_servers(user.servers, root, os.environ, workspace_file=chosen.workspace_file)
 
 
 @config_app.callback(invoke_without_command=True)
@@ -94,30 +104,56 @@ def config(context: typer.Context) -> int:
 
 @config_app.command()
 def trust(context: typer.Context, forget: opt.Forget = False) -> int:
-    """Trust the .mendgraph.toml of this folder.
+    """Trust the .mendgraph.toml and the .mcp.json of this folder.
 
-    It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
+    They may then allow more than you do, and start programs, so read them first. A file that is changed later has to be
+    trusted again.
     """
     from mendgraph.graph.configuration.loading import read_workspace_settings
     from mendgraph.nodes.workspace.store import user_files
 
     chosen = options_without_events(context)
-    root = str(chosen.root)
+    root = str(chosen.root.resolve())
+    files = (user_files.SETTINGS_FILE, user_files.SERVERS_FILE)
     if forget:
-        unwrap(user_files.trust(root, ""))
-        line = Line(f"{user_files.SETTINGS_FILE} of this folder is no longer trusted")
+        for file in files:
+            unwrap(user_files.trust(root, "", file))
+
+        line = Line(f"{' and '.join(files)} of this folder are no longer trusted")
         return answer({"trusted": False, "sha256": ""}, [line], as_json=chosen.as_json)
 
     settings = unwrap_settings(read_workspace_settings(root))
-    if not settings.file:
-        _not_found(f"There is no {user_files.SETTINGS_FILE} in this folder to trust.")
+    servers = unwrap(user_files.read_settings_file(root, user_files.SERVERS_FILE))
+    if not settings.file and servers is None:
+        _not_found(f"There is neither {' nor '.join(files)} in this folder to trust.")
 
-    unwrap(user_files.trust(root, settings.sha256))
-    lines = [Line(f"trusted {settings.file} as it is now; it sets")]
-    for name, value in settings.values.items():
-        lines.append(Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE)))
+    lines = []
+    if settings.file:
+        unwrap(user_files.trust(root, settings.sha256))
+        lines.append(Line(f"trusted {settings.file} as it is now; it sets"))
+        for name, value in settings.values.items():
+            lines.append(Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE)))
+
+    if servers is not None:
+        lines += _trust_servers(root, servers)
 
     return answer({"trusted": True, "sha256": settings.sha256}, lines, as_json=chosen.as_json)
+
+
+def _trust_servers(root: str, data: bytes) -> list[Line]:
+    """Trust the MCP servers of the folder with the files that they execute; return a line for each."""
+    from mendgraph.graph.configuration.mcp_servers import fingerprint, workspace_servers
+    from mendgraph.nodes.workspace.store import user_files
+
+    servers = unwrap(workspace_servers(data))
+    sha256 = fingerprint(root, data, os.environ)
+    unwrap(user_files.trust(root, sha256, user_files.SERVERS_FILE))
+
+    lines = [Line(f"trusted {user_files.SERVERS_FILE} as it is now, with the files that it executes; it starts")]
+    for name, server in servers.items():
+        lines.append(Line(one_line(f"  {name}: {server.address}", LONGEST_LINE)))
+
+    return lines
 
 
 def _not_found(message: str) -> NoReturn:

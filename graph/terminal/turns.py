@@ -66,7 +66,7 @@ class Setup:
 
     def visible_text(self) -> VisibleText:
         """The filter for the prose of this run's model."""
-        tools = frozenset(tool.name for tool in default_tools())
+        tools = frozenset(tool.name for tool in self.session_options.get("tools", default_tools()))
         blocks = edits_in_blocks(self.context, self.environment, own_model="model" in self.session_options)
         return VisibleText(tools, blocks=blocks)
 

@@ -8,7 +8,7 @@ Source of the shapes: the Model Context Protocol, revision 2025-06-18, "Tools", 
 import asyncio
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -103,6 +103,29 @@ async def load_session_tools(
     return tuple(_bound_to(servers, tool) for tool in tools)
 
 
+async def load_configured_tools(
+    servers: McpServers, name: str, connection: Connection, workspace: str, allow: Collection[str]
+) -> tuple[Tool, ...] | ToolError:
+    """Return the tools of one server of the user's settings; those that `allow` does not name need an approval."""
+    tools = await load_session_tools(servers, {name: connection}, workspace)
+    if isinstance(tools, ToolError):
+        return tools
+
+    granted = {tool_name(name, tool) for tool in allow}
+    allowed: list[Tool] = []
+
+    for tool in tools:
+        needs_approval = "*" not in allow and tool.name not in granted
+        allowed.append(replace(tool, approval="required" if needs_approval else "granted"))
+
+    return tuple(allowed)
+
+
+def tool_name(server: str, tool: str) -> str:
+    """Return the name by which a model calls a server's tool."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{tool}")[:LONGEST_NAME]
+
+
 def _bound_to(servers: McpServers, tool: Tool) -> Tool:
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolAnswer:
         result: ToolAnswer = await tool.run(replace(context, servers=servers), arguments)
@@ -150,7 +173,7 @@ async def list_mcp_tools(
             )
 
         for tool in offered:
-            name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server.name}__{tool.name}")[:LONGEST_NAME]
+            name = tool_name(server.name, tool.name)
             if name in tools:
                 return invalid(f"Two MCP tools would both be called {name!r}. Rename a server.")
 

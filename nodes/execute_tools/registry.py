@@ -204,6 +204,7 @@ class Tool:
         child: whether a call is delegated to a run of its own.
         paths_of: returns the workspace paths inside of an argument, such as a patch, for guard.
         schema: is shown to the model instead of the schema of `arguments`.
+        approval: whether calls run as the mode says, only if a person approves each, or without an approval.
         executes: absolute paths of files that calls execute outside of the sandbox, which no run may change.
     """
 
@@ -225,6 +226,7 @@ class Tool:
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
+    approval: Literal["by_mode", "required", "granted"] = "by_mode"
     executes: tuple[str, ...] = ()
 
     @cached_property

@@ -160,7 +160,8 @@ class GuardConfig:
 
     `allowed` are the tools of the run's role, None means all. `paths_of` returns the paths of a call beside its path
     fields, as inside of a patch. `leads_to` resolves names that are not plainly below `root`. In mode "auto", `scope`
-    restricts deletions; the `rules` restrict other changes.
+    restricts deletions; the `rules` restrict other changes, and the tools of `need_approval` are refused. Those that
+    the user has `granted` run without a question in mode "ask".
     """
 
     mode: Mode
@@ -170,6 +171,8 @@ class GuardConfig:
     allowed: frozenset[str] | None = None
     paths_of: PathsOf = lambda _: ()
     scope: scopes.Scope = field(default_factory=scopes.Scope)
+    need_approval: frozenset[str] = frozenset()
+    granted: frozenset[str] = frozenset()
 
 
 def judge_reply(
@@ -235,7 +238,7 @@ def judge_call(
     if refused is None and spec.effect is Effect.WRITE and config.mode == "auto":
         refused = _judge_deletions(call, targets, config.scope)
 
-    return refused or _judge_mode(targets, spec, config.mode)
+    return refused or _judge_mode(targets, spec, config)
 
 
 def judge_path(relative_path: str, for_write: bool, rules: Rules, root: str = "") -> ToolError | None:
@@ -380,9 +383,16 @@ def refused_words(reason: str) -> str:
     return f"refused ({reason}):"
 
 
-def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
+def _judge_mode(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) -> Verdict:
+    mode = config.mode
     path = targets[0] if targets else ""
-    if spec.effect not in ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
+    if mode == "auto" and spec.name in config.need_approval:
+        message = f"{spec.name} runs only if a person approves it, and nobody is asked here. Do without it."
+        verdict = denied("not_allowed", ToolErrorCode.APPROVAL_REQUIRED, message, path=path)
+        return verdict.model_copy(update={"refused": refused_words("not allowed without approval")})
+
+    granted = mode == "ask" and spec.name in config.granted
+    if spec.effect not in ASKED or mode == "auto" or granted or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
 
     if mode == "ask":

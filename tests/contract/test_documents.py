@@ -19,7 +19,7 @@ import typer
 
 import mendgraph
 from mendgraph.graph.cli import app
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import Settings, parse_settings
 from mendgraph.graph.fleet.serving.tenants import Tenants, parse_tenants
 from tests.architecture.product import ROOT, text_of
 from tests.contract import documents
@@ -145,7 +145,7 @@ def test_toml_block_is_settings_or_tenants() -> None:
     settings = [text for text in texts if "users" not in tomllib.loads(text)]
     assert settings
     for text in settings:
-        AgentContext(**tomllib.loads(text))
+        assert isinstance(parse_settings(text, "config.toml"), Settings), text
     (tenants,) = (text for text in texts if "[users." in text)
     assert isinstance(parse_tenants(tenants, "tenants.toml"), Tenants)
 

@@ -162,30 +162,33 @@ def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 SETTINGS_FILE: Final = ".mendgraph.toml"
 """The settings file in the root of a workspace."""
 
+SERVERS_FILE: Final = ".mcp.json"
+"""The file with the MCP servers of a workspace, as other agents read it."""
+
 MOST_SETTINGS_BYTES: Final = 64_000
 """Size limit of a settings file."""
 
-_MARK: Final = "trusted-settings"
+_MARKS: Final = {SETTINGS_FILE: "trusted-settings", SERVERS_FILE: "trusted-servers"}
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def read_settings_file(root: str) -> bytes | ToolError | None:
-    """Return the content of the workspace's settings file, None if there is none."""
+def read_settings_file(root: str, name: str = SETTINGS_FILE) -> bytes | ToolError | None:
+    """Return the content of a settings file of the workspace, None if there is none."""
     try:
         with closing(open_root(root)) as folder:
-            descriptor, _ = open_in_workspace(folder, (SETTINGS_FILE,), os.O_RDONLY)
+            descriptor, _ = open_in_workspace(folder, (name,), os.O_RDONLY)
             with os.fdopen(descriptor, "rb") as file:
                 data = file.read(MOST_SETTINGS_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno == errno.ESTALE:
-            return invalid(f"Cannot read {quoted(SETTINGS_FILE)}: it is a symbolic link, and none is followed.")
-        return os_failure(error, "read", SETTINGS_FILE)
+            return invalid(f"Cannot read {quoted(name)}: it is a symbolic link, and none is followed.")
+        return os_failure(error, "read", name)
 
     if len(data) > MOST_SETTINGS_BYTES:
-        return invalid(f"Cannot read {quoted(SETTINGS_FILE)}: it has more than {MOST_SETTINGS_BYTES:,} bytes.")
+        return invalid(f"Cannot read {quoted(name)}: it has more than {MOST_SETTINGS_BYTES:,} bytes.")
 
     return data
 
@@ -195,10 +198,10 @@ def hash_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def trusted_hash(root: str) -> str:
-    """Return the hash of the settings file that the user trusts in this workspace, or ""."""
+def trusted_hash(root: str, name: str = SETTINGS_FILE) -> str:
+    """Return the hash by which the user trusts this file of the workspace, or ""."""
     try:
-        text = read_user_file(os.path.join(workspace_folder_path(root), _MARK))
+        text = read_user_file(os.path.join(workspace_folder_path(root), _MARKS[name]))
     except RuntimeError:  # no home
         return ""
 
@@ -208,12 +211,12 @@ def trusted_hash(root: str) -> str:
     return ""
 
 
-def trust(root: str, sha256: str) -> ToolError | None:
-    """Store the hash of the only settings file that the user trusts in this workspace; "" for none."""
+def trust(root: str, sha256: str, name: str = SETTINGS_FILE) -> ToolError | None:
+    """Store the only hash by which the user trusts this file of the workspace; "" for none."""
     if isinstance(folder := workspace_folder(root), ToolError):
         return folder
 
-    path = os.path.join(folder, _MARK)
+    path = os.path.join(folder, _MARKS[name])
     try:
         if not sha256:
             with suppress(FileNotFoundError):

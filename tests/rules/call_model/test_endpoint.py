@@ -1,6 +1,6 @@
 from pydantic import SecretStr
 
-from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.nodes.call_model.endpoint import (
     DEFAULT_MODELS,
     NO_KEY,

@@ -18,7 +18,9 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.fleet.unattended import cost_limit
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.store import user_files
 from tests.architecture.product import ROOT
+from tests.doubles.mcp_servers import program
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -362,3 +364,21 @@ def test_action_pushes_checked_work(project: Path, tmp_path: Path) -> None:
     assert git(remote, "show", f"{outputs['branch']}:calc.py") == FIXED
     assert Path(env["GITHUB_OUTPUT"]).read_text().endswith(f"branch={outputs['branch']}\n")
     assert not (tmp_path / "hook-ran").exists()
+
+
+def test_server_of_a_trusted_file_is_used_in_the_worktree_too(
+    run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = program(tmp_path)
+    shared = {"mcpServers": {"s": {"command": connection["command"], "args": connection["args"]}}}
+    (project / ".mcp.json").write_text(json.dumps(shared))
+    (tmp_path / "user.toml").write_text("[mcp_servers.s]\nallow = ['echo']\n")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(tmp_path / "user.toml"))
+    git(project, "add", ".mcp.json")
+    git(project, "commit", "--quiet", "--no-gpg-sign", "--message", "servers")
+
+    data = (project / ".mcp.json").read_bytes()
+    user_files.trust(str(project), user_files.hash_of(data), user_files.SERVERS_FILE)
+    _, out, err = run("--unattended", "Echo it", *FREE, script=('tool: s__echo({"a": 1})', "Echoed."))
+    assert "s__echo  ok" in out
+    assert ".mcp.json is not used" not in err

@@ -14,10 +14,10 @@ from mendgraph.graph.configuration.loading import (
     Origin,
     load_configuration,
     load_context,
-    load_prices,
     widening,
 )
 from mendgraph.graph.configuration.presets import UNATTENDED
+from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.graph.terminal.options import merged
 from mendgraph.nodes.call_model.ledger import Price, find_price
 from mendgraph.nodes.records import ToolError, ToolErrorCode

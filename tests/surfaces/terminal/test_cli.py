@@ -240,8 +240,9 @@ VALUES = {"N": "5000000", "USD": "5", "S": "60", "NAME": "another"}
 def test_command_that_a_stop_advises_works(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, advice: str
 ) -> None:
-    (folder / "user.toml").write_text("usd_per_million_input = 1.0\nusd_per_million_output = 1.0\n")
-    monkeypatch.setenv("MENDGRAPH_CONFIG", str(folder / "user.toml"))
+    user_file = folder.parent / "user.toml"
+    user_file.write_text("usd_per_million_input = 1.0\nusd_per_million_output = 1.0\n")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(user_file))
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder.parent / "data"))  # where the day has no other run
     code, out, _ = command("--max-calls", "1", *MENDING, says=SAYS)
     assert (code, bool(re.search(r"How to go on: .*`mendgraph resume \w{8} --max-calls N`", out))) == (3, True)

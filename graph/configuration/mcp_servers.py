@@ -1,0 +1,217 @@
+"""The MCP servers of a user's `config.toml` and of a workspace's `.mcp.json`.
+
+A server is a program that runs with the user's rights, so nothing of `.mcp.json` is used before the user trusts it.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.util import find_spec
+from typing import Any, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from mendgraph.nodes.records import JsonMap, Record, ToolError, invalid, quoted
+from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
+from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, read_settings_file, trusted_hash
+
+SERVERS_TABLES: Final = ("mcp_servers", "mcpServers")
+"""The names of the table in `config.toml`; the second is that of `.mcp.json`."""
+
+ALL_TOOLS: Final = "*"
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+"""`${NAME}` and `${NAME:-default}`. Source: Claude Code, "Environment variable expansion in .mcp.json"."""
+
+_EXPANDED: Final = frozenset({"command", "args", "env", "cwd", "url", "headers"})
+_OF_THE_USER: Final = frozenset({"allow", "required"})
+"""Fields that a workspace's file cannot set."""
+
+_UNTRUSTED: Final = (
+    "its servers are programs with your rights. Read it, then trust it with `mendgraph config trust`, or leave it out"
+    " with --no-workspace-config"
+)
+
+
+class ServerSettings(Record):
+    """One server: a program with a `command`, or an address with a `url`.
+
+    `allow` names the server's tools that run without an approval, "*" all of them. A `required` server that fails ends
+    the run. Without command and url an entry adds these two fields to the server of this name in `.mcp.json`.
+    """
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str = ""
+    url: str = ""
+    headers: dict[str, str] = Field(default_factory=dict)
+    type: Literal["stdio", "http", "streamable-http", "sse"] | None = None
+    allow: tuple[str, ...] = ()
+    required: bool = False
+
+    @property
+    def address(self) -> str:
+        """The command with its arguments, or the url, as they are written."""
+        return self.url or " ".join((self.command, *self.args))
+
+
+@dataclass(frozen=True)
+class McpSettings:
+    """The servers of a run by name, and a line for each file that is not used."""
+
+    servers: Mapping[str, ServerSettings]
+    notes: tuple[str, ...] = ()
+
+
+def parse_server(name: str, values: Any) -> ServerSettings | str:
+    """Return the settings of one server, or their first problem."""
+    try:
+        settings = ServerSettings.model_validate(values)
+    except ValidationError as error:
+        [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
+        return f"{'.'.join((name, *map(str, first['loc'])))}: {first['msg']}"
+
+    if settings.command and settings.url:
+        return f"{name} has both a command and a url: keep one of them"
+
+    return settings
+
+
+def parse_servers(values: Mapping[str, Any]) -> dict[str, ServerSettings]:
+    """Return the servers of a `config.toml` without problems."""
+    servers = {}
+    for table in SERVERS_TABLES:
+        for name, entry in values.get(table, {}).items():
+            servers[name] = ServerSettings.model_validate(entry)
+
+    return servers
+
+
+def server_problems(tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and the message of each invalid server of a `config.toml`."""
+    for table, servers in tables.items():
+        if not isinstance(servers, dict):
+            yield (table,), f"{table} holds a table for each server: [{table}.NAME]"
+            continue
+
+        for name, entry in servers.items():
+            settings = parse_server(name, entry)
+            if isinstance(settings, str):
+                yield (table, name), f"{table}.{settings}"
+
+
+def workspace_servers(data: bytes) -> dict[str, ServerSettings] | ToolError:
+    """Return the servers of a `.mcp.json`; fields that only other agents know are ignored."""
+    try:
+        tables = json.loads(data)["mcpServers"]
+        entries = {name: {**values} for name, values in tables.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return invalid(f'{SERVERS_FILE} is no JSON object with "mcpServers" that holds an object for each server.')
+
+    servers = {}
+    usable = ServerSettings.model_fields.keys() - _OF_THE_USER
+
+    for name, values in entries.items():
+        settings = parse_server(name, {field: value for field, value in values.items() if field in usable})
+        if isinstance(settings, str):
+            return invalid(f"{SERVERS_FILE}: {settings}")
+
+        servers[name] = settings
+
+    return servers
+
+
+def connection_of(name: str, settings: ServerSettings, environment: Mapping[str, str]) -> JsonMap | ToolError:
+    """Return the connection for `load_mcp_tools`, with the values of variables."""
+    missing: list[str] = []
+
+    def value_of(match: re.Match[str]) -> str:
+        value = environment.get(match[1])
+        if not value and match[2] is not None:
+            return match[2]
+        if value is None:
+            missing.append(match[1])
+
+        return value or ""
+
+    def expand(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: expand(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [expand(item) for item in value]
+
+        return _VARIABLE.sub(value_of, value)
+
+    written = settings.model_dump(mode="json", include=set(_EXPANDED), exclude_defaults=True)
+    values = expand(written)
+    if missing:
+        return invalid(f"The MCP server {quoted(name)} needs {', '.join(missing)} in the environment.")
+
+    if settings.url:
+        transport = "sse" if settings.type == "sse" else "http"
+        return {"transport": transport, **values}
+
+    return {"transport": "stdio", "args": [], **values}
+
+
+def fingerprint(root: str, data: bytes, environment: Mapping[str, str]) -> str:
+    """Return the hash by which a `.mcp.json` is trusted: of the file, and of the workspace's files that it executes."""
+    digest = sha256(data)
+    servers = workspace_servers(data)
+    if isinstance(servers, ToolError) or find_spec("mcp") is None:
+        return digest.hexdigest()
+
+    from mendgraph.nodes.execute_tools.mcp_servers.connections import ConnectionSettingsError, resolve_server
+
+    root = os.path.realpath(root)
+    files = Workspace(root, lambda *_: None)
+
+    for name, settings in servers.items():
+        connection = connection_of(name, settings, environment)
+        if isinstance(connection, ToolError):
+            continue
+
+        try:
+            executes = resolve_server(name, connection, root).executes
+        except ConnectionSettingsError:  # it does not start either
+            continue
+
+        for path in executes:
+            content = files.read_file(os.path.relpath(path, root))
+            if isinstance(content, FileContent):
+                digest.update(content.sha256.encode())
+
+    return digest.hexdigest()
+
+
+def merge_servers(
+    user: Mapping[str, ServerSettings], root: str, environment: Mapping[str, str], *, workspace_file: bool = True
+) -> McpSettings:
+    """Return the servers of the user, and those of a trusted `.mcp.json` that the user has not defined."""
+    servers = {name: settings for name, settings in user.items() if settings.address}
+    data = read_settings_file(root, SERVERS_FILE) if workspace_file else None
+    if data is None:
+        return McpSettings(servers)
+    if isinstance(data, ToolError):
+        return McpSettings(servers, (data.message,))
+
+    trusted = trusted_hash(root, SERVERS_FILE)
+    if not trusted:
+        return McpSettings(servers, (f"{SERVERS_FILE} is not used: {_UNTRUSTED}.",))
+    if fingerprint(root, data, environment) != trusted:
+        return McpSettings(servers, (f"{SERVERS_FILE} is not used, as it or what it runs has changed: {_UNTRUSTED}.",))
+
+    shared = workspace_servers(data)
+    if isinstance(shared, ToolError):
+        return McpSettings(servers, (shared.message,))
+
+    for name, settings in shared.items():
+        own = user.get(name, ServerSettings())
+        if settings.address and name not in servers:
+            servers[name] = settings.model_copy(update={"allow": own.allow, "required": own.required})
+
+    return McpSettings(servers)

@@ -1,0 +1,1 @@
+"""`mendgraph mcp`: the MCP servers of the settings."""

@@ -1,0 +1,208 @@
+"""`mendgraph mcp`: the MCP servers of the settings, which `add` and `remove` write into the user's `config.toml`."""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from mendgraph.graph.terminal.options import Options, options_without_a_task
+from mendgraph.graph.terminal.output import Line, answer, table
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap
+from mendgraph.graph.terminal.setup_commands import servers_for
+from mendgraph.nodes.language.display import count_of, one_line, plain
+from mendgraph.nodes.language.installation import how_to_add
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+
+if TYPE_CHECKING:
+    from mendgraph.graph.runs.configured_servers import OpenedServer
+
+mcp_app = typer.Typer(help="Use MCP servers in runs: add, list, log in to or remove them.", rich_markup_mode=None)
+
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The name of the server.", show_default=False)]
+Command: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- COMMAND ARGS...]", help="The program that serves.", show_default=False),
+]
+Url: TypeAlias = Annotated[str, typer.Option("--url", metavar="URL", help="The address of a server over HTTP.")]
+Pairs: TypeAlias = list[str] | None
+Header: TypeAlias = Annotated[
+    Pairs, typer.Option("--header", metavar="'NAME: VALUE'", help="Sent with each request; ${VARIABLE} is replaced.")
+]
+Env: TypeAlias = Annotated[
+    Pairs, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the program; ${VARIABLE} is replaced.")
+]
+Allow: TypeAlias = Annotated[
+    Pairs, typer.Option("--allow", metavar="TOOL", help="Runs without an approval, also in mode auto; '*' is all.")
+]
+Required: TypeAlias = Annotated[bool, typer.Option("--required", help="A run fails if the server does not start.")]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+Change = Callable[[Any], "ToolError | None"]
+"""Changes the table of servers in a TOML document; an error leaves the file as it is."""
+
+
+@mcp_app.command("list")
+def list_servers(context: typer.Context) -> int:
+    """List the servers of this folder's runs: each is started, and asked for its tools."""
+    chosen = _options(context)
+    root = str(chosen.root.resolve())
+    read = servers_for(chosen, root)
+    opened: list[OpenedServer] = []
+
+    if read.servers:
+        from mendgraph.graph.runs.configured_servers import open_servers
+        from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
+
+        with McpServers() as running:
+            opened = asyncio.run(open_servers(running, read.servers, root))
+
+    lines = [Line(line.rstrip()) for line in table([("NAME", "STATE", "SERVER"), *map(_row, opened)])]
+    if not opened:
+        lines = [Line("There is no MCP server: `mendgraph mcp add NAME -- COMMAND` adds one.")]
+
+    for server in opened:
+        if isinstance(server.tools, ToolError):
+            lines.append(Line(one_line(server.tools.message, 1_000), "yellow"))
+
+    lines += [Line(note, "yellow") for note in read.notes]
+    value = {"servers": [_as_map(server) for server in opened], "notes": list(read.notes)}
+    return answer(value, lines, as_json=chosen.as_json)
+
+
+def _row(server: "OpenedServer") -> tuple[str, str, str]:
+    state = "failed"
+    if not isinstance(server.tools, ToolError):
+        state = f"{count_of(len(server.tools), 'tool')}, {server.allowed} allowed"
+
+    return plain(server.name), state, one_line(server.settings.address)
+
+
+def _as_map(server: "OpenedServer") -> dict[str, Any]:
+    value = {"name": server.name, "server": server.settings.address, "allowed": server.allowed}
+    if isinstance(server.tools, ToolError):
+        return {**value, "tools": None, "error": server.tools.as_map()}
+
+    return {**value, "tools": [tool.name for tool in server.tools], "error": None}
+
+
+@mcp_app.command(no_args_is_help=True)
+def add(
+    context: typer.Context,
+    name: Name,
+    command: Command = None,
+    url: Url = "",
+    header: Header = None,
+    env: Env = None,
+    allow: Allow = None,
+    required: Required = False,
+) -> int:
+    """Add a server to your config.toml: `mcp add NAME -- COMMAND ARGS...` or `mcp add NAME --url URL`.
+
+    A name that exists is replaced.
+    """
+    if bool(command) == bool(url):
+        context.fail("say how the server is reached: `-- COMMAND ARGS...` or --url URL")
+    if not _NAME.fullmatch(name):
+        context.fail(f"{name!r} is no name of a server: use up to 40 letters, digits, - and _")
+
+    program, *args = command or [""]
+    settings = {
+        "command": program,
+        "args": args,
+        "env": _pairs(context, "--env", env, "="),
+        "url": url,
+        "headers": _pairs(context, "--header", header, ":"),
+        "allow": allow or [],
+        "required": required,
+    }
+    settings = {field: value for field, value in settings.items() if value}
+
+    def change(servers: Any) -> None:
+        servers[name] = settings
+
+    return _write(context, change, f"added {name}; `mendgraph mcp list` tries it", {"added": name})
+
+
+def _pairs(context: typer.Context, option: str, words: Pairs, separator: str) -> dict[str, str]:
+    pairs = {}
+    for word in words or ():
+        name, found, value = word.partition(separator)
+        if not found or not name:
+            context.fail(f"{option} {word!r}: write it as NAME{separator}VALUE")
+
+        pairs[name.strip()] = value.strip()
+
+    return pairs
+
+
+@mcp_app.command(no_args_is_help=True)
+def remove(context: typer.Context, name: Name) -> int:
+    """Remove a server from your config.toml."""
+
+    def change(servers: Any) -> ToolError | None:
+        if name not in servers:
+            message = f"There is no MCP server {quoted(name)} in your config.toml."
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=tuple(servers))
+
+        del servers[name]
+        return None
+
+    return _write(context, change, f"removed {name}", {"removed": name})
+
+
+def _options(context: typer.Context) -> Options:
+    if find_spec("tomlkit") is None or find_spec("mcp") is None:
+        raise RefusedError(ExitCode.SYSTEM_ERROR, f"`mendgraph mcp` needs {how_to_add('mcp')}")
+
+    return options_without_a_task(context)
+
+
+def _write(context: typer.Context, change: Change, message: str, value: Mapping[str, Any]) -> int:
+    """Change the servers in the user's file, of which all else stays as it is, and say so."""
+    chosen = _options(context)
+
+    from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME
+    from mendgraph.nodes.workspace.store.user_files import configuration_file, exchange
+
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named == "":
+        raise RefusedError(ExitCode.USAGE_ERROR, f"{CONFIG_VARIABLE} is empty, so no file of yours is read: unset it")
+
+    path = named or unwrap(configuration_file(FILE_NAME))
+    path = os.path.realpath(os.path.expanduser(path))  # a link into a repository of settings stays one
+    problem = exchange(path, lambda data: _changed(data, path, change))
+    if problem is not None:
+        unwrap(problem)
+
+    return answer({**value, "file": path}, [Line(f"{message} ({plain(path)})")], as_json=chosen.as_json)
+
+
+def _changed(data: bytes, path: str, change: Change) -> bytes | ToolError:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    from mendgraph.graph.configuration.loading import parse_settings
+    from mendgraph.graph.configuration.mcp_servers import SERVERS_TABLES
+
+    try:
+        document = tomlkit.parse(data.decode())
+        key = next((key for key in SERVERS_TABLES if key in document), SERVERS_TABLES[0])
+        servers: Any = document.setdefault(key, tomlkit.table(is_super_table=True))
+        problem = change(servers)
+    except (UnicodeDecodeError, TOMLKitError) as error:
+        return invalid(f"Cannot read {quoted(path)}: {error}.")
+
+    if problem is not None:
+        return problem
+
+    text = tomlkit.dumps(document)
+    problems = parse_settings(text, path)
+    if isinstance(problems, tuple):
+        return invalid("\n".join(map(str, problems)))
+
+    return text.encode()

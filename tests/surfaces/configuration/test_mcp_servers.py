@@ -1,0 +1,166 @@
+"""MCP servers in `config.toml` and `.mcp.json`: what is read, and what has to be trusted first."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, load_configuration, read_user_settings
+from mendgraph.graph.configuration.mcp_servers import (
+    McpSettings,
+    ServerSettings,
+    connection_of,
+    fingerprint,
+    merge_servers,
+)
+from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, trust
+from tests.row_tables import rows
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "user.toml"))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "user.toml").touch()
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def write_user(root: Path, text: str) -> None:
+    (root.parent / "user.toml").write_text(text)
+
+
+def share(root: Path, **servers: Any) -> None:
+    (root / SERVERS_FILE).write_text(json.dumps({"mcpServers": servers}))
+
+
+def trust_shared(root: Path) -> None:
+    trust(str(root), fingerprint(str(root), (root / SERVERS_FILE).read_bytes(), os.environ), SERVERS_FILE)
+
+
+def servers_of(root: Path, **options: Any) -> McpSettings:
+    user = read_user_settings(os.environ)
+    assert not isinstance(user, tuple), user
+    return merge_servers(user.servers, str(root), os.environ, **options)
+
+
+def test_both_spellings_of_the_table_are_read_beside_other_settings(root: Path) -> None:
+    write_user(
+        root, 'mode = "ask"\n[mcp_servers.a]\ncommand = "x"\nallow = ["t"]\n[mcpServers.b]\nurl = "http://localhost/"\n'
+    )
+    a = ServerSettings(command="x", allow=("t",))
+    assert servers_of(root).servers == {"a": a, "b": ServerSettings(url="http://localhost/")}
+    configuration = load_configuration(str(root))
+    assert not isinstance(configuration, tuple)
+    assert configuration.values == {"mode": "ask"}
+
+
+@rows(
+    ("mcp_servers = 3", "user.toml:1: mcp_servers holds a table for each server: [mcp_servers.NAME]"),
+    ("[mcp_servers.a]\nargs = 3", "user.toml:1: mcp_servers.a.args: Input should be a valid tuple"),
+    ("[mcp_servers.a]\ncmd = 'x'", "user.toml:1: mcp_servers.a.cmd: Extra inputs are not permitted"),
+    ("[mcp_servers.a]\nurl = 'u'\ncommand = 'x'", "mcp_servers.a has both a command and a url: keep one of them"),
+    (
+        "[mcp_servers.a]\ncommand = 'x'\nenv = {T = 'ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8'}",
+        "mcp_servers holds what looks like a secret: set it in the environment, and write ${VARIABLE} in the file",
+    ),
+)
+def test_invalid_server_is_reported_with_its_place(text: str, message: str, root: Path) -> None:
+    write_user(root, text)
+    problems = read_user_settings(os.environ)
+    assert isinstance(problems, tuple)
+    assert str(problems[0]).endswith(message)
+
+
+def test_settings_file_of_a_workspace_names_no_server(root: Path) -> None:
+    (root / ".mendgraph.toml").write_text("[mcp_servers.a]\ncommand = 'x'\n")
+    problems = load_configuration(str(root))
+    assert isinstance(problems, tuple)
+    assert "MCP servers stand in your own config.toml; those of a repository in .mcp.json" in str(problems[0])
+
+
+# --- Connections
+
+
+def test_variables_are_replaced_as_in_claude_code() -> None:
+    settings = ServerSettings(
+        command="${BIN}/x", args=("${EMPTY:-d}", "${NONE:-a b}", "$BIN", "${EMPTY}"), env={"${BIN}": "${BIN:-no}"}
+    )
+    connection = connection_of("a", settings, {"BIN": "/bin", "EMPTY": ""})
+    args = ["d", "a b", "$BIN", ""]
+    assert connection == {"transport": "stdio", "command": "/bin/x", "args": args, "env": {"${BIN}": "/bin"}}
+
+
+def test_variable_without_value_and_default_is_named() -> None:
+    problem = connection_of("a", ServerSettings(url="http://${HOST}/", headers={"A": "${KEY}"}), {})
+    assert isinstance(problem, ToolError)
+    assert problem.message == "The MCP server 'a' needs HOST, KEY in the environment."
+
+
+@rows((None, "http"), ("http", "http"), ("streamable-http", "http"), ("sse", "sse"))
+def test_transport_follows_from_the_type(kind: Any, transport: str) -> None:
+    settings = ServerSettings(url="http://localhost/", headers={"A": "b"}, type=kind)
+    assert connection_of("a", settings, {}) == {
+        "transport": transport,
+        "url": "http://localhost/",
+        "headers": {"A": "b"},
+    }
+
+
+# --- Trust
+
+
+def test_file_of_a_workspace_is_used_after_it_is_trusted(root: Path) -> None:
+    share(root, s={"command": "x", "type": "stdio", "allow": ["*"], "required": True, "oauth": {}})
+    before = servers_of(root)
+    assert before.servers == {}
+    [note] = before.notes
+    assert note.startswith(".mcp.json is not used: its servers are programs with your rights.")
+    assert "`mendgraph config trust`" in note
+
+    trust_shared(root)
+    assert servers_of(root) == McpSettings({"s": ServerSettings(command="x", type="stdio")})
+    assert servers_of(root, workspace_file=False) == McpSettings({})
+
+
+@rows("file", "script")
+def test_change_of_the_file_or_of_what_it_executes_has_to_be_trusted_again(changed: str, root: Path) -> None:
+    (root / "serve.py").write_text("1")
+    share(root, s={"command": sys.executable, "args": ["serve.py"]})
+    trust_shared(root)
+    assert servers_of(root).servers
+
+    if changed == "file":
+        share(root, s={"command": sys.executable, "args": ["serve.py", "more"]})
+    else:
+        (root / "serve.py").write_text("2")
+
+    read = servers_of(root)
+    assert read.servers == {}
+    assert "it or what it runs has changed" in read.notes[0]
+
+
+def test_servers_of_the_user_stay_theirs_and_add_permissions_to_others(root: Path) -> None:
+    write_user(
+        root, "[mcp_servers.a]\ncommand = 'mine'\n[mcp_servers.b]\nallow = ['t']\n[mcp_servers.c]\nallow = ['t']"
+    )
+    share(root, a={"command": "theirs"}, b={"command": "theirs"})
+    trust_shared(root)
+    servers = {"a": ServerSettings(command="mine"), "b": ServerSettings(command="theirs", allow=("t",))}
+    assert servers_of(root).servers == servers
+
+
+@rows(
+    "", "[]", "{}", '{"mcpServers": []}', '{"mcpServers": {"a": 1}}', '{"mcpServers": {"a": {"args": 1}}}', "[" * 9_999
+)
+def test_broken_file_of_a_workspace_keeps_no_run_from_its_work(text: str, root: Path) -> None:
+    (root / SERVERS_FILE).write_text(text)
+    assert len(servers_of(root).notes) == 1
+    trust_shared(root)
+    read = servers_of(root)
+    assert read.servers == {}
+    assert read.notes[0].startswith(".mcp.json")

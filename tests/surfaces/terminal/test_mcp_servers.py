@@ -1,0 +1,170 @@
+"""`mendgraph mcp`, and runs with the MCP servers of the settings."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
+from tests.doubles.mcp_servers import ECHO, PROGRAM, http_server, program, running
+from tests.surfaces.conftest import Command
+
+USER = '# mine\nmode = "auto"  # stays\n'
+CALL = 'tool: s__echo({"a": 1})'
+TEXT = ("--protocol", "text")
+
+
+@pytest.fixture
+def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "user.toml"
+    path.write_text(USER)
+    monkeypatch.setenv(CONFIG_VARIABLE, str(path))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    return path
+
+
+def configure(user_file: Path, name: str = "s", behaviour: str = "", more: str = "") -> None:
+    connection = program(user_file.parent, behaviour)
+    server = {"command": connection["command"], "args": connection["args"]}
+    lines = [f"{field} = {json.dumps(value)}" for field, value in server.items()]
+    with user_file.open("a") as file:
+        file.write("\n".join([f"[mcp_servers.{name}]", *lines, more, ""]))
+
+
+# --- The commands
+
+
+def test_server_is_added_listed_and_removed_and_the_file_keeps_its_comments(command: Command, user_file: Path) -> None:
+    connection: Any = program(user_file.parent)
+    words = ("--allow", "echo", "--env", "A=b c", "--", connection["command"], *connection["args"])
+    assert command("mcp", "add", "s", *words)[0] == 0
+    assert user_file.read_text().startswith(USER)
+    assert 'allow = ["echo"]' in user_file.read_text()
+
+    listed = json.loads(command("--json", "mcp", "list")[1])
+    [server] = listed["servers"]
+    assert (server["name"], server["tools"], server["allowed"]) == ("s", ["s__echo"], 1)
+    assert "1 tool, 1 allowed" in command("mcp", "list")[1]
+    assert running(user_file.parent) == []
+
+    assert command("mcp", "remove", "s")[0] == 0
+    assert user_file.read_text().strip() == USER.strip()
+    assert "There is no MCP server" in command("mcp", "list")[1]
+
+
+def test_server_over_http_is_added_with_headers(command: Command, user_file: Path) -> None:
+    with http_server() as url:
+        assert command("mcp", "add", "web", "--url", url, "--header", "Authorization: Bearer ${KEY:-none}")[0] == 0
+        assert 'Authorization = "Bearer ${KEY:-none}"' in user_file.read_text()
+        assert "1 tool, 0 allowed" in command("mcp", "list")[1]
+
+
+def test_link_to_a_file_of_settings_stays_a_link(command: Command, user_file: Path) -> None:
+    user_file.rename(user_file.parent / "real.toml")
+    user_file.symlink_to("real.toml")
+    assert command("mcp", "add", "s", "--", "x")[0] == 0
+    assert user_file.is_symlink()
+    assert "[mcp_servers.s]" in (user_file.parent / "real.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("add", "s"), "say how the server is reached"),
+        (("add", "s", "--url", "http://localhost", "--", "x"), "say how the server is reached"),
+        (("add", "a b", "--", "x"), "'a b' is no name of a server"),
+        (("add", "s", "--env", "A", "--", "x"), "--env 'A': write it as NAME=VALUE"),
+        (("add", "s", "--env", "T=ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8", "--", "x"), "looks like a secret"),
+        (("remove", "t"), "There is no MCP server 't' in your config.toml."),
+    ],
+)
+def test_wrong_command_says_what_is_wrong_and_changes_nothing(
+    command: Command, user_file: Path, words: tuple[str, ...], message: str
+) -> None:
+    code, _, err = command("mcp", *words)
+    assert (code, message in err) == (2, True), err
+    assert user_file.read_text() == USER
+
+
+def test_broken_file_is_left_as_it_is(command: Command, user_file: Path) -> None:
+    user_file.write_text("a = \n")
+    code, _, err = command("mcp", "add", "s", "--", "x")
+    assert (code, "Cannot read" in err, user_file.read_text()) == (2, True, "a = \n")
+
+
+def test_empty_variable_means_that_no_file_is_written(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG_VARIABLE, "")
+    code, _, err = command("mcp", "add", "s", "--", "x")
+    assert (code, "MENDGRAPH_CONFIG is empty" in err) == (2, True)
+
+
+# --- Runs
+
+
+def test_allowed_tool_runs_in_mode_auto_and_its_server_ends_with_the_command(command: Command, user_file: Path) -> None:
+    configure(user_file, more='allow = ["echo"]')
+    code, out, _ = command(*TEXT, "Echo it", says=(CALL, "Echoed."))
+    assert (code, "s__echo  ok" in out) == (0, True), out
+    assert running(user_file.parent) == []
+    assert len((user_file.parent / "pids").read_text().split()) == 1
+
+
+def test_tool_that_is_not_allowed_is_refused_in_mode_auto(command: Command, user_file: Path) -> None:
+    configure(user_file)
+    code, out, err = command(*TEXT, "Echo it", says=(CALL, "I could not."))
+    assert code == 0
+    assert "The MCP server 's' has 1 tool, and none may run in mode auto: list them in `allow`" in err
+    assert "refused (not allowed without approval): s__echo" in out
+
+
+def test_unknown_name_in_allow_is_reported(command: Command, user_file: Path) -> None:
+    configure(user_file, more='allow = ["ecco", "echo"]')
+    assert (
+        "`allow` of the MCP server 's' names 'ecco', which is none of its tools." in command("Say hi", says=("Hi.",))[2]
+    )
+
+
+def test_server_that_cannot_start_is_reported_and_the_run_goes_on(command: Command, user_file: Path) -> None:
+    configure(user_file, "dead", "dead")
+    user_file.write_text(f"{user_file.read_text()}[mcp_servers.none]\ncommand = 'no-such-program'\n")
+    code, _, err = command("Say hi", says=("Hi.",))
+    assert code == 0
+    assert "The MCP server 'dead' failed: it ended; it said: a line for people" in err
+    assert (
+        "there is no program 'no-such-program'. The run goes on without it; `mendgraph mcp list` tries it again." in err
+    )
+
+
+def test_required_server_that_cannot_start_ends_the_command(command: Command, user_file: Path) -> None:
+    configure(user_file, "dead", "dead", "required = true")
+    code, _, err = command("Say hi", says=("Hi.",))
+    assert (code, "It is `required`, so nothing is run" in err) == (4, True), err
+
+
+def test_server_that_dies_in_a_call_is_an_error_of_that_call(command: Command, user_file: Path) -> None:
+    configure(user_file, "s", "dies", 'allow = ["*"]')
+    code, out, _ = command(*TEXT, "Echo it", says=(CALL, "It died."))
+    assert (code, "it ended; it said: a line for people" in out) == (0, True), out
+
+
+def test_servers_of_the_folder_are_used_when_trusted_and_their_scripts_stay_unchanged(
+    command: Command, folder: Path, user_file: Path
+) -> None:
+    arguments = [str(user_file.parent / "pids"), json.dumps([ECHO]), ""]
+    (folder / "serve.py").write_text(f"import sys\nsys.argv[1:] = {arguments!r}\n{PROGRAM}")
+    shared = {"mcpServers": {"s": {"command": sys.executable, "args": ["serve.py"]}}}
+    (folder / ".mcp.json").write_text(json.dumps(shared))
+    user_file.write_text(f"{USER}[mcp_servers.s]\nallow = ['echo']\n")
+    assert ".mcp.json is not used" in command("Say hi", says=("Hi.",))[2]
+
+    code, out, _ = command("config", "trust")
+    assert (code, f"s: {sys.executable} serve.py" in out) == (0, True)
+    edit = 'tool: edit_file({"path": "serve.py", "old_str": "import sys", "new_str": "evil"})'
+    code, out, err = command(*TEXT, "Change serve.py", says=(CALL, edit, "Done."))
+    assert (code, "s__echo  ok" in out, "executes outside of the sandbox" in out) == (0, True, True), out
+    assert ".mcp.json" not in err
+
+    command("config", "trust", "--forget")
+    assert ".mcp.json is not used" in command("Say hi", says=("Hi.",))[2]
