@@ -98,12 +98,6 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         if os.path.isdir(report) or not os.path.isdir(os.path.dirname(report)):
             context.fail(f"--pr-body {pr_body!r}: name a file in an existing folder")
 
-    run_options = []
-    for param in context.command.params:
-        source = context.get_parameter_source(str(param.name))
-        if param.name not in _FOR_EVERY_COMMAND and source is not None and source.name == "COMMANDLINE":
-            run_options.append(param.opts[0])
-
     unattended_request = None
     if unattended:
         unattended_request = {"commit": commit, "report": report}
@@ -114,12 +108,23 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         debug,
         opt.settings_of(settings),
         durability or "sync",
-        tuple(run_options),
+        _run_options(context),
         json_lines=json_lines,
         workspace_file=workspace_config,
         unattended=unattended_request,
         images=tuple(image or ()),
     )
+
+
+def _run_options(context: typer.Context) -> tuple[str, ...]:
+    """Return the names of the given options that only a run has."""
+    names = []
+    for param in context.command.params:
+        source = context.get_parameter_source(str(param.name))
+        if param.name not in _FOR_EVERY_COMMAND and source is not None and source.name == "COMMANDLINE":
+            names.append(param.opts[0])
+
+    return tuple(names)
 
 
 @app.command(cls=opt.TaskCommand)

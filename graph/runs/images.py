@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from mendgraph.nodes.language.media import IMAGE_TYPES, MOST_MEDIA_BYTES, image_block
 from mendgraph.nodes.records import JsonMap, ToolError, invalid, quoted
+from mendgraph.nodes.workspace.store.user_files import read_bytes
 
 Image: TypeAlias = str | os.PathLike[str] | bytes
 """The path of a PNG, JPEG, GIF or WebP file, or its bytes."""
@@ -31,19 +32,15 @@ def image_blocks(images: Sequence[Image]) -> list[JsonMap] | ToolError:
 
 
 def _block_of(image: Image) -> JsonMap | ToolError:
+    data: bytes | ToolError
     if isinstance(image, bytes):
         name = f"data of {len(image):,} bytes"
         data = image
     else:
         name = os.fspath(image)
-        if not os.path.isfile(name):  # opening a pipe would wait
-            return invalid(f"There is no image {quoted(name)}. Name a file that exists.")
-
-        try:
-            with open(name, "rb") as file:
-                data = file.read(MOST_MEDIA_BYTES + 1)
-        except OSError as error:
-            return invalid(f"The image {quoted(name)} cannot be read: {error.strerror}.")
+        data = read_bytes(name, MOST_MEDIA_BYTES)
+        if isinstance(data, ToolError):
+            return data
 
     block = image_block(name, data)
     if block is None:

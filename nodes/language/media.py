@@ -44,7 +44,7 @@ def image_block(name: str, data: bytes) -> JsonMap | ToolError | None:
         return None
 
     if len(data) > MOST_MEDIA_BYTES:
-        return invalid(f"The image {quoted(name)} has more than {MOST_MEDIA_BYTES:,} bytes: use a smaller one.")
+        return invalid(f"Cannot read {quoted(name)}: an image may have at most {MOST_MEDIA_BYTES:,} bytes.")
 
     return {"type": "image", "base64": b64encode(data).decode("ascii"), "mime_type": mime_type}
 
