@@ -315,6 +315,12 @@ class AgentContext(Record):
         option="--allow-command PREFIX",
         panel="Permissions",
     )
+    jobs: bool = setting(
+        False,
+        "Let commands that outlive their time go on in the background until the turn ends, beside later ones.",
+        trust="off",
+        option="--jobs/--no-jobs",
+    )
     readable_folders: tuple[str, ...] = setting(
         (),
         "Folders outside the workspace that commands may read, such as a language's own installation.",

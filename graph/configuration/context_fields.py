@@ -69,6 +69,7 @@ class ContextFields(TypedDict, total=False):
     offer: Literal["few", "all"]
     allowed_programs: tuple[str, ...]
     allowed_commands: tuple[str, ...]
+    jobs: bool
     readable_folders: tuple[str, ...]
     sandbox: Literal["auto", "bubblewrap", "landlock", "container"]
     allowed_hosts: tuple[str, ...]

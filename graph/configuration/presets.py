@@ -13,6 +13,7 @@ HOSTED: Mapping[str, Any] = {
     "max_input_tokens_per_session": 3_000_000,  # a prompt of 4,000 tokens that grows by 1,500 with each of 60 calls
     "max_output_tokens_per_session": 200_000,
     "max_output_tokens_per_call": 16_384,  # a file of some 1,600 lines, or the thoughts of a reasoning model
+    "jobs": True,
 }
 """The terminal's limits for hosted models, which are enough to finish a task."""
 

@@ -24,7 +24,7 @@ from mendgraph.graph.machine.models import MachineModels, book_thread
 from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
 from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_step import OpenChildren, restore_files, run_tools
+from mendgraph.graph.machine.tool_step import OpenChildren, restore_files, run_tools, settle_jobs
 from mendgraph.graph.machine.workspace import WorkspaceRecords, marks_of
 from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.call_model import ledger
@@ -119,6 +119,7 @@ class BoundNodes:
     def close(self) -> None:
         """Close the connections of sync calls, and end the MCP servers."""
         self._models.close()
+        self._tools.end_jobs()
         self._tools.end_servers()
 
     async def aclose(self) -> None:
@@ -126,6 +127,7 @@ class BoundNodes:
         try:
             await self._models.aclose()
         finally:
+            await asyncio.to_thread(self._tools.end_jobs)
             await asyncio.to_thread(self._tools.end_servers)
 
     def book_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
@@ -367,6 +369,7 @@ class BoundNodes:
 
     def finish(self, state: AgentState) -> Update:
         """End with the answer."""
+        state, changed = self._without_jobs(state)
         context = state["context"]
         checking = context.evidence or bool(context.checks)
         changing = any(spec.effect in CHANGING for spec in self._tools.specs.values())
@@ -375,24 +378,26 @@ class BoundNodes:
         if context.response_format is not None:
             update["structured_response"] = update["outcome"].value
 
-        return self._end_turn(state, update)
+        return self._end_turn(state, update | changed)
 
     def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
+        state, changed = self._without_jobs(state)
         cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
-        return self._end_without_answer(state, OutcomeKind.BUDGET_STOP, cause)
+        return self._end_without_answer(state, OutcomeKind.BUDGET_STOP, cause) | changed
 
     def system_error(self, state: AgentState) -> Update:
         """End on a failure. The files that failed work has changed are restored, unless the context keeps them."""
+        state, changed = self._without_jobs(state)
         cause = state.get("stop")
         restores = is_failed_work(state) and "first_step" in state and not state["context"].keep_failed_edits
         if cause is None or not restores:
-            return self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause)
+            return self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause) | changed
 
         restored = restore_files(self._turn(state).tools, state, get_stream_writer())
         cause = cause.model_copy(update={"message": f"{cause.message} {restored.sentence}"})
         update = self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause, restored.paths)
-        return {**update, "changes": [*restored.changes]}
+        return {**update, "changes": [*changed.get("changes", []), *restored.changes]}
 
     def _end_without_answer(
         self, state: AgentState, kind: OutcomeKind, cause: StopCause | None, restored: Sequence[str] = ()
@@ -400,6 +405,19 @@ class BoundNodes:
         cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
         usage = ledger.usage_report(state["spending"])
         return self._end_turn(state, give_up(self._with_marks(state), kind, cause, usage, restored))
+
+    def _without_jobs(self, state: AgentState) -> tuple[AgentState, Update]:
+        """End the jobs of the turn; returns the state and the update with what they have changed."""
+        run_id = state.get("run_id", "")
+        if self._tools.jobs(run_id) is None:
+            return state, {}
+
+        changed = settle_jobs(self._turn(state).tools, state, get_stream_writer(), end=True)
+        self._tools.end_jobs(run_id)
+        if not changed:
+            return state, {}
+
+        return {**state, "changes": [*(state.get("changes") or ()), *changed]}, {"changes": changed}
 
     def _with_marks(self, state: AgentState) -> AgentState:
         """Return the state with the marks of the files that the turn has changed."""

@@ -19,6 +19,7 @@ from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.journal.journal import parent_of
 
 if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.commands.jobs import Jobs
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 
 MOST_SANDBOXES = 64
@@ -57,6 +58,7 @@ class MachineTools:
         self.records = WorkspaceRecords()
         self.policy_memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._servers: dict[str, McpServers] = {}
+        self._jobs: dict[str, Jobs] = {}
         self._sandboxes: dict[tuple[object, ...], Any] = {}
 
         defaults = default_tools()
@@ -115,6 +117,23 @@ class MachineTools:
             self._sandboxes[key] = sandbox
 
         return sandbox
+
+    def jobs(self, run_id: str, *, needed: bool = False) -> "Jobs | None":
+        """Return the jobs of a run's turn; None if it has none and they are not `needed`."""
+        jobs = self._jobs.get(run_id)
+        if jobs is None and needed:
+            from mendgraph.nodes.execute_tools.commands.jobs import Jobs
+
+            jobs = self._jobs.setdefault(run_id, Jobs())
+
+        return jobs
+
+    def end_jobs(self, run_id: str | None = None) -> None:
+        """End the jobs of a run, or of all runs."""
+        for name in [*self._jobs] if run_id is None else [run_id]:
+            jobs = self._jobs.pop(name, None)
+            if jobs is not None:
+                jobs.end()
 
     def mcp_servers(self, run_id: str) -> "McpServers | None":
         """Return the MCP servers of a thread, which its children share; each starts at its first call."""

@@ -5,6 +5,7 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from langgraph.runtime import get_runtime
@@ -17,20 +18,36 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.turn_tools import TurnTools, approved_resources
 from mendgraph.graph.machine.workspace import RestoredWork, WorkspaceRecords, first_hashes, kept_content
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy
+from mendgraph.nodes.execute_tools.commands.command_changes import Unwatched, changes_since_last, record_changes
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolContext
 from mendgraph.nodes.execute_tools.run_call import Execution, StepResources, recorded_outcomes
 from mendgraph.nodes.execute_tools.step import changes_something, nothing_done
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
+from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
+from mendgraph.nodes.language.command_lines import COMMAND_TOOL
 from mendgraph.nodes.language.history import last_request, person_requests
-from mendgraph.nodes.records import CallError, CallResult, JsonMap, Plan, Profile, ToolCall, ToolError, net_changes
+from mendgraph.nodes.parse.reading import CHECKS_TOOL
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    Effect,
+    FileChange,
+    JsonMap,
+    Plan,
+    Profile,
+    ToolCall,
+    ToolError,
+    net_changes,
+)
 from mendgraph.nodes.workspace.files.deadline import CancellationScope
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
-from mendgraph.nodes.workspace.journal.journal import Journal, parent_of
+from mendgraph.nodes.workspace.journal.journal import CallKey, Journal, parent_of
+from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.run_folder import Artifacts, run_folder
 
 if TYPE_CHECKING:
@@ -47,6 +64,84 @@ OpenChildren = Callable[[dict[str, int], WorkspaceRecords], "Children"]
 
 
 def run_tools(
+    turn: TurnTools,
+    state: AgentState,
+    write: Write,
+    cancellation: CancellationScope | None = None,
+    task: str = "",
+    in_loop: InLoop | None = None,
+    open_children: OpenChildren | None = None,
+) -> Update:
+    """Run the calls that guard allowed: `_run_calls`, and before and after it record what jobs have changed.
+
+    Jobs end before checks.
+    """
+    run_calls = partial(_run_calls, turn, write=write, cancellation=cancellation, task=task, in_loop=in_loop)
+    if not turn.context.jobs:
+        return run_calls(state, open_children=open_children)
+
+    checks = any(item.tool == CHECKS_TOOL for item in state["items"])
+    before = settle_jobs(turn, state, write, task, end=checks)
+    state = {**state, "changes": [*(state.get("changes") or ()), *before]}
+    update = run_calls(state, open_children=open_children)
+
+    changes = update.get("changes", [])
+    after = settle_jobs(turn, state, write, task, known={change.path: change.sha256_after for change in changes})
+    return {**update, "changes": [*before, *changes, *after]}
+
+
+def settle_jobs(
+    turn: TurnTools,
+    state: AgentState,
+    write: Write,
+    task: str = "",
+    *,
+    end: bool = False,
+    known: Mapping[str, str] = MappingProxyType({}),
+) -> list[FileChange]:
+    """Record what the jobs of the run have changed since the last time, and return it; with `end` they end first.
+
+    `known` are the hashes of files that others have changed meanwhile.
+    """
+    run_id = state.get("run_id", "")
+    jobs = turn.machine.jobs(run_id)
+    if jobs is None or jobs.are_settled:
+        return []
+
+    if end:
+        jobs.end()
+    else:
+        jobs.close_idle()
+
+    jobs.are_settled = jobs.have_ended
+    if not jobs.are_watched:
+        return []
+
+    changes = changes_since_last(turn.workspace(), known)
+    if isinstance(changes, Unwatched) or not changes.files:
+        return []
+
+    execution = Execution(run_id, task, state.get("step", 0))
+    sink = trace_sink(turn, execution, write)
+    key = CallKey(run_id, task, execution.step, _NO_CALL, COMMAND_TOOL, Effect.EXECUTE.value, "")
+
+    with turn.machine.records.journal(turn.context.workspace, run_id, sink, needed=True) as journal:
+        try:
+            if isinstance(journal, Journal):
+                record_changes(journal.recorder(journal.begin(key, "")), changes)
+            elif journal is not None:
+                sink.emit("jobs.unrecorded", {"reason": journal.message})
+        except StoreError as error:
+            sink.emit("jobs.unrecorded", {"reason": str(error)})
+
+    return [*file_changes(changes)]
+
+
+_NO_CALL = 1_000_000
+"""The place of what jobs change, in the journal: no step has so many calls."""
+
+
+def _run_calls(
     turn: TurnTools,
     state: AgentState,
     write: Write,
@@ -189,6 +284,7 @@ def _tool_context(
     run_id = state["run_id"]
     profile = state["profile"]
     scope = scope_of(state)
+    commands = turn.commands(scope)
 
     seconds_left = inf
     if context.max_seconds is not None:
@@ -209,7 +305,7 @@ def _tool_context(
         max_lines=context.read_max_lines,
         seconds_left=seconds_left,
         artifacts=_artifacts(turn, run_id),
-        commands=turn.commands(scope),
+        commands=commands,
         network=_network(turn),
         scope=cancellation,
         syntax_gate=context.syntax_gate,
@@ -224,6 +320,7 @@ def _tool_context(
         state=state,
         skill=turn.skill,
         servers=turn.machine.mcp_servers(run_id),
+        jobs=turn.jobs(commands, run_id),
         remember=partial(_remember, turn, get_runtime().store) if context.memory else None,
     )
 

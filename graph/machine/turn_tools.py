@@ -50,6 +50,7 @@ from mendgraph.nodes.workspace.store.audit_log import AuditLog
 from mendgraph.nodes.workspace.store.run_folder import records_folders, run_folder, workspace_folder
 
 if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.commands.jobs import Jobs
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 
 
@@ -105,6 +106,8 @@ class TurnTools:
             usable -= {COMMAND_TOOL}
         if SHELL_TOOL in usable and not self._has_use_of_shell():
             usable -= {SHELL_TOOL}
+        if not usable & {COMMAND_TOOL, SHELL_TOOL} or not self._has_jobs():
+            usable -= JOB_TOOLS
         if not context.allowed_hosts and context.mode != "ask" and not self._has_permission(NETWORK_TOOL):
             usable -= {NETWORK_TOOL}
         if read_skill.name in self.machine.added and not self.skills:
@@ -148,11 +151,15 @@ class TurnTools:
 
         usable = self.usable()
         if profile.small:  # a small model takes each tool that it sees for a hint
-            usable -= {*machine.added, SHELL_TOOL}
+            usable -= {*machine.added, SHELL_TOOL, *JOB_TOOLS}
             if not context.allowed_programs:
                 usable -= {COMMAND_TOOL}
             if not context.allowed_hosts:
                 usable -= {NETWORK_TOOL}
+
+        if not usable & JOB_TOOLS:
+            for name in specs.keys() & {COMMAND_TOOL, SHELL_TOOL}:
+                specs[name] = _in_foreground(specs[name])
 
         offered = offered_tools(
             specs.values(),
@@ -334,6 +341,29 @@ class TurnTools:
 
         return commands.is_runnable(SHELL) or bool(commands.rules.commands)
 
+    def jobs(self, commands: Commands | ToolError | None, run_id: str) -> "Jobs | ToolError | None":
+        """Return what runs commands that may go on in the background; None or the error that says why none may."""
+        if not self.context.jobs or not isinstance(commands, Commands):
+            return None
+
+        from mendgraph.nodes.execute_tools.commands.jobs import Jobs
+
+        problem = Jobs.problem(commands)
+        if problem:
+            return ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
+
+        return self.machine.jobs(run_id, needed=True)
+
+    def _has_jobs(self) -> bool:
+        """Return whether commands of this run may go on in the background."""
+        commands = self.commands() if self.context.jobs else None
+        if not isinstance(commands, Commands):
+            return False
+
+        from mendgraph.nodes.execute_tools.commands.jobs import Jobs
+
+        return not Jobs.problem(commands)
+
     def checks(self) -> Checks | ToolError | None:
         """Return what checks the work; None if nothing does, and the error of a sandbox that does not start."""
         context = self.context
@@ -401,6 +431,13 @@ class TurnTools:
 # --- What an approval allows: the program of a command, or the host of a URL, inside of the same sandbox
 
 NETWORK_TOOL: Final = "http_get"
+JOB_TOOLS: Final = frozenset({"job_output", "job_kill"})
+
+
+def _in_foreground(spec: ToolSpec) -> ToolSpec:
+    """Return a tool that runs commands without its argument `background`."""
+    properties = {name: value for name, value in spec.parameters["properties"].items() if name != "background"}
+    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
 
 
 def subject_of(

@@ -36,6 +36,7 @@ from mendgraph.nodes.workspace.files.workspace import Workspace
 from mendgraph.nodes.workspace.store.run_folder import Artifacts
 
 if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.commands.jobs import Jobs
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
     from mendgraph.nodes.execute_tools.network.network import Network
 
@@ -88,6 +89,7 @@ class ToolContext:
         skill: returns the folder of one of the user's skills by name; None without skills.
         remember: stores a note for later runs and returns it as stored; None without a memory.
         servers: the MCP servers that the session runs.
+        jobs: runs commands that may go on in the background; None or the error that says why the run may not.
     """
 
     workspace: Workspace
@@ -115,6 +117,7 @@ class ToolContext:
     skill: Callable[[str], Workspace | ToolError] | None = None
     remember: Callable[[str], str | ToolError] | None = None
     servers: "McpServers | None" = None
+    jobs: "Jobs | ToolError | None" = None
 
     @property
     def cancelled(self) -> bool:

@@ -195,6 +195,8 @@ def _command(arguments: Mapping[str, Any]) -> str:
 
 def _place(arguments: Mapping[str, Any]) -> str:
     named = {key: value for key, value in arguments.items() if isinstance(value, str)}
+    if "job" in named:
+        return named["job"]
     if "url" in named:
         return named["url"]
     if "pattern" in named:

@@ -38,7 +38,8 @@ SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remembe
 NAMES = frozenset(SPECS)
 LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
 EDITING = LOOKING | {name for name, spec in SPECS.items() if spec.effect is Effect.WRITE}
-NEEDY = frozenset({"run_command", "run_shell", "http_get"})
+JOB_TOOLS = frozenset({"job_output", "job_kill"})
+NEEDY = frozenset({"run_command", "run_shell", "http_get"}) | JOB_TOOLS
 
 
 @pytest.fixture
@@ -167,14 +168,16 @@ PROGRAM, HOST = {"allowed_programs": ("make",)}, {"allowed_hosts": ("docs.python
 LISTED = {"allowed_commands": ("no/such/pytest", "cat")}
 MISSING: list[tuple[JsonMap, str | None, frozenset[str]]] = [
     ({}, None, NEEDY),
-    (PROGRAM, None, frozenset({"http_get", "run_shell"})),
+    (PROGRAM, None, JOB_TOOLS | {"http_get", "run_shell"}),
     (PROGRAM, "there is no bubblewrap", NEEDY),
-    (HOST, None, frozenset({"run_command", "run_shell"})),
-    (PROGRAM | HOST, None, frozenset({"run_shell"})),
-    (LISTED, None, frozenset({"run_command", "http_get"})),
+    (HOST, None, JOB_TOOLS | {"run_command", "run_shell"}),
+    (PROGRAM | HOST, None, JOB_TOOLS | {"run_shell"}),
+    (LISTED, None, JOB_TOOLS | {"run_command", "http_get"}),
     ({"allowed_commands": ("cargo no-such", "no/such/pytest")}, None, NEEDY),
-    ({"allowed_programs": ("bash",)}, None, frozenset({"http_get"})),
-    ({"mode": "ask"}, None, frozenset()),
+    ({"allowed_programs": ("bash",)}, None, JOB_TOOLS | {"http_get"}),
+    ({"mode": "ask"}, None, JOB_TOOLS),
+    (PROGRAM | {"jobs": True, "sandbox": "landlock"}, None, JOB_TOOLS | {"http_get", "run_shell"}),
+    (PROGRAM | {"jobs": True, "sandbox": "bubblewrap"}, None, frozenset({"http_get", "run_shell"})),
     (PROGRAM | HOST | {"role": "editor"}, None, NEEDY),
 ]
 

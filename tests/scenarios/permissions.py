@@ -228,4 +228,77 @@ LINES: tuple[Scenario, ...] = (
     ),
 )
 
-PERMISSIONS = (*DENIED, *APPROVALS, *PROGRAMS, *LINES)
+SERVER = """from http.server import HTTPServer, SimpleHTTPRequestHandler
+
+SimpleHTTPRequestHandler.log_message = lambda *_: None
+server = HTTPServer(("127.0.0.1", 8000), SimpleHTTPRequestHandler)
+open("log.txt", "w").write("started\\n")
+print("ready", flush=True)
+server.serve_forever()
+"""
+CLIENT = """from urllib.request import urlopen
+
+print(urlopen("http://127.0.0.1:8000/note.txt").read().decode())
+"""
+
+MENDER = """import pathlib, time
+
+pathlib.Path("calc.py").write_text("def add(a, b):\\n    return a + b\\n")
+print("mended", flush=True)
+time.sleep(1_000)
+"""
+
+CHECK = """from calc import add
+
+assert add(2, 3) == 5
+"""
+
+JOBS: tuple[Scenario, ...] = (
+    Scenario(
+        name="server_in_the_background",
+        story="A server goes on in the background, a program that is run beside it reaches it, and then it is ended."
+        " What it has written is a change of the run.",
+        files={"note.txt": "Remember.", "serve.py": SERVER, "ask.py": CLIENT},
+        settings={"allowed_programs": ("python3",), "jobs": True, "sandbox": "bubblewrap"},
+        turns=(
+            Turn(
+                "What does the server say?",
+                (
+                    use(("run_command", {"argv": ["python3", "serve.py"], "background": True})),
+                    use(("job_output", {"job": "1.1", "wait_s": 30, "pattern": "ready"})),
+                    use(("run_command", {"argv": ["python3", "ask.py"]})),
+                    use(("job_kill", {"job": "1.1"}), ("job_output", {"job": "2.1"})),
+                    Say("It says: Remember."),
+                ),
+            ),
+        ),
+        expected=Expectation(files={"log.txt": "started\n"}, shown=('"running":false,"exit_code":143',)),
+        sandboxed=True,
+    ),
+    Scenario(
+        name="job_ends_before_the_checks",
+        story="A command goes on in the background and changes a file. It ends with the turn, before the change is"
+        " checked, and cannot change what was checked.",
+        files={"calc.py": "def add(a, b):\n    return a - b\n", "mend.py": MENDER, "check.py": CHECK},
+        settings={
+            "allowed_programs": ("python3",),
+            "checks": ("python3 -B check.py",),
+            "jobs": True,
+            "sandbox": "bubblewrap",
+        },
+        turns=(
+            Turn(
+                "Mend calc.py.",
+                (
+                    use(("run_command", {"argv": ["python3", "mend.py"], "background": True})),
+                    use(("job_output", {"job": "1.1", "wait_s": 30, "pattern": "mended"})),
+                    Say("It is mended."),
+                ),
+            ),
+        ),
+        expected=Expectation(files={"calc.py": "def add(a, b):\n    return a + b\n"}),
+        sandboxed=True,
+    ),
+)
+
+PERMISSIONS = (*DENIED, *APPROVALS, *PROGRAMS, *LINES, *JOBS)

@@ -439,6 +439,22 @@ def watched(
         index.lock.release()
 
 
+def changes_since_last(
+    workspace: Workspace, known: Mapping[str, str], limits: WatchLimits = _LIMITS
+) -> CommandChanges | Unwatched:
+    """Return what has changed since the last snapshot, except files that have the hashes in `known`."""
+    index = file_index(workspace.root)
+    with index.lock:
+        paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
+        changes = changes_since(paths, index, limits, index.last)
+
+    if isinstance(changes, Unwatched):
+        return changes
+
+    files = [change for change in changes.files if known.get(change.effect.path) != change.effect.after.sha256]
+    return changes._replace(files=tuple(files))
+
+
 def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Unwatched) -> None:
     """Record the changes, with the former bytes, so that they can be undone.
 

@@ -181,7 +181,7 @@ class Commands:
 
     def permitting(self, argv: Sequence[str]) -> Self:
         """Return the commands with one more allowed program, which may see and change the same files."""
-        listed = self._find_program(argv)
+        listed = self.resolve(argv)
         if not isinstance(listed, ToolError) or listed.code is not ToolErrorCode.PERMISSION_DENIED:
             return self
 
@@ -210,7 +210,7 @@ class Commands:
 
     def program(self, argv: Sequence[str], cwd: str = ".") -> str | ToolError:
         """Return the real name of the program that `run` would start, or the error."""
-        path = self._find_program(argv)
+        path = self.resolve(argv)
         if isinstance(path, ToolError):
             return path
 
@@ -228,7 +228,8 @@ class Commands:
 
         return folder if isinstance(folder, ToolError) else real
 
-    def _find_program(self, argv: Sequence[str]) -> str | ToolError:
+    def resolve(self, argv: Sequence[str]) -> str | ToolError:
+        """Return the absolute name of the program of a command, or why it may not, or cannot, be run."""
         return find_program(argv[0], self.rules, self.root, self.env["PATH"], argv[1:])
 
     def _is_visible(self, path: str) -> bool:
@@ -250,11 +251,11 @@ class Commands:
             limit = min(timeout_s, self.rules.soft_timeout_s)
 
         time_limit = _TimeLimit(time.monotonic(), limit)
-        program = self._find_program(argv)
+        program = self.resolve(argv)
         if isinstance(program, ToolError):
             return program
 
-        self._check_scope()
+        self.check_scope()
         if limit <= 0:
             return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
 
@@ -370,7 +371,7 @@ class Commands:
 
         def check() -> None:
             nonlocal exceeded
-            self._check_scope()
+            self.check_scope()
             limit_reached = running.watch.exceeded_limit() if running.watch is not None else None
             size = stdout.size + stderr.size
             if size > most:
@@ -388,7 +389,8 @@ class Commands:
 
         return exceeded, in_time
 
-    def _check_scope(self) -> None:
+    def check_scope(self) -> None:
+        """Raise ScopeOverError if the time of the call is over."""
         with self.scope.effect():
             pass
 

@@ -1,8 +1,8 @@
-"""Tools that run an allowed program, a command line, or the checks, in a sandbox."""
+"""Tools that run an allowed program, a command line, a job, or the checks, in a sandbox."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
@@ -15,8 +15,13 @@ from mendgraph.nodes.language.command_lines import SHELL, shell_argv
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.files.text_files import escaped_name
+from mendgraph.nodes.workspace.processes.processes import CapturedOutput
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.commands.jobs import Job
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
+JOBS_ARE_OFF = "No command goes on in the background in this run: set `jobs` (`--jobs`)."
 _MOST_CHANGED = 20  # changed files in a result
 
 
@@ -28,6 +33,7 @@ class RunCommandArguments(ToolArguments):
     )
     cwd: str = Field(default=".", description="Directory to run it in.")
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds it may take.")
+    background: bool = Field(default=False, description="Go on as a job.")
 
 
 @tool(effect=Effect.EXECUTE, path_fields=("cwd",), self_timed=True)
@@ -39,7 +45,7 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
     same file there: uv and pnpm link their caches into a project in that way. Which files of the workspace it changed
     is reported and recorded; the thread does not know what they hold now, so that they have to be read again.
     """
-    return _run(context, arguments.argv, arguments.cwd, arguments.timeout_s)
+    return _run(context, arguments.argv, arguments)
 
 
 class RunShellArguments(ToolArguments):
@@ -52,6 +58,7 @@ class RunShellArguments(ToolArguments):
     )
     cwd: str = Field(default=".", description="Directory to run it in.")
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds it may take.")
+    background: bool = Field(default=False, description="Go on as a job.")
 
 
 @tool(effect=Effect.EXECUTE, path_fields=("cwd",), self_timed=True)
@@ -62,7 +69,7 @@ def run_shell(context: ToolContext, arguments: RunShellArguments) -> ToolAnswer:
     runs. Anything else is an argument of the program `bash`, which has to be allowed.
     """
     argv = shell_argv(arguments.command)
-    output = _run(context, argv, arguments.cwd, arguments.timeout_s)
+    output = _run(context, argv, arguments)
     error = output if isinstance(output, ToolError) else output.result.error
 
     if error is not None and argv[0] == SHELL and error.code in _SHELL_REMEDIES:
@@ -79,19 +86,25 @@ _SHELL_REMEDIES: Final = {
 """What is added to the errors of a command line for which the shell may not, or cannot, be started."""
 
 
-def _run(context: ToolContext, argv: Sequence[str], cwd: str, timeout_s: float | None) -> ToolAnswer:
-    """Run the program, and record what it changes."""
-    if context.commands is None:
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
-    if isinstance(context.commands, ToolError):
-        return context.commands
+def _run(context: ToolContext, argv: Sequence[str], arguments: RunCommandArguments | RunShellArguments) -> ToolAnswer:
+    """Run the program, and record what it changes until it ends or goes on as a job."""
+    commands = context.commands or ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
+    jobs = context.jobs or ToolError(code=ToolErrorCode.UNAVAILABLE, message=JOBS_ARE_OFF)
+    if isinstance(commands, ToolError):
+        return commands
+    if arguments.background and isinstance(jobs, ToolError):
+        return jobs
 
-    commands = context.commands
     started = monotonic_s()
-    seconds = min(timeout_s or inf, context.timeout_s, context.seconds_left)
+    seconds = min(arguments.timeout_s or inf, context.timeout_s, context.seconds_left)
 
-    def run() -> CommandResult | ToolError:
-        return commands.run(argv, cwd, seconds - (monotonic_s() - started))
+    def run() -> "CommandResult | Job | ToolError":
+        remaining = seconds - (monotonic_s() - started)
+        if isinstance(jobs, ToolError):
+            return commands.run(argv, arguments.cwd, remaining)
+
+        step = context.state.get("step", 0)
+        return jobs.run(commands, argv, arguments.cwd, remaining, step, background=arguments.background)
 
     result, changes, unrecorded = watched(context.workspace, run, seconds)
     program = argv[0]
@@ -101,27 +114,52 @@ def _run(context: ToolContext, argv: Sequence[str], cwd: str, timeout_s: float |
         outcome = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
     elif isinstance(result, ToolError):
         outcome = ToolResult(ok=False, error=result)
+    elif not isinstance(result, CommandResult):
+        outcome = ToolResult(ok=True, data=_job_data(result) | _changed_files(changes))
     elif result.timed_out or result.limit is not None:
         outcome = ToolResult(ok=False, error=_ended(program, result, changes))
     else:
         outcome = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
 
-    if isinstance(changes, Unwatched):
-        return ToolOutput(outcome)
+    if not isinstance(changes, Unwatched):
+        return ToolOutput(outcome, file_changes(changes))
 
-    return ToolOutput(outcome, file_changes(changes))
+    if not isinstance(jobs, ToolError):
+        jobs.are_watched = False
+
+    return ToolOutput(outcome)
 
 
 def _data(result: CommandResult) -> JsonMap:
-    data: JsonMap = {"exit_code": result.exit_code}
+    data: JsonMap = {"exit_code": result.exit_code, **_outputs(result.stdout, result.stderr)}
+    if result.signal:
+        data["signal"] = result.signal
 
-    for name, ends in (("stdout", result.stdout), ("stderr", result.stderr)):
+    return data
+
+
+def _job_data(job: "Job") -> JsonMap:
+    """Return the state of a job, with what it has printed since the last time."""
+    data: JsonMap = {"job": job.name, "running": job.is_running}
+    command = job.command
+
+    if command.limit is not None:
+        data["ended"] = f"{job.program} {command.limit}"
+    elif command.exit_code is not None:
+        data["exit_code"] = command.exit_code
+    elif command.why:
+        data["ended"] = command.why
+
+    return data | _outputs(*job.take_output())
+
+
+def _outputs(stdout: CapturedOutput, stderr: CapturedOutput) -> JsonMap:
+    data: JsonMap = {}
+
+    for name, ends in (("stdout", stdout), ("stderr", stderr)):
         data[name] = output_text(ends)
         if ends.left_out:
             data[f"{name}_bytes"] = ends.size
-
-    if result.signal:
-        data["signal"] = result.signal
 
     return data
 
@@ -168,6 +206,63 @@ def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatc
     seconds = max(round(result.limit_s, 1), 0.1)  # without the time before its start
     message = f"{program} was stopped after {seconds:g} s.{changed}{output}"
     return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+
+
+GRACE_S = 2.0
+"""Seconds that a job has after SIGTERM."""
+
+
+class JobOutputArguments(ToolArguments):
+    """Which job, and how long to wait for what."""
+
+    job: str
+    wait_s: float = Field(default=0, ge=0, allow_inf_nan=False, description="Wait this long for its end,")
+    pattern: str = Field(default="", max_length=1_000, description="or until it prints this text.")
+
+
+@tool(effect=Effect.NONE, self_timed=True)
+def job_output(context: ToolContext, arguments: JobOutputArguments) -> ToolAnswer:
+    """Return what a command in the background has printed since the last call."""
+    job = _find(context, arguments.job)
+    if isinstance(job, ToolError):
+        return job
+
+    seconds = min(arguments.wait_s, context.timeout_s, context.seconds_left)
+    job.wait(seconds, arguments.pattern, _scope_check(context))
+    return ToolOutput.ok(**_job_data(job))
+
+
+class JobKillArguments(ToolArguments):
+    """Which job to end."""
+
+    job: str
+
+
+@tool(effect=Effect.NONE, self_timed=True)
+def job_kill(context: ToolContext, arguments: JobKillArguments) -> ToolAnswer:
+    """End a command in the background, and return its last output."""
+    job = _find(context, arguments.job)
+    if isinstance(job, ToolError):
+        return job
+
+    if context.jobs is not None and not isinstance(context.jobs, ToolError):
+        context.jobs.kill(job, GRACE_S)
+
+    return ToolOutput.ok(**_job_data(job))
+
+
+def _find(context: ToolContext, name: str) -> "Job | ToolError":
+    jobs = context.jobs or ToolError(code=ToolErrorCode.UNAVAILABLE, message=JOBS_ARE_OFF)
+    return jobs if isinstance(jobs, ToolError) else jobs.find(name)
+
+
+def _scope_check(context: ToolContext) -> Callable[[], None]:
+    def check() -> None:
+        if context.scope is not None:
+            with context.scope.effect():
+                pass
+
+    return check
 
 
 class RunChecksArguments(ToolArguments):

@@ -72,7 +72,8 @@ class View:
     `readable` folders of the machine are shown read-only. Files and folders in `read_only` cannot be changed, folders
     in `pinned` (outermost first) cannot be moved or removed, but what they hold can be changed. `hidden_files` cannot
     be opened and `hidden_folders` look empty; neither can be changed, moved or removed. `added_files` appear outside of
-    the workspace, and `replaced_files` hide files of the workspace or of a readable folder.
+    the workspace, and `replaced_files` hide files of the workspace or of a readable folder. The program inherits the
+    handles in `inherited`.
 
     Pairs are an open handle and a name: of the file or folder itself in `pinned` and `read_only`, of the new content in
     `added_files` and `replaced_files`.
@@ -90,12 +91,20 @@ class View:
     replaced_files: tuple[tuple[int, str], ...] = ()
     root_read_only: bool = False
     limits: ResourceLimits = field(default_factory=command_limits)
+    inherited: tuple[int, ...] = ()
+
+    @property
+    def names(self) -> tuple[object, ...]:
+        """Everything but handles and `cwd`: two views with equal names show the same."""
+        pairs = (self.pinned, self.read_only, self.added_files, self.replaced_files)
+        named = tuple(tuple(name for _, name in entries) for entries in pairs)
+        return (self.root, self.readable, *named, self.hidden_files, self.hidden_folders, self.root_read_only)
 
     @property
     def handles(self) -> tuple[int, ...]:
         """All handles of this view."""
         pairs = (*self.pinned, *self.read_only, *self.added_files, *self.replaced_files)
-        return (self.root_fd, *(handle for handle, _ in pairs))
+        return (self.root_fd, *(handle for handle, _ in pairs), *self.inherited)
 
 
 class SandboxedProcess(ABC):

@@ -47,8 +47,8 @@ def test_unattended_values_are_those_of_their_table() -> None:
     assert documented.pop("max_cost_usd") == 5  # set by the command, where the model's price is known
     switches = {name for name, value in documented.items() if value is None}
     context = AgentContext.unattended()
-    assert switches == {"mode", "evidence", "require_checks", "allowed_commands"}
-    assert (context.mode, context.evidence, context.require_checks) == ("auto", True, True)
+    assert switches == {"mode", "evidence", "require_checks", "jobs", "allowed_commands"}
+    assert (context.mode, context.evidence, context.require_checks, context.jobs) == ("auto", True, True, True)
     assert all(map(is_command_prefix, context.allowed_commands))
     assert UNATTENDED.keys() == documented.keys()
     numbers = {name: value for name, value in documented.items() if name not in switches}

@@ -29,6 +29,9 @@ EFFECTS = {
     "edit_blocks": Effect.WRITE,
     "apply_patch": Effect.WRITE,
     "run_command": Effect.EXECUTE,
+    "run_shell": Effect.EXECUTE,
+    "job_output": Effect.NONE,
+    "job_kill": Effect.NONE,
     "http_get": Effect.NETWORK,
     "update_plan": Effect.NONE,
     "run_checks": Effect.READ,
@@ -36,7 +39,7 @@ EFFECTS = {
     "final_answer": Effect.NONE,
 }
 
-NEED_LEAVE = {"run_command", "http_get", "delegate"}
+NEED_LEAVE = {"run_command", "run_shell", "job_output", "job_kill", "http_get", "delegate"}
 
 """Not offered before a program or a host is allowed."""
 

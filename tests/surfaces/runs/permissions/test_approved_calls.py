@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import pytest
 
-from mendgraph import AgentContext, Asked, Ended, Event, Session, ToolError, Traced
+from mendgraph import AgentContext, Asked, Ended, Event, Session, ToolError, Traced, undo_run
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.permissions import keep_permission, list_permissions
 from mendgraph.nodes.guard.permissions import Permission
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.sandboxes import needs_sandbox, set_sandbox_problem
+from tests.sandboxes import needs_sandbox, sandbox_problem, set_sandbox_problem
 from tests.surfaces.runs.approval_play import asked, last, session
 from tests.vocabulary import JsonMap
 from tests.workspace.network.loopback_servers import Listener, http_answer
@@ -75,6 +75,22 @@ def test_approved_program_runs_and_the_next_call_is_asked_about(root: Path) -> N
         first, second = results(now)
     assert (first["data"]["exit_code"], first["data"]["stdout"]) == (0, "remember\n")
     assert second["error"]["code"] == "permission_denied"
+
+
+@needs_sandbox
+def test_changes_of_a_job_are_undone(root: Path) -> None:
+    if sandbox_problem("bubblewrap"):
+        pytest.skip("jobs need bubblewrap")
+    script = "echo changed > note.txt; echo made > made.txt; echo written; sleep 1000"
+    start = f"tool: run_shell({json.dumps({'command': script, 'background': True})})"
+    output = f"tool: job_output({json.dumps({'job': '1.1', 'wait_s': 30, 'pattern': 'written'})})"
+    with session(root, start, output, "Done.", jobs=True, mode="auto", allowed_programs=("bash",)) as now:
+        last(now.stream("Look"))
+        changed = {change.path for change in now.result().changes}
+    assert changed == {"note.txt", "made.txt"}
+    undone = undo_run("t", root)
+    assert not isinstance(undone, ToolError)
+    assert ((root / "note.txt").read_text(), (root / "made.txt").exists()) == ("remember\n", False)
 
 
 @needs_sandbox

@@ -1,0 +1,163 @@
+"""Commands that go on in the background, and what they share with the commands after them."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
+from mendgraph.nodes.execute_tools.commands.jobs import MOST_JOBS, Job, Jobs
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.workspace.sandboxes.shared import CHANGED
+from tests.architecture.product import ROOT
+from tests.workspace.processes.command_place import alive, opened, unique
+
+PATIENCE_S = 30.0
+
+
+class Shared:
+    """The commands of a workspace, and their jobs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.commands: Commands = opened(root, sandbox="bubblewrap")
+        self.jobs = Jobs()
+
+    def run(
+        self, script: str, seconds: float = PATIENCE_S, *, background: bool = False
+    ) -> CommandResult | Job | ToolError:
+        return self.jobs.run(self.commands, ["sh", "-c", script], ".", seconds, 3, background=background)
+
+    def job(self, script: str) -> Job:
+        job = self.run(script, background=True)
+        assert isinstance(job, Job), job
+        return job
+
+    def says(self, script: str) -> str:
+        result = self.run(script)
+        assert isinstance(result, CommandResult), result
+        return (result.stdout.head + result.stderr.head).decode()
+
+    def wait(self, job: Job, text: str = "") -> str:
+        """Wait for the end of the job, or for what it prints; returns its output."""
+        job.wait(PATIENCE_S, text, lambda: None)
+        return job.take_output()[0].head.decode()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Shared]:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / ".env").write_text("KEY=1\n")
+    place = Shared(root)
+    yield place
+    place.jobs.end()
+
+
+def test_command_without_jobs_is_as_ever(shared: Shared) -> None:
+    result = shared.run("cat .env; echo out; echo err >&2; sleep 100 & kill -9 $$")
+    assert isinstance(result, CommandResult)
+    assert (result.exit_code, result.stdout.head) == (137, b"out\n")
+    assert result.stderr.head == b"cat: .env: Permission denied\nerr\n"
+    assert shared.jobs.have_ended
+    refused = shared.jobs.run(shared.commands, ["ls"], ".", 1.0, 3, background=False)
+    assert isinstance(refused, ToolError)
+    assert refused.code is ToolErrorCode.PERMISSION_DENIED
+
+
+def test_command_that_outlives_its_time_goes_on_as_a_job(shared: Shared) -> None:
+    job = shared.run("echo first; read line < /dev/null; while ! test -f go; do sleep 0.05; done; exit 7", 0.5)
+    assert isinstance(job, Job)
+    assert (job.name, job.is_running) == ("3.1", True)
+    assert shared.wait(job, "first") == "first\n"
+    assert shared.says("touch go; echo done") == "done\n"
+    assert shared.wait(job) == ""
+    assert (job.command.exit_code, shared.jobs.find("3.1")) == (7, job)
+
+
+def test_later_command_shares_processes_and_temporary_files_of_a_job(shared: Shared) -> None:
+    mark = unique()
+    job = shared.job(f"echo {mark} > /tmp/mark; exec sleep {mark}")
+    assert f"sleep {mark}" in shared.says("sleep 0.3; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; cat /tmp/mark")
+    shared.jobs.kill(job, 2.0)
+    assert (job.is_running, job.command.exit_code, shared.jobs.have_ended) == (False, 143, True)
+    assert not alive(f"sleep {mark}")
+
+
+def test_end_of_a_job_ends_what_it_has_left(shared: Shared) -> None:
+    mark = unique()
+    job = shared.job(f"sleep {mark} & setsid sleep {mark}0 & exit 0")
+    shared.wait(job)
+    shared.jobs.close_idle()
+    assert not alive(f"sleep {mark}")
+
+
+def test_cancelled_call_ends_its_command(shared: Shared) -> None:
+    scope = CancellationScope()
+    shared.commands = shared.commands.in_scope(scope)
+    scope.revoke()
+    with pytest.raises(ScopeOverError):
+        shared.run("sleep 100")
+    assert shared.jobs.have_ended
+
+
+def test_denied_file_that_appears_refuses_further_commands(shared: Shared) -> None:
+    shared.job("sleep 100")
+    (shared.root / "keys").mkdir()
+    refused = shared.run("true")
+    assert isinstance(refused, ToolError)
+    assert (refused.code, "end the jobs by job_kill" in refused.message) == (ToolErrorCode.CONFLICT, True)
+
+
+def test_denied_file_that_is_replaced_ends_the_jobs(shared: Shared) -> None:
+    job = shared.job("while true; do cat .env; sleep 0.05; done")
+    (shared.root / "new").write_text("KEY=2\n")
+    (shared.root / "new").rename(shared.root / ".env")
+    shared.wait(job)
+    assert (job.is_running, job.command.why) == (False, CHANGED)
+
+
+def test_number_of_jobs_is_limited(shared: Shared) -> None:
+    for _ in range(MOST_JOBS):
+        shared.job("sleep 100")
+    refused = shared.run("true")
+    assert isinstance(refused, ToolError)
+    assert refused.code is ToolErrorCode.RATE_LIMITED
+
+
+def test_job_of_a_dead_process_is_reported_as_ended() -> None:
+    refused = Jobs().find("3.1")
+    assert isinstance(refused, ToolError)
+    assert refused.message == (
+        "There is no job '3.1': none is running. Jobs end with the turn, before its changes are checked, and with the"
+        " process of the run, and are not started again."
+    )
+
+
+def test_job_dies_with_an_agent_that_is_killed(shared: Shared) -> None:
+    mark = unique()
+    program = (
+        "import time\n"
+        "from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules\n"
+        "from mendgraph.nodes.execute_tools.commands.commands import open_commands\n"
+        "from mendgraph.nodes.execute_tools.commands.jobs import Jobs\n"
+        f"commands = open_commands({str(shared.root)!r}, CommandRules(('sh',)), lambda name: False)\n"
+        f"Jobs().run(commands, ['sh', '-c', 'setsid sleep {mark}'], '.', 9.0, 1, background=True)\n"
+        "time.sleep(100)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    ) as agent:
+        while not alive(f"sleep {mark}"):
+            assert agent.poll() is None
+            time.sleep(0.01)
+        agent.kill()
+    deadline = time.monotonic() + 10
+    while alive(f"\nsleep {mark}\n") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(f"\nsleep {mark}\n")
