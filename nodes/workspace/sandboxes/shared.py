@@ -193,9 +193,9 @@ class SharedSandbox:
                 self._changed.notify_all()
 
             self._read_until_over(running)
-            text = (diagnostics.head + diagnostics.tail).decode(errors="replace").strip()
-            if text and not self._closing:
-                self.problem = _unavailable(f"its sandbox has ended: {text.splitlines()[-1]}")
+            words = (diagnostics.head + diagnostics.tail).decode(errors="replace").strip()
+            if words and not self._closing:
+                self.problem = _unavailable(f"its sandbox has ended: {words.splitlines()[-1]}")
 
     def _read_until_over(self, running: SandboxedProcess) -> None:
         next_look = 0.0
