@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from mendgraph.graph.fleet.batch.batch import run_batch as run_batch
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult as BatchResult
     from mendgraph.graph.fleet.batch.tasks import BatchTask as BatchTask, TaskResult as TaskResult
+    from mendgraph.graph.fleet.replay import Replay as Replay, RunFigures as RunFigures, replay_run as replay_run
     from mendgraph.graph.langchain.budget_middleware import BudgetMiddleware as BudgetMiddleware
+    from mendgraph.graph.langchain.once_middleware import ExactlyOnceMiddleware as ExactlyOnceMiddleware
     from mendgraph.graph.langchain.run_middleware import (
         AgentStoppedError as AgentStoppedError,
         HealingMiddleware as HealingMiddleware,
@@ -113,6 +115,7 @@ _HOMES = {
     "BatchResult": "mendgraph.graph.fleet.batch.batch_folder",
     "TaskResult": "mendgraph.graph.fleet.batch.tasks",
     "load_context": "mendgraph.graph.configuration.loading",
+    **dict.fromkeys(("Replay", "RunFigures", "replay_run"), "mendgraph.graph.fleet.replay"),
     "report_html": "mendgraph.graph.report.page",
     "run_task": "mendgraph.graph.runs.run",
     "arun_task": "mendgraph.graph.runs.run",
@@ -135,6 +138,7 @@ _HOMES = {
     ),
     "WorkspaceBackend": "mendgraph.graph.langchain.workspace_backend",
     "BudgetMiddleware": "mendgraph.graph.langchain.budget_middleware",
+    "ExactlyOnceMiddleware": "mendgraph.graph.langchain.once_middleware",
     **dict.fromkeys(
         ("AgentStoppedError", "HealingMiddleware", "LoopGuardMiddleware"), "mendgraph.graph.langchain.run_middleware"
     ),

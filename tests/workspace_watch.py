@@ -40,6 +40,14 @@ EXCUSED: Final = {
         "the run's own records, in a folder of the user's choice, which rules keep from the agent",
     ),
     "nodes/workspace/processes/processes.py:start_process": "a program starts in the workspace",
+    **dict.fromkeys(
+        ("nodes/workspace/copies/copy_sources.py:make", "nodes/workspace/copies/copy_sources.py:_copy_file"),
+        "a folder is copied with its links as links, and no run works in it meanwhile",
+    ),
+    **dict.fromkeys(
+        ("nodes/workspace/processes/git.py:add_worktree", "nodes/workspace/processes/git.py:_remove_records"),
+        "git's own records of a worktree, in the repository, which no tool may change",
+    ),
 }
 """The functions of packages with effects that may use an absolute name of a workspace, and why."""
 

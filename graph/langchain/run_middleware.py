@@ -225,7 +225,7 @@ def _recording() -> Iterator[ReplyRecorder]:
         var_child_runnable_config.reset(token)
 
 
-def _failed_call(call_id: str, tool: str, error: records.ToolError) -> ToolMessage:
+def failed_call(call_id: str, tool: str, error: records.ToolError) -> ToolMessage:
     """Return the result of a call that was not run, in the form of mendgraph's agent."""
     result = records.CallResult(call_id=call_id, tool=tool, result=records.ToolResult(ok=False, error=error))
     return ToolMessage(render_native_result(result), tool_call_id=call_id, name=tool, status="error")
@@ -347,7 +347,7 @@ class LoopGuardMiddleware(RefusingMiddleware, StoppingMiddleware):
 
             error = refuse_repeat(override).error
             if error:
-                return _failed_call(call.call_id, call.tool, error)
+                return failed_call(call.call_id, call.tool, error)
 
         return None
 
@@ -570,7 +570,7 @@ def _rewritten(
             InvalidToolCall(name=call.tool, args="{}", id=call.call_id, error=problem, type="invalid_tool_call")
         )
         error = records.ToolError(code=records.ToolErrorCode.INVALID_ARGUMENT, message=problem)
-        results.append(_failed_call(call.call_id, call.tool, error))
+        results.append(failed_call(call.call_id, call.tool, error))
 
     read: dict[str, Any] = {"tool_calls": calls, "invalid_tool_calls": invalid}
     if reply.text != message.text:

@@ -145,18 +145,18 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
     def wrap_tool_call(self, request: types.ToolCallRequest, handler: ToolHandler) -> ToolAnswer:
         """Run the tool, and clean its result."""
-        clean: ToolAnswer = self._clean(handler(request))
+        clean: ToolAnswer = self.clean(handler(request))
         return clean
 
     async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncToolHandler) -> ToolAnswer:
         """Run the tool, and clean its result."""
-        clean: ToolAnswer = self._clean(await handler(request))
+        clean: ToolAnswer = self.clean(await handler(request))
         return clean
 
-    def _clean(self, answer: Any) -> Any:
+    def clean(self, answer: Any) -> Any:
         """Return the result of a tool without secrets: a message, a command, or a list of them."""
         if isinstance(answer, list | tuple):
-            return type(answer)(map(self._clean, answer))
+            return type(answer)(map(self.clean, answer))
         if isinstance(answer, Command):
             return self._clean_command(answer)
         if isinstance(answer, BaseMessage):
@@ -169,12 +169,12 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
     def _clean_command(self, command: Command[Any]) -> Command[Any]:
         update = command.update
         if isinstance(update, dict) and "messages" in update:
-            update = {**update, "messages": self._clean(update["messages"])}
+            update = {**update, "messages": self.clean(update["messages"])}
         elif isinstance(update, list | tuple):
             pairs = []
             for key, value in update:
                 if key == "messages":
-                    value = self._clean(value)  # noqa: PLW2901 - the same messages
+                    value = self.clean(value)  # noqa: PLW2901 - the same messages
                 pairs.append((key, value))
 
             update = pairs

@@ -311,17 +311,23 @@ def fork_run(
             return restored
 
         new = uuid4().hex
-        copy_artifacts(parent.run_id, new)
-        machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
-        request = requests_of(values)[-1]
-        number = str(request.id).rpartition("-")[2]  # see `REQUEST_ID`
-        turns = int(number) if number.isdecimal() else 0
-        context = values["context"].model_dump_json()
-        store.add_fork(new, replace(parent, turns=turns, request=request.text, stored_context=context), at)
-
+        begin_fork(store, new, values, parent, at)
         return Forked(new, parent.run_id, restored)
 
     return with_store_alone(workspace, "mendgraph fork", fork)
+
+
+def begin_fork(store: Store, run_id: str, values: Mapping[str, Any], parent: RunRecord, at: int) -> None:
+    """Store a run that begins with these values of its parent's state after the step `at`."""
+    from mendgraph.graph.machine.build import build_graph
+
+    copy_artifacts(parent.run_id, run_id)
+    build_graph(store.saver).update_state(thread_config(run_id), {**values, "run_id": run_id}, as_node=TO_THE_CALL)
+    request = requests_of(values)[-1]
+    number = str(request.id).rpartition("-")[2]  # see `REQUEST_ID`
+    turns = int(number) if number.isdecimal() else 0
+    context = values["context"].model_dump_json()
+    store.add_fork(run_id, replace(parent, turns=turns, request=request.text, stored_context=context), at)
 
 
 def prune_runs(

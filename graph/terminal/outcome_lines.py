@@ -1,20 +1,22 @@
-"""Lines for people: outcomes, usage and diffs of a run, and tables of runs and steps. Pure."""
+"""Lines for people: outcomes, usage and diffs of a run, and tables of runs, steps and replays. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, tzinfo
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, set_cell_size
 
 from mendgraph.graph.runs.run_words import state_words, when_words
-from mendgraph.graph.terminal.output import Line, table
+from mendgraph.graph.terminal.output import LONGEST_LINE, Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
-from mendgraph.nodes.language.display import one_line, output_words, short_id, target_of, usd
+from mendgraph.nodes.language.display import listed, one_line, output_words, short_id, target_of, usd
 from mendgraph.nodes.records import CallError, JsonMap, Outcome, OutcomeKind, ToolCall
 
 if TYPE_CHECKING:
+    from mendgraph.graph.fleet.replay import Replay, RunFigures
     from mendgraph.graph.runs.runs import ListedRun, RunStep
     from mendgraph.graph.terminal.run_view import Account
 
@@ -259,3 +261,67 @@ def step_object(step: "RunStep") -> JsonMap:
         "changed": list(step.changed),
         "can_fork": step.can_fork,
     }
+
+
+# --- A run beside its replay
+
+
+def replay_lines(replay: "Replay") -> list[Line]:
+    """Return the table of a run beside its replay, with their paths, and where the copy is."""
+    original = _column(replay.original)
+    replayed = _column(replay.replay)
+    rows = [("", "ORIGINAL", "REPLAY")]
+    rows += [(name, original[name], replayed[name]) for name in original]
+    lines = [Line(row.rstrip()) for row in table(rows)]
+    paths = [path_words(replay.original.nodes), path_words(replay.replay.nodes)]
+
+    if paths[0] == paths[1]:
+        lines.append(Line(f"path: {paths[0]}; the same"))
+    else:
+        lines += [Line(f"path of the original: {paths[0]}"), Line(f"path of the replay: {paths[1]}")]
+
+    if replay.is_worse:
+        lines.append(Line("the replay is worse", "bold red"))
+
+    lines += [Line(one_line(note, LONGEST_LINE), "yellow") for note in replay.notes]
+    if replay.copy:
+        lines.append(Line(one_line(f"the copy is in {replay.copy}", LONGEST_LINE)))
+
+    return lines
+
+
+def _column(figures: "RunFigures") -> dict[str, str]:
+    checks = figures.checks
+    if figures.ran:
+        checks += f": {listed(figures.ran, 2)}"
+
+    cost = "unknown"
+    if figures.cost_usd is not None:
+        cost = usd(figures.cost_usd)
+
+    return {
+        "outcome": f"{figures.kind} ({figures.reason})",
+        "checks": one_line(checks, 60),
+        "files": one_line(listed(figures.changed_files, 3), 60) or "none",
+        "model": one_line(figures.model, 60) or "-",
+        "calls": str(figures.calls),
+        "tokens": f"{figures.input_tokens:,} in, {figures.output_tokens:,} out",
+        "cost": cost,
+    }
+
+
+def path_words(nodes: Sequence[str]) -> str:
+    """Return the visited nodes in one line, with the number of equal rounds in a row."""
+    rounds: list[list[str]] = [[]]
+    for node in nodes:
+        if node == "call_model":
+            rounds.append([])
+
+        rounds[-1].append(node)
+
+    parts = []
+    for words, equal in groupby(" ".join(visited) for visited in rounds if visited):
+        times = len([*equal])
+        parts.append(words if times == 1 else f"{times} x ({words})")
+
+    return ", ".join(parts) or "no checkpoint of it is left"

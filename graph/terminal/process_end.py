@@ -49,7 +49,8 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer, and nothing that was run contradicts it",
-    ExitCode.FINDINGS: "`doctor` found a problem, a task of a `batch` did not finish, or a pipe was closed",
+    ExitCode.FINDINGS: "`doctor` found a problem, a task of a `batch` did not finish, a `replay` was worse, or a pipe"
+    " was closed",
     ExitCode.USAGE_ERROR: "the command line is wrong or names a run that does not exist; nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you stopped it with Ctrl-C or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, the command was refused, or the model is not installed",

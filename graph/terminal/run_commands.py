@@ -1,9 +1,11 @@
-"""`mendgraph runs`, `undo`, `fork`, `report`, `memory`, `cassette`: commands on runs that do not continue them."""
+"""`mendgraph runs`, `undo`, `fork`, `report`, `replay`, `memory`, `cassette`: commands that do not continue a run."""
 
 import os.path
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,12 +14,14 @@ from mendgraph.graph.runs.run_words import command_line, resume_command
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.options import options_without_a_task
 from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, terminal_width
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap, write_file
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, refusal_words, unwrap, write_file
 from mendgraph.nodes.language.display import count_of, one_line, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.memory import Note
+    from mendgraph.graph.fleet.replay import Replay
+    from mendgraph.graph.runs.runs import ListedRun
     from mendgraph.nodes.workspace.journal.restoring import Restored
 
 
@@ -263,6 +267,114 @@ def report(
     line = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
 
     return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [line], as_json=chosen.as_json)
+
+
+# --- Replays
+
+
+def replay(
+    context: typer.Context,
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN|FOLDER", help="Runs of this folder, or other folders for all of their runs."),
+    ],
+    from_step: Annotated[
+        int | None,
+        typer.Option("--from", min=0, metavar="STEP", help="Begin after this step of the run; see `runs show`."),
+    ] = None,
+    prompt: Annotated[
+        typer.FileText | None,
+        typer.Option(metavar="FILE", help="Take this text as system prompt.", encoding="utf-8", errors="replace"),
+    ] = None,
+    copy: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the copy here, with what was changed in it. Default: remove it."),
+    ] = None,
+) -> int:
+    """Play runs again in a copy of their folder, and compare outcome, checks, calls, cost and path.
+
+    Options of a run, such as --model, replace those of the run. The exit code is 1 if an outcome got worse: no answer
+    where there was one, or no passing check where there was one.
+    """
+    chosen = opt.options_without_events(context)
+    try:
+        chosen_runs = [*_chosen_runs(runs, str(chosen.root))]
+        if copy is not None and len(chosen_runs) > 1:
+            context.fail("--copy keeps the copy of one run: name one run")
+
+        options: dict[str, Any] = {"copy": copy, "from_step": from_step}
+        if prompt is not None:
+            options["system_prompt"] = prompt.read()
+
+        results = _replay_all(chosen_runs, chosen, options)
+    except KeyboardInterrupt:
+        message = f"stopped {by_whom('Ctrl-C')}; what was replayed is not kept"
+        raise RefusedError(ExitCode.INTERRUPTED, message) from None
+
+    return _show_replays(results, chosen)
+
+
+def _chosen_runs(words: Sequence[str], root: str) -> "Iterator[tuple[str, ListedRun]]":
+    """Yield each run with its folder; of a folder those that have ended, oldest first."""
+    from mendgraph.graph.runs.runs import get_run, list_runs
+
+    for word in words:
+        if not os.path.isdir(word):
+            yield root, unwrap(get_run(word, root))
+            continue
+
+        ended = [run for run in unwrap(list_runs(word)) if run.state == "ended" and run.kind]
+        if not ended:
+            raise RefusedError(ExitCode.USAGE_ERROR, f"no run of {word!r} has ended, so there is nothing to replay")
+
+        for run in reversed(ended):
+            yield word, run
+
+
+def _replay_all(
+    runs: "Sequence[tuple[str, ListedRun]]", chosen: opt.Options, options: Mapping[str, Any]
+) -> "list[tuple[ListedRun, Replay | ToolError]]":
+    from mendgraph.graph.fleet.replay import replay_run
+
+    results: list[tuple[ListedRun, Replay | ToolError]] = []
+    for number, (root, run) in enumerate(runs, start=1):
+        sys.stderr.write(f"mendgraph: replay {number} of {len(runs)}: run {one_line(short_id(run.run_id))}\n")
+        settings = opt.merged(run.context.model_dump(), chosen.settings)
+        changes = {name: settings[name] for name in chosen.settings}
+        if "--durability" in chosen.run_options:
+            changes["durability"] = chosen.durability
+
+        results.append((run, replay_run(run.run_id, root, **{**options, **changes})))
+
+    return results
+
+
+def _show_replays(results: "Sequence[tuple[ListedRun, Replay | ToolError]]", chosen: opt.Options) -> ExitCode:
+    from mendgraph.graph.terminal.outcome_lines import replay_lines
+
+    lines: list[Line] = []
+    values: list[dict[str, Any]] = []
+    worse: list[str] = []
+
+    for run, result in results:
+        lines.append(Line(one_line(f"run {short_id(run.run_id)}: {run.task}"), "bold"))
+        if isinstance(result, ToolError):
+            message = one_line(refusal_words(result)[0], LONGEST_LINE)
+            lines.append(Line(f"cannot be replayed: {message}", "red"))
+            values.append({"run_id": run.run_id, "error": {"code": result.code.value, "message": result.message}})
+            worse.append(run.run_id)
+            continue
+
+        lines += replay_lines(result)
+        values.append({"run_id": run.run_id, **asdict(result), "worse": result.is_worse})
+        if result.is_worse:
+            worse.append(run.run_id)
+
+    if len(results) > 1:
+        lines.append(Line(f"{count_of(len(results), 'run')}, {len(worse)} worse", "bold"))
+
+    answer({"replays": values, "worse": worse}, lines, as_json=chosen.as_json)
+    return ExitCode.FINDINGS if worse else ExitCode.FINISHED
 
 
 # --- Cassettes

@@ -253,13 +253,18 @@ def recorded_outcome(
             f"The run was cut off while {name} worked. It had changed {paths} by then; what else it was to do did not"
             " happen. It was not run again: look at what there is."
         )
-    else:
-        message = (
-            f"The run was cut off while {name} worked, so its outcome is unknown: all, some or nothing of it may have"
-            " happened. It was not run again. Look at what there is before you decide to repeat it."
-        )
+        return _failed(call, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message), changes)
 
-    return _failed(call, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message), changes)
+    return _failed(call, unknown_outcome(name), changes)
+
+
+def unknown_outcome(tool: str) -> ToolError:
+    """Return the result of a call that was cut off and is not run again."""
+    message = (
+        f"The run was cut off while {tool} worked, so its outcome is unknown: all, some or nothing of it may have"
+        " happened. It was not run again. Look at what there is before you decide to repeat it."
+    )
+    return ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message)
 
 
 def _done_before(call: ToolCall, changes: tuple[FileChange, ...]) -> ToolOutcome:

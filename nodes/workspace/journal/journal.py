@@ -198,6 +198,12 @@ class Journal:
                 "UPDATE calls SET outcome = '' WHERE thread = ? AND step < ? AND outcome > ''", (thread, before_step)
             )
 
+    def remove_calls(self, effect: str, begun_before: datetime) -> None:
+        """Remove the records of calls with this effect, which have no changes of files."""
+        before = begun_before.astimezone(UTC).isoformat(timespec="milliseconds")
+        with self._opened() as database:
+            database.execute("DELETE FROM calls WHERE effect = ? AND begun < ?", (effect, before))
+
     # --- Changes of files
 
     @once_more
@@ -251,13 +257,17 @@ class Journal:
         with self._opened() as database:
             return _changes(database, "WHERE state = ? ORDER BY 1", ChangeState.INTENDED)
 
-    def changes_of(self, thread: str, from_step: int = 0) -> list[RecordedChange]:
-        """Return the changes of a run and its children from this step on that are not reverted, newest first."""
+    def changes_of(self, thread: str, from_step: int = 0, *, reverted: bool = False) -> list[RecordedChange]:
+        """Return the changes of a run and its children from this step on, newest first.
+
+        Reverted changes are left out unless `reverted`.
+        """
+        also = ChangeState.REVERTED if reverted else ChangeState.DONE
         with self._opened() as database:
             children = [child for child in _threads(database) if _step_of_parent(child, thread) >= from_step]
             runs = " OR ".join(["thread = ? AND step >= ?", *["thread = ?"] * len(children)])
-            where = f"WHERE ({runs}) AND effect <> ? AND state = ? ORDER BY 1 DESC"
-            return _changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE)
+            where = f"WHERE ({runs}) AND effect <> ? AND state IN (?, ?) ORDER BY 1 DESC"
+            return _changes(database, where, thread, from_step, *children, UNDO_EFFECT, ChangeState.DONE, also)
 
     def changes_of_last_restore(self, thread: str) -> list[RecordedChange]:
         """Return the changes of the last restore of a run's files, newest first, including one that was cut off."""

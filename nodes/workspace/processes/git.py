@@ -313,6 +313,21 @@ def find_uncommitted(repository: Repository) -> tuple[tuple[str, ...], bool] | T
     return changed, len(changed) < len(entries)
 
 
+def list_uncommitted(repository: Repository) -> tuple[str, ...] | ToolError:
+    """Return the files of the workspace that differ from HEAD or are untracked, except those that git ignores."""
+    names: list[str] = []
+    changed = ("diff", "--name-only", "-z", "--relative", "--no-renames", "--no-ext-diff", "--ignore-submodules", HEAD)
+
+    for words in (changed, ("ls-files", "-z", "--others", "--exclude-standard")):
+        result = succeeded(repository.run(*words), "look for changes in", repository.path)
+        if isinstance(result, ToolError):
+            return result
+
+        names += os.fsdecode(result.stdout).split("\0")[:-1]
+
+    return tuple(names)
+
+
 _SUBMODULE_PATH: Final = re.compile(r"^[ \t]*+path[ \t]*+=(.*)$", re.MULTILINE)
 _MOST_MODULES: Final = 1_000_000
 """The most bytes to read of a `.gitmodules`."""

@@ -1,0 +1,444 @@
+"""Replay of a recorded run in a copy of its workspace, with another model, prompt or limits, compared with the run.
+
+The original is read from its checkpoints and its journal; nothing of it is run again, and its workspace is not changed.
+"""
+
+import os
+import shutil
+import stat
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import dropwhile
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context_fields import ContextFields
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.models import MachineModels, TurnModel
+from mendgraph.graph.machine.options import context_overrides, with_defaults
+from mendgraph.graph.machine.run_records import RunRecord, is_resuming, requests_of
+from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
+from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.report.history import START, History, read_history
+from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import begin_fork, call_after, run_diffs, small_history, with_store, with_store_alone
+from mendgraph.nodes.call_model.window import WHOLE
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.language.display import listed, short_id
+from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.workspace_copies import Copy, delete_copy, make_copy
+from mendgraph.nodes.workspace.files.change_records import FileState
+from mendgraph.nodes.workspace.files.sandbox import StrPath, check_workspace
+from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
+from mendgraph.nodes.workspace.journal.journal import Journal
+from mendgraph.nodes.workspace.journal.restoring import batches_of, net_effects
+from mendgraph.nodes.workspace.processes.git import HEAD, find_repository, list_uncommitted
+from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """How a run ended, and what it took, with all that its thread spent.
+
+    `checks` is the kind of its verification, `ran` names the checks. `nodes` are the visited nodes in order, after the
+    step if the replay begins at one. `cost_usd` is None if a price is unknown.
+    """
+
+    run_id: str
+    model: str
+    kind: str
+    reason: str
+    checks: str
+    ran: tuple[str, ...]
+    changed_files: tuple[str, ...]
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    nodes: tuple[str, ...]
+
+    @property
+    def rank(self) -> int:
+        """2 for FINISHED with checks that passed, 1 for FINISHED, 0 for every other end."""
+        if self.kind != OutcomeKind.FINISHED:
+            return 0
+
+        return 2 if self.checks == "passed" else 1
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A run beside its replay.
+
+    `diff` has what the replay changed, without secrets, `copy` is the workspace that it worked in, "" if that is
+    removed, and `notes` say what is not in it.
+    """
+
+    original: RunFigures
+    replay: RunFigures
+    task: str
+    from_step: int
+    diff: str
+    copy: str
+    notes: tuple[str, ...]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the replay has no answer where the run had one, or no passing check where the run had one."""
+        return self.replay.rank < self.original.rank
+
+    def __str__(self) -> str:
+        """Return both ends in one line."""
+        ends = [f"{end.kind} ({end.reason}), checks {end.checks}" for end in (self.original, self.replay)]
+        return f"run {short_id(self.original.run_id)}: {ends[0]}; replay: {ends[1]}"
+
+
+class _File(NamedTuple):
+    """The content of a file, None if it does not exist, and its permission bits, None to keep them."""
+
+    data: bytes | None
+    mode: int | None = None
+
+
+class _Original(NamedTuple):
+    """A recorded run, and the start of its replay: the `state` at a step, {} for a start with the first request.
+
+    `requests` are those that follow, `files` those that the run has changed, as they were then.
+    """
+
+    record: RunRecord
+    figures: RunFigures
+    step: int
+    state: Mapping[str, Any]
+    requests: tuple[str, ...]
+    files: Mapping[str, _File]
+
+
+def replay_run(
+    run: str,
+    workspace: StrPath = ".",
+    *,
+    from_step: int | None = None,
+    copy: StrPath | None = None,
+    **options: Any,
+) -> Replay | ToolError:
+    """Play a recorded run again in a copy of its workspace, and compare both.
+
+    The copy holds the files as they are now, uncommitted ones included, those that the run has changed as they were at
+    the step. Calls that need a person's approval are refused.
+
+    Args:
+        run: the id of a run that has ended, or the beginning of it.
+        workspace: the folder of the run; it is not changed.
+        from_step: the replay has the conversation, the budget and the files of the run after this step. By default it
+            begins with the first request.
+        copy: an empty folder in which the copy is kept. By default it is removed.
+        options: those of `run_task` that replace what the run had, such as `model` and `system_prompt`.
+
+    Returns:
+        Both runs, or a ToolError: the run has not ended, the step is none to begin after, or no copy can be made.
+    """
+    root = check_workspace(workspace)
+    if isinstance(root, ToolError):
+        return root
+
+    original = with_store(root, lambda store: _read_original(store, root, run, from_step))
+    if isinstance(original, ToolError):
+        return original
+
+    run_id = uuid4().hex
+    with _copied(root, copy, run_id) as workspace_copy:
+        if isinstance(workspace_copy, ToolError):
+            return workspace_copy
+
+        notes = _fill(workspace_copy, root, original)
+        if isinstance(notes, ToolError):
+            return notes
+
+        play = _play(original, run_id, workspace_copy.root, options)
+        if isinstance(play, ToolError):
+            return play
+
+        figures, diff = play
+        return Replay(
+            original=original.figures,
+            replay=figures,
+            task=original.record.task,
+            from_step=original.step,
+            diff=diff,
+            copy=workspace_copy.root if copy else "",
+            notes=(*workspace_copy.notes, *notes),
+        )
+
+
+# --- The original
+
+
+def _read_original(store: Store, root: str, run: str, from_step: int | None) -> _Original | ToolError:
+    record = store.run(run)
+    if isinstance(record, ToolError):
+        return record
+
+    history = read_history(store.saver, record.run_id)
+    outcome = history.values.get("outcome")
+    if record.state != "ended" or outcome is None:
+        return invalid("The run has not ended, so there is nothing to compare: `mendgraph resume` continues it.")
+
+    step = from_step
+    if step is None:
+        step = record.forked_at or 0
+
+    state: Mapping[str, Any] = {}
+    if step or record.parent:
+        due = call_after(small_history(store.saver, record.run_id), step)
+        if isinstance(due, ToolError):
+            return due
+
+        state = build_graph(store.saver).get_state(due.config).values
+
+    files = _files_after(Journal(store.folder), _judged(root, record.context), record.run_id, step)
+    if isinstance(files, ToolError):
+        return files
+
+    figures = _figures(record.run_id, outcome, history, step if state else None)
+    return _Original(record, figures, step, state, history.requests[len(requests_of(state)) :], files)
+
+
+def _judged(root: str, context: AgentContext) -> Workspace:
+    return judged_workspace(root, (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths)))
+
+
+def _files_after(journal: Journal, workspace: Workspace, run: str, step: int) -> Mapping[str, _File] | ToolError:
+    """Return the files that the run has changed as they were after the step, also if its changes were reverted."""
+    changes = journal.changes_of(run, reverted=True)
+    later = journal.changes_of(run, step + 1, reverted=True)
+    tokens = {change.token for change in later}
+    states = {effect.path: effect.after for effect in net_effects([c for c in changes if c.token not in tokens])}
+    states |= {effect.path: effect.before for effect in net_effects(later)}
+
+    files: dict[str, _File] = {}
+    for path, state in states.items():
+        data = _stored_bytes(journal, workspace, path, state)
+        if state.sha256 and data is None:
+            message = f"What {quoted(path)} held after step {step} was not kept, or is damaged."
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+        files[path] = _File(data, state.mode)
+
+    return files
+
+
+def _stored_bytes(journal: Journal, workspace: Workspace, path: str, state: FileState) -> bytes | None:
+    """Return the bytes of this state of a file, from the journal or from the workspace."""
+    data = journal.backup(state.sha256) if state.sha256 else None
+    if data is not None or not state.sha256:
+        return data
+
+    content = workspace.read_file(path)
+    if isinstance(content, FileContent) and content.sha256 == state.sha256:
+        return content.data
+
+    return None
+
+
+def _figures(run_id: str, outcome: Outcome, history: History, step: int | None) -> RunFigures:
+    """Return the figures of a run; with a step its nodes are those from the call after it."""
+    visits: Sequence[Any] = history.visits
+    if step is not None:
+        visits = [*dropwhile(lambda visit: visit.node != "call_model" or visit.before.get("step", 0) < step, visits)]
+
+    reply = history.values.get("reply") or ModelReply()
+    context = history.values.get("context") or AgentContext()
+    usage = outcome.usage
+    return RunFigures(
+        run_id=run_id,
+        model=reply.model or context.model or "",
+        kind=outcome.kind.value,
+        reason=outcome.reason.value,
+        checks=outcome.verified.kind,
+        ran=outcome.verified.ran,
+        changed_files=outcome.changed_files,
+        calls=usage.get("total_calls", 0),
+        input_tokens=usage.get("total_input_tokens", 0),
+        output_tokens=usage.get("total_output_tokens", 0),
+        cost_usd=usage.get("cost_usd", 0.0),
+        nodes=tuple(visit.node for visit in visits if visit.node != START),
+    )
+
+
+# --- The copy
+
+
+@contextmanager
+def _copied(root: str, folder: StrPath | None, run_id: str) -> Iterator[Copy | ToolError]:
+    """Make a copy of the workspace; without a folder of its own it is removed at the end, with the run in it."""
+    if folder is not None:
+        yield _make_copy(root, os.path.abspath(folder))
+        return
+
+    with TemporaryDirectory(prefix="mendgraph-replay-", ignore_cleanup_errors=True) as base:
+        copy = _make_copy(root, os.path.join(base, "copy"))
+        try:
+            yield copy
+        finally:
+            if isinstance(copy, Copy):
+                with_store(copy.root, lambda store: store.delete(run_id))
+                shutil.rmtree(workspace_folder_path(copy.root), ignore_errors=True)
+                delete_copy(copy.folder)
+
+
+def _make_copy(root: str, folder: str) -> Copy | ToolError:
+    copy = make_copy(root, HEAD, folder)
+    if isinstance(copy, ToolError):  # it is in no repository
+        copy = make_copy(root, "", folder)
+
+    return copy
+
+
+def _fill(copy: Copy, root: str, original: _Original) -> tuple[str, ...] | ToolError:
+    """Give the copy the workspace's uncommitted files and the run's own; return notes on those that are left out."""
+    repository = find_repository(root)
+    if isinstance(repository, ToolError):
+        return repository
+
+    names = () if repository is None else list_uncommitted(repository)
+    if isinstance(names, ToolError):
+        return names
+
+    files: dict[str, _File] = {}
+    left_out: list[str] = []
+    source = _judged(root, original.record.context)
+
+    for name in names:
+        content = source.read_file(name)
+        path = os.path.join(root, name)
+        if isinstance(content, FileContent) and not os.path.islink(path):
+            with suppress(FileNotFoundError):
+                files[name] = _File(content.data, stat.S_IMODE(os.stat(path).st_mode))
+        elif not os.path.lexists(path):
+            files[name] = _File(None)
+        else:
+            left_out.append(quoted(name))
+
+    problem = _put_files(copy.root, {**files, **original.files})
+    if problem is not None:
+        return problem
+
+    return (f"Not in the copy, as no rule allows it or it is no plain file: {listed(left_out)}.",) if left_out else ()
+
+
+def _put_files(root: str, files: Mapping[str, _File]) -> ToolError | None:
+    workspace = Workspace(root, lambda *_: None)
+    changes: list[Change] = []
+
+    for path, file in files.items():
+        sha256 = ""
+        current = workspace.read_file(path)
+        if isinstance(current, FileContent):
+            sha256 = current.sha256
+
+        if file.data is not None:
+            changes.append(WriteFile(path, file.data, sha256, file.mode, even_read_only=True))
+        elif sha256:
+            changes.append(DeleteFile(path, sha256, even_read_only=True))
+
+    for batch in batches_of(changes):
+        done = workspace.change_files(batch)
+        if isinstance(done, ToolError):
+            return done
+
+    return None
+
+
+# --- The play
+
+
+def _play(
+    original: _Original, run_id: str, root: str, options: Mapping[str, Any]
+) -> tuple[RunFigures, str] | ToolError:
+    """Play the run in its copy at `root`; return its figures and the diff of what it changed."""
+    session_options: dict[str, Any] = {"durability": original.record.durability, **options}
+    names = ContextFields.__annotations__.keys() & session_options.keys()
+    changes = {name: session_options.pop(name) for name in names}
+    changes |= context_overrides(with_defaults({"system_prompt": options.get("system_prompt")}))
+    if isinstance(options.get("model"), str):
+        changes["model"] = options.get("model")
+
+    if original.state:
+        state = _state_in(root, original.state, changes, options.get("model"))
+        problem = with_store_alone(
+            root,
+            "mendgraph replay",
+            lambda store, _: begin_fork(store, run_id, state, original.record, original.step),
+        )
+        if problem is not None:
+            return problem
+
+    context = _context_in(root, original.record.context, changes)
+    with Session(context, **{**session_options, "thread_id": run_id, "checkpointer": None}) as session:
+        outcome = _send_requests(session, original)
+        diffs = run_diffs(run_id, root)
+        if isinstance(diffs, ToolError):
+            return diffs
+
+        diff = session.scrub("".join(file.diff for file in diffs))
+
+    history = with_store(root, lambda store: read_history(store.saver, run_id))
+    if isinstance(history, ToolError):
+        return history
+
+    return _figures(run_id, outcome, history, None), diff
+
+
+def _context_in(root: str, context: AgentContext, changes: Mapping[str, Any]) -> AgentContext:
+    """Return the context with these changes, in the copy at `root`. Raises ValueError: one of them is not valid."""
+    fields = {**dict(context), **changes, "workspace": root}
+    fields["readable_folders"] = (*fields["readable_folders"], *installed_folders(root))
+    return AgentContext(**fields)
+
+
+def _state_in(root: str, state: Mapping[str, Any], changes: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Return the state at a step for the middle of a turn with these changes, which `begin_turn` makes elsewhere."""
+    prompt = changes.get("system_prompt")
+    context = _context_in(root, state["context"], {**changes, "system_prompt": ""})
+    values: dict[str, Any] = {**state, "context": context}
+
+    if prompt is not None:
+        values["system_prompt"] = [prompt]
+
+    if changes or model is not None:
+        models = MachineModels(model, Redactor, None)
+        values["profile"] = TurnModel(models, context).profile()
+        values["window"] = (state.get("window") or WHOLE).model_copy(update={"tokens": None})
+        models.close()
+
+    return values
+
+
+def _send_requests(session: Session, original: _Original) -> Outcome:
+    """Resume the turn of the state, send the requests that follow it, and return the last outcome."""
+    outcome = None
+    if original.state:
+        outcome = _outcome_of(session, deque(session.resume(), maxlen=1)[0])
+
+    for request in original.requests:
+        is_done = outcome is not None and outcome.kind is OutcomeKind.FINISHED
+        if not (is_done and is_resuming(request)):
+            outcome = _outcome_of(session, session.work(request))
+
+    return outcome or session.result().outcome
+
+
+def _outcome_of(session: Session, event: Event) -> Outcome:
+    """Return how the turn ends; what needs a person's approval is refused."""
+    while isinstance(event, Asked):
+        event = session.work_on("nobody")
+
+    return session.result().outcome

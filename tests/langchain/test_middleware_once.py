@@ -1,0 +1,319 @@
+"""Tool calls that happen once, whatever kills the process, in agents of `create_agent` and deepagents."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from subprocess import run
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import pytest
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import InjectedToolArg, InjectedToolCallId, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+
+from mendgraph import Effect, ExactlyOnceMiddleware
+from mendgraph.nodes.execute_tools.tool_outcome import RetryableToolError
+from tests.doubles.replies import Calls, Reply, Say
+from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import in_sweeps
+from tests.langchain.agents import THREAD, agent, ask, both, deep_agent, event_loop
+from tests.providers.wire import JsonMap
+
+PAY = ("pay", '{"amount": 5}')
+
+
+def paying(*calls: tuple[str, str]) -> ScriptedServer:
+    """An endpoint whose model makes these calls at once, and answers when it has results."""
+
+    def answer(request: JsonMap) -> Reply:
+        return Say("Paid.") if request["messages"][-1]["role"] == "tool" else Calls(calls or [PAY])
+
+    return ScriptedServer(then=answer)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Crash(AgentMiddleware):
+    """Ends the process after the first tool call, before LangGraph stores its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_due = True
+
+    def _crash(self) -> None:
+        if self.is_due:
+            self.is_due = False
+            raise Killed
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        answer = handler(request)
+        self._crash()
+        return answer
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        answer = await handler(request)
+        self._crash()
+        return answer
+
+
+def resumed(made: Any, loop: bool, what: Any = None) -> list[Any]:
+    """The thread goes on from its last checkpoint."""
+    result = event_loop().run(made.ainvoke(what, THREAD)) if loop else made.invoke(what, THREAD)
+    return list(result["messages"])
+
+
+def results(messages: list[Any]) -> list[tuple[str, str]]:
+    return [(message.status, message.text) for message in messages if isinstance(message, ToolMessage)]
+
+
+@both
+@pytest.mark.parametrize("make", [agent, deep_agent], ids=["create_agent", "deepagents"])
+@pytest.mark.parametrize("times", [1, 2], ids=["with", "without"])
+def test_effect_before_a_crash_is_not_made_again(make: Any, times: int, loop: bool, tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        return f"Paid {amount}."
+
+    once = [ExactlyOnceMiddleware(tmp_path)] if times == 1 else []
+    with paying() as server:
+        made = make(server, Crash(), *once, tools=[pay], checkpointer=InMemorySaver())
+        with pytest.raises(Killed):
+            ask(made, loop)
+        assert results(resumed(made, loop)) == [("success", "Paid 5.")]
+    assert paid == [5] * times
+
+
+SCRIPT = """
+import os, signal, sqlite3, sys
+from langchain.agents import create_agent
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.sqlite import SqliteSaver
+from mendgraph import ExactlyOnceMiddleware
+
+url, how = sys.argv[1:]
+
+def pay(amount: int) -> str:
+    "Pay an amount."
+    with open("paid.txt", "a") as file:
+        file.write(f"{amount}\\n")
+    if not os.path.exists("killed"):
+        open("killed", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "Paid."
+
+model = ChatOpenAI(model="scripted", base_url=url, api_key="a-key-of-nobody", max_retries=0)
+once = [ExactlyOnceMiddleware()] if how == "with" else []
+with SqliteSaver.from_conn_string("thread.sqlite") as saver:
+    agent = create_agent(model, [pay], middleware=once, checkpointer=saver)
+    thread = {"configurable": {"thread_id": "1"}}
+    asked = None if os.path.exists("killed") else {"messages": [("user", "Pay 5.")]}
+    print(agent.invoke(asked, thread, durability="sync")["messages"][-2].text)
+"""
+
+
+@pytest.mark.parametrize(("how", "times"), [("with", 1), pytest.param("without", 2, marks=in_sweeps)])
+def test_effect_of_a_killed_process_is_made_once_and_its_outcome_is_unknown(
+    how: str, times: int, tmp_path: Path
+) -> None:
+    with paying() as server:
+        command = [sys.executable, "-c", SCRIPT, server.base_url, how]
+        env = {**os.environ, "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
+        ended = [run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False) for _ in range(2)]
+    assert [each.returncode for each in ended] == [-signal.SIGKILL, 0], ended[1].stderr
+    assert (tmp_path / "paid.txt").read_text() == "5\n" * times
+    assert ("outcome_unknown" in ended[1].stdout) is (how == "with")
+
+
+@both
+def test_tool_that_takes_a_key_runs_again_with_the_same_key(loop: bool, tmp_path: Path) -> None:
+    keys: list[str] = []
+
+    @tool
+    def pay(amount: int, idempotency_key: Annotated[str, InjectedToolArg] = "") -> str:
+        """Pay an amount."""
+        keys.append(idempotency_key)
+        if len(keys) == 1:
+            raise Killed
+        return f"Paid {amount}."
+
+    with paying() as server:
+        made = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        with pytest.raises(Killed):
+            ask(made, loop)
+        assert results(resumed(made, loop)) == [("success", "Paid 5.")]
+        assert "idempotency_key" not in str(server.requests[0]["tools"])
+        other = {"configurable": {"thread_id": "2"}}
+        ask(made, loop, other)  # type: ignore[arg-type]
+    assert (len(keys), len({*keys[:2]}), len({*keys}), len(keys[0])) == (3, 1, 2, 64)
+
+
+@both
+def test_parallel_calls_are_each_made_once(loop: bool, tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        return f"Paid {amount}."
+
+    calls = [("pay", f'{{"amount": {amount}}}') for amount in (1, 2, 2, 3)]
+    with paying(*calls) as server:
+        made = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        with pytest.raises(Killed):
+            ask(made, loop)
+        assert results(resumed(made, loop)) == [("success", f"Paid {amount}.") for amount in (1, 2, 2, 3)]
+    assert sorted(paid) == [1, 2, 2, 3]
+
+
+@both
+def test_interrupt_of_a_tool_runs_it_again_and_no_other(loop: bool, tmp_path: Path) -> None:
+    paid: list[str] = []
+
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(f"{amount}")
+        return "Paid."
+
+    def pay_more(amount: int) -> str:
+        """Pay an amount that a person approves."""
+        answer = interrupt("May I?")
+        paid.append(f"{amount} {answer}")
+        return "Paid more."
+
+    with paying(PAY, ("pay_more", '{"amount": 9}')) as server:
+        made = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay, pay_more], checkpointer=InMemorySaver())
+        ask(made, loop)
+        assert results(resumed(made, loop, Command(resume="yes"))) == [("success", "Paid."), ("success", "Paid more.")]
+    assert paid == ["5", "9 yes"]
+
+
+@pytest.mark.parametrize(
+    ("error", "times", "text"),
+    [(RetryableToolError("The bank is busy."), 2, "Paid."), (ValueError("broken pipe"), 1, "outcome_unknown")],
+)
+def test_tool_that_raises_runs_again_only_if_it_says_that_nothing_happened(
+    error: Exception, times: int, text: str, tmp_path: Path
+) -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        if len(paid) == 1:
+            raise error
+        return "Paid."
+
+    with paying() as server:
+        made = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        with pytest.raises(type(error)):
+            ask(made)
+        assert text in results(resumed(made, False))[0][1]
+    assert len(paid) == times
+
+
+def test_call_of_another_reply_with_the_same_id_is_another_call(tmp_path: Path) -> None:
+    paid: list[str] = []
+    once = ExactlyOnceMiddleware(tmp_path)
+    call: Any = {"name": "pay", "args": {"amount": 5}, "id": "call_0"}
+
+    def request(reply: str) -> Any:
+        runtime = SimpleNamespace(config=THREAD)
+        state = {"messages": [AIMessage("", id=reply, tool_calls=[call])]}
+        return ToolCallRequest(tool_call=call, tool=None, state=state, runtime=runtime)  # type: ignore[arg-type]
+
+    def pay(request: Any) -> ToolMessage:
+        paid.append(request.state["messages"][-1].id)
+        return ToolMessage("Paid.", tool_call_id="call_0")
+
+    for reply in ("first", "first", "second"):
+        assert once.wrap_tool_call(request(reply), pay).text == "Paid."  # type: ignore[union-attr]
+    assert paid == ["first", "second"]
+
+
+def test_tool_that_reads_is_not_recorded(tmp_path: Path) -> None:
+    looked: list[int] = []
+
+    def read_balance() -> str:
+        """Read the balance."""
+        looked.append(1)
+        return "5"
+
+    def balance() -> str:
+        """Tell the balance."""
+        looked.append(1)
+        return "5"
+
+    once = ExactlyOnceMiddleware(tmp_path, effects={"balance": Effect.READ})
+    with paying(("read_balance", "{}"), ("balance", "{}")) as server:
+        made = agent(server, Crash(), once, tools=[read_balance, balance], checkpointer=InMemorySaver())
+        with pytest.raises(Killed):
+            ask(made)
+        assert len(results(resumed(made, False))) == 2
+    assert len(looked) >= 3
+
+
+def test_recorded_result_has_no_secret_and_a_state_update_comes_back(tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    @tool
+    def pay(amount: int, call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+        """Pay an amount."""
+        paid.append(amount)
+        text = "The key is ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R."
+        return Command(update={"messages": [ToolMessage(text, tool_call_id=call_id)]})
+
+    with paying() as server:
+        made = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        with pytest.raises(Killed):
+            ask(made)
+        assert results(resumed(made, False)) == [("success", "The key is [redacted secret].")]
+    assert paid == [5]
+
+
+def test_result_that_cannot_be_stored_is_an_error_and_the_tool_does_not_run_again(tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    @tool(response_format="content_and_artifact")
+    def pay(amount: int) -> tuple[str, Any]:
+        """Pay an amount."""
+        paid.append(amount)
+        return "Paid.", lambda: None
+
+    with paying() as server:
+        made = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        with pytest.raises(Killed):
+            ask(made)
+        assert len(results(resumed(made, False))) == 1
+    assert paid == [5]
+
+
+def test_call_whose_intent_cannot_be_recorded_is_not_made(tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        return "Paid."
+
+    once = ExactlyOnceMiddleware(tmp_path)
+    (Path(once._journal._folder) / "store.sqlite").write_text("no database" * 100)
+    with paying() as server:
+        made = agent(server, once, tools=[pay], checkpointer=InMemorySaver())
+        ((status, text),) = results(ask(made))
+    assert (status, paid) == ("error", [])
+    assert "pay was not run, because its effect could not be recorded: " in text
+
+
+def test_folder_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not exist"):
+        ExactlyOnceMiddleware("nowhere")

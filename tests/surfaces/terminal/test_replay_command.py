@@ -1,0 +1,110 @@
+"""`mendgraph replay` at the command line, on an endpoint of its own."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.terminal.outcome_lines import path_words
+from tests.doubles.replies import Calls, Reply, Say
+from tests.doubles.scripted_server import ScriptedServer
+from tests.providers.wire import JsonMap
+from tests.surfaces.conftest import Command
+from tests.surfaces.runs.run_plays import context, cut_off, played, tree
+
+WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
+
+
+def answer(request: JsonMap) -> Reply:
+    """A file, and the answer; the model "lazy" only reads."""
+    if request["messages"][-1]["role"] == "tool":
+        return Say("Done.")
+    if request["model"] == "lazy":
+        return Calls([("read_file", '{"path": "calc.py"}')])
+    return WRITE
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    with ScriptedServer(then=answer) as serving:
+        yield serving
+
+
+@pytest.fixture
+def run(folder: Path, server: ScriptedServer) -> str:
+    """A run that has written a file in two calls."""
+    settings = context(folder, base_url=server.base_url, model="m", offer="all")
+    return run_task("Write it.", settings).run_id
+
+
+def test_replay_is_shown_beside_its_run(command: Command, folder: Path, run: str, server: ScriptedServer) -> None:
+    before = tree(folder)
+    code, out, err = command("replay", run[:8], "--model", "lazy", "--max-calls", "1")
+    assert (code, tree(folder)) == (1, before)
+    assert err == f"mendgraph: replay 1 of 1: run {run[:8]}\n"
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[:5] == [
+        f"run {run[:8]}: Write it.",
+        "ORIGINAL REPLAY",
+        "outcome FINISHED (answered) BUDGET_STOP (max_calls_per_turn)",
+        "checks none none",
+        "files new.txt none",
+    ]
+    assert lines[5:7] == ["model m lazy", "calls 2 1"]
+    round_of_tools = "call_model parse guard execute_tools loop_check"
+    assert lines[9:] == [
+        f"path of the original: begin_turn, {round_of_tools}, call_model parse FINISHED",
+        f"path of the replay: begin_turn, {round_of_tools} BUDGET_STOP",
+        "the replay is worse",
+    ]
+    assert [request["model"] for request in server.requests] == ["m", "m", "lazy"]
+
+
+def test_replay_as_json_has_both_runs_the_prompt_of_a_file_and_a_copy_that_is_kept(
+    command: Command, run: str, server: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "prompt.md").write_text("Answer in Latin.")
+    words = ("--prompt", str(tmp_path / "prompt.md"), "--copy", str(tmp_path / "copy"), "--json")
+    code, out, _ = command("replay", run, *words)
+    (shown,) = json.loads(out)["replays"]
+    assert (code, shown["worse"], json.loads(out)["worse"]) == (0, False, [])
+    assert (shown["run_id"], shown["original"]["nodes"]) == (run, shown["replay"]["nodes"])
+    assert (Path(shown["copy"]) / "new.txt").read_text() == "made\n"
+    assert shown["diff"].startswith("--- /dev/null\n+++ b/new.txt\n")
+    assert "Answer in Latin." in server.requests[2]["messages"][0]["content"]
+
+
+def test_folder_is_a_suite_of_its_runs_that_have_ended(
+    command: Command, folder: Path, run: str, server: ScriptedServer
+) -> None:
+    cut_off(folder, 0)
+    second = played(folder, (Say("Nothing to do."),)).run_id
+    code, out, _ = command("replay", ".", "--base-url", server.base_url, "--model", "m")
+    assert code == 0
+    assert [line.partition(":")[0] for line in out.splitlines() if line.startswith("run ")] == [
+        f"run {run[:8]}",
+        f"run {second[:8]}",
+    ]
+    assert out.endswith("\n2 runs, 0 worse\n")
+
+
+def test_run_that_cannot_be_replayed_fails_the_suite(command: Command, folder: Path, run: str) -> None:
+    code, out, _ = command("replay", run, "--from", "7")
+    assert code == 1
+    assert "cannot be replayed: The run cannot be forked after step 7: it can be after one of the steps 0, 1." in out
+    assert command("replay", "zz")[0] == 2
+    (folder / "empty").mkdir()
+    assert command("replay", "empty")[::2] == (
+        2,
+        "mendgraph: no run of 'empty' has ended, so there is nothing to replay\n",
+    )
+    assert command("replay", run, run, "--copy", "copy")[0] == 2
+
+
+def test_equal_rounds_of_a_path_are_counted() -> None:
+    nodes = ["begin_turn", *["call_model", "parse", "heal"] * 3, "call_model", "parse", "FINISHED"]
+    assert path_words(nodes) == "begin_turn, 3 x (call_model parse heal), call_model parse FINISHED"
+    assert path_words([]) == "no checkpoint of it is left"
