@@ -6,6 +6,7 @@ The original is read from its checkpoints and its journal; nothing of it is run 
 import os
 import shutil
 import stat
+from base64 import b64decode
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,8 @@ from itertools import dropwhile
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from uuid import uuid4
+
+from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.context_fields import ContextFields
@@ -25,8 +28,17 @@ from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History, read_history
 from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.runs.images import Image
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.runs import begin_fork, call_after, run_diffs, small_history, with_store, with_store_alone
+from mendgraph.graph.runs.runs import (
+    begin_fork,
+    call_after,
+    run_diffs,
+    small_history,
+    thread_config,
+    with_store,
+    with_store_alone,
+)
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -117,7 +129,7 @@ class _Original(NamedTuple):
     figures: RunFigures
     step: int
     state: Mapping[str, Any]
-    requests: tuple[str, ...]
+    requests: Sequence[AnyMessage]
     files: Mapping[str, _File]
 
 
@@ -208,7 +220,8 @@ def _read_original(store: Store, root: str, run: str, from_step: int | None) -> 
         return files
 
     figures = _figures(record.run_id, outcome, history, step if state else None)
-    return _Original(record, figures, step, state, history.requests[len(requests_of(state)) :], files)
+    values = build_graph(store.saver).get_state(thread_config(record.run_id)).values
+    return _Original(record, figures, step, state, requests_of(values)[len(requests_of(state)) :], files)
 
 
 def _judged(root: str, context: AgentContext) -> Workspace:
@@ -430,10 +443,15 @@ def _send_requests(session: Session, original: _Original) -> Outcome:
 
     for request in original.requests:
         is_done = outcome is not None and outcome.kind is OutcomeKind.FINISHED
-        if not (is_done and is_resuming(request)):
-            outcome = _outcome_of(session, session.work(request))
+        if not (is_done and is_resuming(request.text)):
+            outcome = _outcome_of(session, session.work(request.text, images=_images_of(request)))
 
     return outcome or session.result().outcome
+
+
+def _images_of(request: AnyMessage) -> list[Image]:
+    blocks = [block for block in request.content if isinstance(block, dict)]
+    return [b64decode(block["base64"]) for block in blocks if block.get("type") == "image" and "base64" in block]
 
 
 def _outcome_of(session: Session, event: Event) -> Outcome:

@@ -144,6 +144,15 @@ def test_replay_of_several_turns_sends_all_their_requests(folder: Path) -> None:
     assert late.replay.nodes == late.original.nodes
 
 
+def test_image_of_a_request_is_sent_again(folder: Path) -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(24)
+    models = [HistoryModel((Say("A square."),)), HistoryModel((Say("A square."),))]
+    run = run_task("What is this?", context(folder, protocol="native"), model=models[0], images=[png]).run_id
+    assert isinstance(replay_run(run, folder, model=models[1]), Replay)
+    assert models[1].calls[0].prompt.messages[-1] == models[0].calls[0].prompt.messages[-1]
+    assert "image" in str(models[1].calls[0].prompt.messages[-1]["content"])
+
+
 def test_request_that_resumes_is_left_out_where_the_replay_has_finished(folder: Path) -> None:
     run = played(folder, max_calls_per_turn=3).run_id
     with Session(context(folder), model=HistoryModel(LINES), thread_id=run) as session:
