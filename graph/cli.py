@@ -381,7 +381,8 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 
     record = unwrap(get_run(run, root))
     is_over = record.standing is RunState.FINISHED and unattended is None  # an unattended run also commits
-    if is_over and not even_finished:
+    carries_out = record.context.mode == "plan" and "--mode" in chosen.run_options
+    if is_over and not (even_finished or carries_out):
         message = f"run {short_id(record.run_id)} has finished; send it another request with: "
         sys.stderr.write(f"mendgraph: {one_line(message + chat_command(record.run_id, root), 1_000)}\n")
         return ExitCode.FINISHED
@@ -529,6 +530,8 @@ def _task_of(context: typer.Context, words: list[str]) -> str:
 
 def _check_folder(context: typer.Context) -> None:
     """Refuse a run that may edit in a folder without write permission, before it spends anything."""
+    from mendgraph.nodes.records import READ_ONLY_MODES
+
     chosen: opt.Options = context.obj
-    if chosen.settings.get("mode") != "read-only" and not os.access(chosen.root, os.W_OK | os.X_OK):
+    if chosen.settings.get("mode") not in READ_ONLY_MODES and not os.access(chosen.root, os.W_OK | os.X_OK):
         context.fail(f"cannot write in the folder {str(chosen.root)!r}: use --mode read-only to only look at it")

@@ -27,7 +27,7 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
 from mendgraph.nodes.loop_check.repetition import LoopConfig
-from mendgraph.nodes.records import Profile, Record
+from mendgraph.nodes.records import READ_ONLY_MODES, Profile, Record
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
@@ -54,10 +54,11 @@ class AgentContext(Record):
         "is touched.",
         min_length=1,
     )
-    mode: Literal["read-only", "ask", "auto"] = setting(
+    mode: Literal["read-only", "plan", "ask", "auto"] = setting(
         "auto",
-        "read-only: no changes. ask: a person approves each change. auto: changes inside the rules.",
-        trust=("read-only", "ask", "auto"),
+        "read-only: no changes. plan: no changes, and the answer is a plan. ask: a person approves each change. auto:"
+        " changes inside the rules.",
+        trust=("read-only", "plan", "ask", "auto"),
         option="--mode",
         panel="Permissions",
     )
@@ -557,10 +558,15 @@ class AgentContext(Record):
             timeouts={"run_checks": of_checks, **self.tool_timeouts_s},
             retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),
             allowed=allowed,
-            read_only=self.mode == "read-only",
+            read_only=self.is_read_only,
             rate_limits={name: RateLimit(calls, 60.0) for name, calls in self.tool_calls_per_minute.items()},
             quotas=self.tool_quotas,
         )
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the mode allows no changes."""
+        return self.mode in READ_ONLY_MODES
 
     def network(self) -> "NetworkRules":
         """Return the rules of http_get."""

@@ -11,7 +11,7 @@ class ContextFields(TypedDict, total=False):
     """The fields of a run's context beside the options of a session; `AgentContext` describes them."""
 
     workspace: StrPath
-    mode: Literal["read-only", "ask", "auto"]
+    mode: Literal["read-only", "plan", "ask", "auto"]
     base_url: str | None
     protocol: Literal["text", "native", "auto"]
     edit_form: Literal["replace", "blocks", "patch", "auto"]

@@ -320,8 +320,8 @@ def _tools_problem(turn: TurnServices) -> str | None:
     checks = tools.checks() if context.checks else None
     if isinstance(checks, ToolError):
         return f"The checks of this run cannot be run. {checks.message}"
-    if context.mode == "read-only" and context.require_changes:
-        return "A run in mode 'read-only' changes no file, so it cannot have require_changes."
+    if context.is_read_only and context.require_changes:
+        return f"A run in mode '{context.mode}' changes no file, so it cannot have require_changes."
     if (context.checks or context.require_checks) and "run_checks" not in tools.machine.specs:
         return "This agent has no tool run_checks, so no check can be run: add it to its tools."
 

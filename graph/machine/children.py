@@ -231,7 +231,7 @@ def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
         return None
 
     message = "This run may look at files but not change them, so its children may not either: ask for mode 'explore'."
-    if context.mode == "read-only":
+    if context.is_read_only:
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
     writable = context.writable_paths

@@ -37,6 +37,7 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.services import CallServices
 from mendgraph.nodes.call_model.stop_request import StopRequest
+from mendgraph.nodes.call_model.turn_prompt import PLAN
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, breakers_by_name
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -408,6 +409,7 @@ class TurnModel:
             cache=self.machine.messages,
             stand_ins=self.machine.stand_ins,
             blocks=block_form(profile),
+            mode_prompt=PLAN if context.mode == "plan" else "",
         )
 
     def for_other_model(

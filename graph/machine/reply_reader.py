@@ -60,7 +60,7 @@ def reply_reader(turn: TurnServices, state: AgentState) -> Reader:
         messages,
         settled=bool(settled) or is_resuming(last_request(messages)),
         acting_tools=machine.tools_with_effect(Effect.EXECUTE, Effect.NETWORK) - neutral,
-        read_only=context.mode == "read-only",
+        read_only=context.is_read_only,
     )
     return reader._replace(judge_answer=judge)
 

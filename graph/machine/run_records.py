@@ -203,7 +203,7 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
     """Return how to resume from the newest state; `request_id` is the id of the turn's request, "" if unknown.
 
     If the changes of the turn were `undone`, its history is outdated: a new turn says so. A turn keeps its context, so
-    another context (`anew`) needs a new turn.
+    another context (`anew`) needs a new turn; a finished one has none, unless it was a plan to carry out.
     """
     messages = values.get("messages") or []
     if request_id and all(message.id != request_id for message in messages):
@@ -213,7 +213,7 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
     if not messages or messages[-1].type != "ai":
         outcome = None  # that of the turn before
 
-    if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
+    if outcome is not None and outcome.kind is OutcomeKind.FINISHED and not (anew and values["context"].mode == "plan"):
         return ResumePlan.NOTHING
     if undone or anew:
         return ResumePlan.NEW_TURN

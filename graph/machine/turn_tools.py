@@ -164,7 +164,7 @@ class TurnTools:
         offered = offered_tools(
             specs.values(),
             profile.edit_form,
-            read_only=context.mode == "read-only",
+            read_only=context.is_read_only,
             response_format=context.response_format,
             usable=usable,
             few=context.offer == "few",

@@ -58,6 +58,7 @@ _KINDS: Final[Mapping[records.Effect, schema.ToolKind]] = {
 """The protocol's name for a tool with this effect; other calls are not shown: they write the plan, or answer."""
 _MODES: Final = {
     "read-only": "Looks at files and changes none.",
+    "plan": "Looks at files, changes none, and answers with a plan.",
     "ask": "Asks you before each change.",
     "auto": "Changes files inside the rules without asking.",
 }

@@ -143,7 +143,16 @@ class Turns:
         Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
         next request.
         """
-        return self._follow(self.session.astream(request, images=images))
+        code = self._follow(self.session.astream(request, images=images))
+        if self.context.mode != "plan" or code is not ExitCode.FINISHED or self.setup.ask is None:
+            return code
+
+        mode = _mode_to_carry_out(self.setup.ask_key or self.setup.ask)
+        if not mode:
+            return code
+
+        self.use(self.context.model_copy(update={"mode": mode}))
+        return self._follow(self.session.astream("Carry out the plan."))
 
     def take_up(self, *, anew: bool = False) -> ExitCode:
         """Resume the turn that was interrupted or stopped, or with `anew` its task in a new turn; see `take`."""
@@ -278,6 +287,9 @@ class Turns:
         text = f"mendgraph: run {short_id(record.run_id)}"
         if record.resumable:
             text += f"; continue with: {resume_command(record.run_id, self._root)}"
+        elif self.context.mode == "plan":
+            command = resume_command(record.run_id, self._root)
+            text += f"; carry out the plan with: {command} --mode auto"
         elif record.files and self.setup.unattended is None:
             text += f"; undo with: {command_line(self._root, 'undo', short_id(record.run_id))}"
 
@@ -378,6 +390,16 @@ class Turns:
         if self._display.as_json:
             error = {"code": self._signals.exit_code.name.lower(), "message": message}
             self._display.write_object("error", {"error": error})
+
+
+def _mode_to_carry_out(read: ReadLine) -> str:
+    """Return the mode in which a person lets the plan be carried out, or ""."""
+    try:
+        answer = read("Carry out this plan? [y]es, [a]sk before each change, [n]o: ")
+    except (EOFError, KeyboardInterrupt):
+        return ""
+
+    return {"y": "auto", "a": "ask"}.get(answer.strip().lower(), "")
 
 
 def _model_words(endpoint: Endpoint) -> str:

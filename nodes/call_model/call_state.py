@@ -43,8 +43,9 @@ class CallModelState(TypedDict, total=False):
 class CallSettings:
     """The settings for the calls of a turn.
 
-    `window_tokens` is the model's window, None if it is unknown. `system` follows our system prompt. `cache` and
-    `stand_ins` hold messages of earlier requests. `blocks` builds requests in the block form, None for other forms.
+    `window_tokens` is the model's window, None if it is unknown. `system` and `mode_prompt` follow our system
+    prompt. `cache` and `stand_ins` hold messages of earlier requests. `blocks` builds requests in the block form, None
+    for other forms.
     """
 
     budget: CallBudget = field(default_factory=CallBudget)
@@ -54,4 +55,5 @@ class CallSettings:
     cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: StandIns = field(default_factory=dict)
     system: str = ""
+    mode_prompt: str = ""
     blocks: "BlockRequests | None" = None

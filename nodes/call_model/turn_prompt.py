@@ -39,6 +39,11 @@ When the task is done, answer in plain text without a tool line.
 Tools:
 {tools}"""
 
+PLAN: Final = """\
+You plan the task, and change nothing. Read what you need, then answer with the plan: the files to change, what
+changes in each, and the commands that check it. A person decides whether you carry it out."""
+"""The instructions of mode "plan"."""
+
 
 def turn_prompt(
     state: CallModelState,
@@ -180,8 +185,8 @@ def _tokens_beside(most_tokens: int | None, *texts: str) -> int | None:
 
 
 def _user_system(state: CallModelState, settings: CallSettings) -> str:
-    """Return the system prompts of hooks and of the user."""
-    texts = ["".join(state.get("system_prompt") or ()), settings.system]
+    """Return the system prompts of the user, of hooks and of the run's mode."""
+    texts = ["".join(state.get("system_prompt") or ()), settings.system, settings.mode_prompt]
     return "\n\n".join(text for text in texts if text)
 
 

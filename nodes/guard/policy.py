@@ -18,6 +18,7 @@ from mendgraph.nodes.guard import file_rules, scope as scopes
 from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
+    READ_ONLY_MODES,
     CallError,
     CallResult,
     Effect,
@@ -135,7 +136,7 @@ def _short(value: object) -> object:
     return value
 
 
-Mode = Literal["read-only", "ask", "auto"]
+Mode = Literal["read-only", "plan", "ask", "auto"]
 Rules = tuple[file_rules.FileGuardrailRule, ...]
 SignatureOf = Callable[[ToolCall, ToolSpec], str]
 PathsOf = Callable[[ToolCall], Sequence[str]]
@@ -392,7 +393,8 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) -> 
         return verdict.model_copy(update={"refused": refused_words("not allowed without approval")})
 
     granted = mode == "ask" and spec.name in config.granted
-    if spec.effect not in ASKED or mode == "auto" or granted or (mode == "read-only" and spec.effect not in CHANGING):
+    only_looks = mode in READ_ONLY_MODES and spec.effect not in CHANGING
+    if spec.effect not in ASKED or mode == "auto" or granted or only_looks:
         return Verdict(kind=VerdictKind.ALLOW, path=path)
 
     if mode == "ask":
@@ -402,7 +404,11 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) -> 
 
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
 
-    message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
+    remedy = "Answer without changes."
+    if mode == "plan":
+        remedy = "Answer with the plan."
+
+    message = f"This run may look at files but not change them, so {spec.name} is refused. {remedy}"
     return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)
 
 

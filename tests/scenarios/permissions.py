@@ -87,6 +87,14 @@ DENIED: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(EDIT), Say("Change line 2 to `return a + b`."))),),
         expected=Expectation(message="Change line 2"),
     ),
+    Scenario(
+        name="plan",
+        story="In the mode plan the model is asked for a plan. It reads, a change is refused, and its answer is the plan.",
+        files=CALC,
+        settings={"mode": "plan"},
+        turns=(Turn(TASK, (use(READ), use(EDIT), Say("1. calc.py, line 2: return a + b."))),),
+        expected=Expectation(message="1. calc.py"),
+    ),
 )
 
 APPROVALS: tuple[Scenario, ...] = (

@@ -178,7 +178,7 @@ def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
 # --- Whatever the files say
 
 FIELDS: dict[str, tuple[str, ...]] = {
-    "mode": ('"read-only"', '"ask"', '"auto"'),
+    "mode": ('"read-only"', '"plan"', '"ask"', '"auto"'),
     "max_steps": ("1", "5"),
     "max_calls_per_turn": ("3", "30"),
     "model": ('"a"', '"b"'),
@@ -209,7 +209,7 @@ def test_repository_adds_nothing_to_what_the_user_allows(
         write(root, "", text_of({**user, **own}))
         assert load_context(str(root)) == both
     elif isinstance(both, AgentContext):
-        order = ["read-only", "ask", "auto"]
+        order = ["read-only", "plan", "ask", "auto"]
         assert order.index(both.mode) <= order.index(alone.mode)
         assert both.max_calls_per_turn <= alone.max_calls_per_turn
         assert (both.max_steps or 9) <= (alone.max_steps or 9)

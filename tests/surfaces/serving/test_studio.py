@@ -108,7 +108,7 @@ def test_fields_have_help_defaults_and_limits(studio: Studio) -> None:
     ]
     assert unlimited == []
     assert (fields["max_calls_per_turn"]["minimum"], fields["max_calls_per_turn"]["maximum"]) == (1, 1_000)
-    assert fields["mode"]["enum"] == ["read-only", "ask", "auto"]
+    assert fields["mode"]["enum"] == ["read-only", "plan", "ask", "auto"]
     AgentContext.model_validate({name: field["default"] for name, field in fields.items()})
 
 

@@ -108,6 +108,24 @@ def test_person_at_a_terminal_is_asked_on_standard_error_and_nobody_elsewhere(co
     assert "Allow" not in out
 
 
+def test_plan_is_carried_out_after_a_yes_and_by_a_resume(command: Command, folder: Path) -> None:
+    plan = ("--mode", "plan", *MENDING)
+    code, out, err = command(*plan, says=("Plan: add.", *SAYS), typed=Typed("y\n"))
+    assert (code, code_of(folder), "Carry out this plan? [y]es" in err) == (0, FIXED, True)
+    assert out.index("Plan: add.") < out.index("It adds now.")
+
+    (folder / "calc.py").write_text(BUG)
+    assert command(*plan, says=("Plan: add.",), typed=Typed("n\n"))[0] == 0
+    assert code_of(folder) == BUG
+
+    code, out, err = command(*plan, says=(SAYS[0], "Plan: add."), piped=True)
+    assert (code, code_of(folder)) == (0, BUG)
+    advice = err.partition("carry out the plan with: mendgraph ")[2].split()
+    assert advice[::2] == ["resume", "--mode"]
+    assert command(*advice, says=SAYS)[0] == 0
+    assert code_of(folder) == FIXED
+
+
 def test_chat_reads_its_requests_from_the_input(command: Command) -> None:
     says = (*SAYS, "You are welcome.")
     code, out, _ = command("--protocol", "text", "chat", says=says, typed=io.StringIO("Fix it\nThanks\n"))
