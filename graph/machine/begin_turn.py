@@ -63,11 +63,12 @@ MOST_TURNS: Final = 1_000
 
 
 class CallPlan(NamedTuple):
-    """What all model calls of a turn with this profile have in common."""
+    """What all model calls of a turn with this profile have in common, until the model finds more tools."""
 
     profile: Profile
     settings: CallSettings
     tools: tuple[ToolSpec, ...]
+    found: frozenset[str] = frozenset()
 
 
 class TurnServices:
@@ -79,11 +80,14 @@ class TurnServices:
         self.model = model
         self._call_plan: CallPlan | None = None
 
-    def call_plan(self, profile: Profile, run_id: str) -> CallPlan:
+    def call_plan(self, state: AgentState) -> CallPlan:
         """Return how the calls of the turn are made and paid, and which tools the model is offered."""
+        profile = state["profile"]
+        found = self.tools.found(state.get("messages") or ())
         plan = self._call_plan
-        if plan is None or plan.profile is not profile:
-            plan = CallPlan(profile, self.model.settings(profile, run_id), self.tools.offered(profile))
+        if plan is None or plan.profile is not profile or plan.found != found:
+            settings = self.model.settings(profile, state.get("run_id", ""))
+            plan = CallPlan(profile, settings, self.tools.offered(profile, found), found)
             self._call_plan = plan
 
         return plan

@@ -152,7 +152,7 @@ class BoundNodes:
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
         turn = self._turn(state)
-        plan = turn.call_plan(state["profile"], state.get("run_id", ""))
+        plan = turn.call_plan(state)
         if self.hooks:
             update = self.hooks.run(self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=False))
         else:
@@ -163,7 +163,7 @@ class BoundNodes:
     async def acall_model(self, state: AgentState) -> Update:
         """Make the next model call without blocking the event loop."""
         turn = self._turn(state)
-        plan = await asyncio.to_thread(turn.call_plan, state["profile"], state.get("run_id", ""))
+        plan = await asyncio.to_thread(turn.call_plan, state)
         if self.hooks:
             update = await self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=True)
         else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mendgraph.graph.configuration.permissions import keep_permission
@@ -73,8 +74,8 @@ class MachineTools:
 
         self.registry = ActionRegistry(known, arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
-        self.need_approval = frozenset([tool.name for tool in known if tool.approval == "required"])
-        self.granted = frozenset([tool.name for tool in known if tool.approval == "granted"])
+        self._known = tuple(known)
+        self.search = next((tool for tool in known if tool.finds), None)
         self.child_tools: set[str] = set()
         self.executed_files: tuple[str, ...] = ()
         self._has_remote_tools = False
@@ -90,6 +91,21 @@ class MachineTools:
             waits = tool.effect is Effect.NETWORK or (tool.effect in WITHOUT_CHANGE and id(tool) not in own)
             if waits and not tool.child and not tool.terminal:
                 self._parallel.add(tool.name)
+
+    @cached_property
+    def need_approval(self) -> frozenset[str]:
+        """The names of the tools whose calls run only if a person approves them."""
+        return frozenset([tool.name for tool in self._known if tool.approval == "required"])
+
+    @cached_property
+    def granted(self) -> frozenset[str]:
+        """The names of the tools that run without an approval."""
+        return frozenset([tool.name for tool in self._known if tool.approval == "granted"])
+
+    @cached_property
+    def unlisted(self) -> frozenset[str]:
+        """The names of the tools that a model has to search for."""
+        return frozenset([tool.name for tool in self._known if tool.remote and not tool.offered])
 
     def tools_with_effect(self, *effects: Effect) -> frozenset[str]:
         """Return the names of the tools with one of these effects."""

@@ -27,7 +27,7 @@ def reply_reader(turn: TurnServices, state: AgentState) -> Reader:
     profile = state["profile"]
     messages = state["messages"]
     attempts = state.get("healing_attempts") or []
-    offered = turn.call_plan(profile, state.get("run_id", "")).tools
+    offered = turn.call_plan(state).tools
     facts = TurnFacts(
         changed=tuple(net_changes(state.get("changes") or [])),
         change_required=context.require_changes,

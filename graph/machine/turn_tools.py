@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
+from langchain_core.messages import AnyMessage
+
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.configuration.permissions import list_permissions
@@ -116,8 +118,24 @@ class TurnTools:
             usable -= {remember.name}
         if context.mode == "auto":
             usable -= self.machine.need_approval
+        if self.machine.search and (context.mode == "read-only" or usable.isdisjoint(self.machine.unlisted)):
+            usable -= {self.machine.search.name}
 
         return usable
+
+    def found(self, messages: Sequence[AnyMessage]) -> frozenset[str]:
+        """Return the names of the tools that the model has searched for in this thread."""
+        search = self.machine.search
+        if search is None or search.finds is None:
+            return frozenset()
+
+        names: set[str] = set()
+        for message in messages:
+            for call in getattr(message, "tool_calls", ()):
+                if call["name"] == search.name:
+                    names.update(search.finds(str(call["args"].get("query", ""))))
+
+        return frozenset(names)
 
     @property
     def skills(self) -> tuple[SkillFolder, ...]:
@@ -130,8 +148,11 @@ class TurnTools:
 
         return user_skills(self.context.workspace, machine.rules)
 
-    def offered(self, profile: Profile) -> tuple[ToolSpec, ...]:
-        """Return the tools that the model of this turn is offered, by the mode, the role and the permissions."""
+    def offered(self, profile: Profile, found: frozenset[str] = frozenset()) -> tuple[ToolSpec, ...]:
+        """Return the tools that the model of this turn is offered, by the mode, the role and the permissions.
+
+        Those that it has `found` are added to the listed ones.
+        """
         context = self.context
         machine = self.machine
         asks = context.mode == "ask"
@@ -145,9 +166,12 @@ class TurnTools:
         hosts = (*context.allowed_hosts, *permissions.get(NETWORK_TOOL, ()))
 
         specs = dict(machine.specs)
+        also_offered = found & machine.unlisted
         if context.delegation:
-            for name in machine.child_tools:
-                specs[name] = specs[name].model_copy(update={"offered": True})
+            also_offered |= machine.child_tools
+
+        for name in also_offered:
+            specs[name] = specs[name].model_copy(update={"offered": True})
 
         usable = self.usable()
         if profile.small:  # a small model takes each tool that it sees for a hint

@@ -12,6 +12,7 @@ from mendgraph.nodes.execute_tools.mcp_servers.connections import Connection
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_configured_tools, load_session_tools, tool_name
 from mendgraph.nodes.execute_tools.registry import Tool
+from mendgraph.nodes.execute_tools.tool_search import searchable
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.records import ToolError
 
@@ -57,7 +58,7 @@ async def open_servers(running: McpServers, servers: Mapping[str, ServerSettings
 
 
 def usable_tools(opened: Sequence[OpenedServer], *, asks: bool, tell: Tell) -> tuple[Tool, ...] | ToolError:
-    """Return the tools of the servers that have started, or why a required one has not.
+    """Return the tools of the servers that have started, or why a required one has not. Many tools are searched.
 
     `tell` gets a line for each other problem; `asks` says whether a person may be asked about calls.
     """
@@ -87,7 +88,7 @@ def usable_tools(opened: Sequence[OpenedServer], *, asks: bool, tell: Tell) -> t
                 f' auto: list them in `allow` of [mcp_servers.{server.name}] ("{ALL_TOOLS}": all), or use --mode ask.'
             )
 
-    return tuple(tools.values())
+    return searchable(list(tools.values()))
 
 
 @contextmanager

@@ -207,6 +207,7 @@ class Tool:
         child: whether a call is delegated to a run of its own.
         paths_of: returns the workspace paths inside of an argument, such as a patch, for guard.
         schema: is shown to the model instead of the schema of `arguments`.
+        finds: returns the names of the tools that a search with these words makes known to the model.
         approval: whether calls run as the mode says, only if a person approves each, or without an approval.
         executes: absolute paths of files that calls execute outside of the sandbox, which no run may change.
     """
@@ -229,6 +230,7 @@ class Tool:
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
+    finds: Callable[[str], Sequence[str]] | None = None
     approval: Literal["by_mode", "required", "granted"] = "by_mode"
     executes: tuple[str, ...] = ()
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph import cli
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
 from tests.doubles.mcp_servers import ECHO, PROGRAM, http_server, program, running
+from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer
 from tests.surfaces.conftest import Command
 
 USER = '# mine\nmode = "auto"  # stays\n'
@@ -168,3 +170,45 @@ def test_servers_of_the_folder_are_used_when_trusted_and_their_scripts_stay_unch
 
     command("config", "trust", "--forget")
     assert ".mcp.json is not used" in command("Say hi", says=("Hi.",))[2]
+
+
+# --- Many tools
+
+DESCRIPTION = "It is one of many tools that all have a description of some length, and a number of their own."
+MANY = [{**ECHO, "name": f"count_{number}", "description": f"{DESCRIPTION} {number}"} for number in range(299)]
+INVOICE = {**ECHO, "name": "create_invoice", "description": "Create an invoice for a customer."}
+FIND = Calls([("find_tools", '{"query": "invoice customer"}')])
+CREATE = Calls([("s__create_invoice", '{"a": 1}')])
+
+
+def play(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], *says: Reply) -> list[tuple[set[str], str]]:
+    """The names of the tools of each request, and its last message."""
+    with ScriptedServer(says) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-Zq8vTn3LrXw5Kd7PmYb2Hc9J")
+        cli.main(words)
+        return [
+            ({tool["function"]["name"] for tool in request["tools"]}, request["messages"][-1]["content"])
+            for request in server.requests
+        ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_three_hundred_tools_are_searched_and_a_resumed_run_knows_what_it_has_found(
+    user_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection: Any = program(user_file.parent, "", *MANY, INVOICE)
+    user_file.write_text(
+        "[mcp_servers.s]\n" + "\n".join(f"{name} = {json.dumps(connection[name])}" for name in ("command", "args"))
+    )
+    with user_file.open("a") as file:
+        file.write('\nallow = ["*"]\n')
+
+    [(listed, _)] = play(monkeypatch, ("--max-calls", "1", "--model", "m", "Create an invoice"), FIND)
+    assert "find_tools" in listed
+    assert not any(name.startswith("s__") for name in listed)
+
+    resumed = play(monkeypatch, ("resume", "--max-calls", "9"), CREATE, Say("Created."))
+    (found, _), (_, result) = resumed
+    assert {name for name in found if name.startswith("s__")} == {"s__create_invoice"}
+    assert json.loads(result)["ok"] is True

@@ -1,0 +1,65 @@
+"""Tools that are searched: when, and which words find which of them."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.registry import OpenArguments, Tool, ToolContext, no_workspace
+from mendgraph.nodes.execute_tools.tool_search import MOST_LISTED_TOKENS, MOST_MATCHES, SEARCH_TOOL, searchable
+from mendgraph.nodes.language.token_estimates import BYTES_PER_TOKEN
+from mendgraph.nodes.records import Effect, ToolErrorCode
+from tests.row_tables import rows
+
+
+def tool(name: str, description: str) -> Tool:
+    return Tool(name, description, OpenArguments, Effect.EXECUTE, lambda *_: None, remote=True, approval="granted")
+
+
+CREATE = tool("github__create_issue", "Create a new issue in a repository.")
+LIST = tool("github__list_issues", "List the issues of a repository.")
+SEND = tool("slack__post_message", "Post a message to a channel.")
+FILLER = tuple(tool(f"other__{number}", "z" * 1_000) for number in range(40))
+
+
+def search(*tools: Tool, query: str, mode: str = "auto") -> Any:
+    finder = searchable((*tools, *FILLER))[0]
+    assert finder.name == SEARCH_TOOL
+    context = ToolContext(no_workspace(), state={"context": SimpleNamespace(mode=mode)})
+    result = finder.s(context, query=query).result
+    return result.error.code if result.error else [it["name"] for it in result.data["tools"]]
+
+
+def test_few_tools_are_listed_and_many_are_not() -> None:
+    assert searchable((CREATE, LIST)) == (CREATE, LIST)
+    long = replace(CREATE, description="x" * BYTES_PER_TOKEN * MOST_LISTED_TOKENS)
+    finder, unlisted = searchable([long])
+    assert unlisted == replace(long, offered=False)
+    assert "1 tool of these MCP servers: github." in finder.description
+
+
+@rows(
+    ("create issue", ["github__create_issue"]),
+    ("CREATE_ISSUE!", ["github__create_issue"]),
+    ("issues of a repository", ["github__list_issues", "github__create_issue"]),
+    ("post a message", ["slack__post_message"]),
+    ("slack", ["slack__post_message"]),
+)
+def test_words_find_what_has_them_best_first(query: str, names: list[str]) -> None:
+    assert search(CREATE, LIST, SEND, query=query)[: len(names)] == names
+
+
+@pytest.mark.parametrize("query", ["", "!?", "qqqq wwww"])
+def test_words_of_no_tool_find_none(query: str) -> None:
+    assert search(CREATE, query=query) is ToolErrorCode.NOT_FOUND
+
+
+def test_search_has_a_bounded_answer() -> None:
+    assert len(search(query="other")) == MOST_MATCHES
+
+
+def test_tool_that_needs_an_approval_is_found_where_a_person_is_asked() -> None:
+    unapproved = replace(SEND, approval="required")
+    assert search(unapproved, query="post message", mode="ask") == ["slack__post_message"]
+    assert search(unapproved, query="post message") is ToolErrorCode.NOT_FOUND
