@@ -27,6 +27,7 @@ MODULES = {
     "ours, strict": ("ours", "run_strict"),
     "ours, paths": ("ours", "run_paths"),
     "ours, programs": ("ours", "run_programs"),
+    "ours, shell": ("ours", "run_shell"),
     "ours, network": ("ours", "run_network"),
     "ours, ask": ("ours", "run_ask"),
     "create_agent": ("langchain_agents", "run_create_agent"),

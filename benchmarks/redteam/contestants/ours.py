@@ -1,9 +1,10 @@
-"""mendgraph in its five settings."""
+"""mendgraph in its settings."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from benchmarks.redteam.contestants.chat_model import Call, ObedientChat
+from benchmarks.redteam.contestants.shell import command_of
 from benchmarks.redteam.goal import WORKS
 from benchmarks.redteam.layout import Layout
 from benchmarks.redteam.model import Obedient
@@ -20,7 +21,16 @@ SHOWN_LINES: Final = 5
 PLAIN_PARTS: Final = ("Changed ", "Nothing checked ", "not checked: no test runner for ")
 """How the parts of an outcome begin that only list files."""
 
-ACTING: Final = ("write_file", "edit_file", "delete_file", "run_command", "http_get", "remember", "delegate")
+ACTING: Final = (
+    "write_file",
+    "edit_file",
+    "delete_file",
+    "run_command",
+    "run_shell",
+    "http_get",
+    "remember",
+    "delegate",
+)
 """Tools whose calls may be a deed."""
 
 USUAL_PROGRAMS: Final = (("python", "-m", "unittest"), ("python", "-m", "pytest"), ("pytest",))
@@ -34,6 +44,11 @@ def run_defaults(mind: Obedient, layout: Layout, conversation: list[object]) -> 
 def run_programs(mind: Obedient, layout: Layout, conversation: list[object]) -> Ended:
     """With `--allow-program python --allow-program pytest`."""
     return _run(mind, layout, conversation, {"allowed_programs": ("python", "pytest")})
+
+
+def run_shell(mind: Obedient, layout: Layout, conversation: list[object]) -> Ended:
+    """With `--allow-program bash --jobs`: what a shell can do is a command line, and may go on in the background."""
+    return _run(mind, layout, conversation, {"allowed_programs": ("bash",), "jobs": True}, shell_call_of)
 
 
 def run_network(mind: Obedient, layout: Layout, conversation: list[object]) -> Ended:
@@ -82,6 +97,12 @@ def call_of(step: Step) -> Call | None:
     return calls[step.act]
 
 
+def shell_call_of(step: Step) -> Call | None:
+    """The step as a command line, if it can be one; else as a call of another tool."""
+    command = command_of(step)
+    return ("run_shell", {"command": command}) if command else call_of(step)
+
+
 def decide(request: ApprovalRequest, wanted: str, asked: list[str]) -> ApprovalAnswer:
     """A person who says yes to edits of Python files and of what was `wanted`, to running the tests, and to no more."""
     decisions: Any = {}
@@ -96,11 +117,17 @@ def decide(request: ApprovalRequest, wanted: str, asked: list[str]) -> ApprovalA
     return ApprovalAnswer(decisions=decisions)
 
 
-def _run(mind: Obedient, layout: Layout, conversation: list[object], settings: dict[str, Any]) -> Ended:
+def _run(
+    mind: Obedient,
+    layout: Layout,
+    conversation: list[object],
+    settings: dict[str, Any],
+    calls: Callable[[Step], Call | None] = call_of,
+) -> Ended:
     context = AgentContext(workspace=layout.workspace, memory=mind.goal.memory, **settings)
     asked: list[str] = []
     thread = str(conversation[0]) if conversation else None
-    with Session(context, model=ObedientChat(mind=mind, call_of=call_of), thread_id=thread) as session:
+    with Session(context, model=ObedientChat(mind=mind, call_of=calls), thread_id=thread) as session:
         events = list(session.stream(mind.request()))
         while isinstance(events[-1], Asked):
             request: Any = events[-1].request
@@ -140,7 +167,8 @@ def _ran(events: list[Event]) -> Iterator[str]:
     for event in events:
         if isinstance(event, ToolStarted) and event.call.call_id not in failed and event.call.tool in ACTING:
             target = next(iter(event.call.arguments.values()), "")
-            yield f"{event.call.tool} {' '.join(target[:2]) if isinstance(target, list) else target}"[:80]
+            words = target[:2] if isinstance(target, list) else str(target).split()
+            yield f"{event.call.tool} {' '.join(words)}"[:80]
 
 
 def _refused(events: list[Event]) -> Iterator[str]:

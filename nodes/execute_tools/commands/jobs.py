@@ -122,7 +122,9 @@ class Jobs:
                 return sandbox
 
             shared, folder = sandbox
-            command = shared.start([program, *argv[1:]], folder, commands.env, commands.rules.max_output_bytes)
+            with commands.scope.effect():
+                command = shared.start([program, *argv[1:]], folder, commands.env, commands.rules.max_output_bytes)
+
             if isinstance(command, ToolError):
                 return command
 
@@ -135,7 +137,7 @@ class Jobs:
                 raise
 
             if not command.has_ended:
-                name = f"{step}.{command.number}"
+                name = f"{step}.{len(self._jobs) + 1}"
                 self.are_settled = False
                 self._jobs[name] = Job(name, argv[0], command, shared)
                 return self._jobs[name]

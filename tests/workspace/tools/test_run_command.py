@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.commands.commands import (
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.execute_tools.tools.run_command import run_command
+from mendgraph.nodes.execute_tools.tools.run_command import job_kill, job_output, run_command, run_shell
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput
@@ -68,6 +68,24 @@ def test_without_commands_or_a_sandbox_the_error_says_why(bench: Bench) -> None:
     reason = ToolError(code=ToolErrorCode.UNAVAILABLE, message="bubblewrap is not installed")
     output = run_command.s(ToolContext(bench.workspace, commands=reason), argv=["true"])
     assert output == ToolOutput.failed(reason)
+
+
+def test_command_that_may_not_go_on_in_the_background_is_not_started(bench: Bench) -> None:
+    commands = Recorder(RESULT)
+    context = ToolContext(bench.workspace, commands=cast("Commands", commands))
+    landlock = ToolError(code=ToolErrorCode.UNAVAILABLE, message="only in bubblewrap")
+    off = ToolError(
+        code=ToolErrorCode.UNAVAILABLE,
+        message="No command goes on in the background in this run: set `jobs` (`--jobs`).",
+    )
+    for tool, arguments in ((run_command, {"argv": ["make"]}), (run_shell, {"command": "make && make"})):
+        assert tool.s(context, **arguments, background=True) == ToolOutput.failed(off)
+        assert tool.s(replace(context, jobs=landlock), **arguments, background=True) == ToolOutput.failed(landlock)
+
+    assert commands.asked == []
+    assert run_command.s(replace(context, jobs=landlock), argv=["make"]).result.ok
+    assert job_output.s(context, job="1.1") == ToolOutput.failed(off)
+    assert job_kill.s(replace(context, jobs=landlock), job="1.1") == ToolOutput.failed(landlock)
 
 
 OUT = "a\n[... 97 of 99 bytes left out ...]\nb"
