@@ -317,10 +317,7 @@ class AgentContext(Record):
         panel="Permissions",
     )
     jobs: bool = setting(
-        False,
-        "Let commands that outlive their time go on in the background until the turn ends, beside later ones.",
-        trust="off",
-        option="--jobs/--no-jobs",
+        False, "Commands that outlive their time go on until the turn ends.", trust="off", option="--jobs/--no-jobs"
     )
     readable_folders: tuple[str, ...] = setting(
         (),
@@ -470,10 +467,7 @@ class AgentContext(Record):
             raise ValueError(problem)
         return account
 
-    @field_validator("allowed_extensions")
-    @classmethod
-    def _with_a_dot(cls, extensions: tuple[str, ...]) -> tuple[str, ...]:
-        return with_dots(extensions)
+    _with_dots = field_validator("allowed_extensions")(with_dots)
 
     @field_validator("denied_paths")
     @classmethod

@@ -380,8 +380,9 @@ class TurnTools:
 
     def _has_jobs(self) -> bool:
         """Return whether commands of this run may go on in the background."""
-        commands = self.commands() if self.context.jobs else None
-        if not isinstance(commands, Commands):
+        if not self.context.jobs or self.context.is_read_only:
+            return False
+        if not isinstance(commands := self.commands(), Commands):
             return False
 
         from mendgraph.nodes.execute_tools.commands.jobs import Jobs

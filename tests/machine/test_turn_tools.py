@@ -194,6 +194,12 @@ def test_model_is_told_only_of_tools_that_have_what_they_need(
         assert told(model) & NEEDY == NEEDY - missing
 
 
+def test_run_that_changes_nothing_is_not_told_of_jobs(root: Path) -> None:
+    for mode in ("read-only", "plan"):
+        _, model = ran(root, DONE, context={**PROGRAM, "jobs": True, "sandbox": "bubblewrap", "mode": mode})
+        assert not told(model) & NEEDY
+
+
 def test_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
     """It fails closed, and never with an exception out of the run."""
     result, model = ran(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))

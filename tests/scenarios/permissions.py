@@ -89,7 +89,7 @@ DENIED: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="plan",
-        story="In the mode plan the model is asked for a plan. It reads, a change is refused, and its answer is the plan.",
+        story="In the mode plan the model is asked for a plan. A change is refused, and its answer is the plan.",
         files=CALC,
         settings={"mode": "plan"},
         turns=(Turn(TASK, (use(READ), use(EDIT), Say("1. calc.py, line 2: return a + b."))),),
