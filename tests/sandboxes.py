@@ -16,7 +16,7 @@ def sandbox_problem(kind: str = AUTO) -> str | None:
     return sandbox.message if isinstance(sandbox, ToolError) else None
 
 
-__all__ = ["needs_sandbox", "open_handles", "sandbox_problem", "set_sandbox_problem", "without_first_line"]
+__all__ = ["AUTO", "needs_sandbox", "open_handles", "sandbox_problem", "set_sandbox_problem", "without_first_line"]
 
 needs_sandbox = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for programs here")
 

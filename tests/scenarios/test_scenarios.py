@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.machine.routes import LOOP_ENDS, TRANSITIONS
-from tests.sandboxes import sandbox_problem
+from tests.sandboxes import AUTO, sandbox_problem
 from tests.scenarios.narrator import FIRST_REQUEST, Entry
 from tests.scenarios.player import Recording, play, usual_request
 from tests.scenarios.scenario import Scenario, Style, Way
@@ -20,7 +20,7 @@ from tests.vocabulary import Protocol
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_scenario_is_the_same_story_in_every_way(scenario: Scenario, tmp_path: Path, snapshots: Snapshots) -> None:
-    if scenario.sandboxed and (problem := sandbox_problem()) is not None:
+    if scenario.sandboxed and (problem := sandbox_problem(scenario.settings.get("sandbox", AUTO))) is not None:
         pytest.skip(problem)
 
     recordings = {way: play(scenario, way, tmp_path) for way in scenario.ways}
