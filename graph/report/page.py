@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import metadata, resources
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.report.history import History, Transcript, read_history, transcript_of
 from mendgraph.graph.report.picture import draw
+from mendgraph.graph.report.prompt_cache import cache_object, prefixes
 from mendgraph.graph.report.step_views import step_view
 from mendgraph.graph.report.texts import Field, Texts, cost_words, seconds_words, time_words, visible
 from mendgraph.graph.runs.run_words import command_line
@@ -61,12 +62,19 @@ def report_html(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
     if isinstance(report, ToolError):
         return report
 
-    _, page = report
-    return page
+    return report.page
 
 
-def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> tuple[str, str] | ToolError:
-    """Return the id of the run, and the page; see `report_html`."""
+class Report(NamedTuple):
+    """The page of a run, and its use of the provider's cache as an object."""
+
+    run_id: str
+    page: str
+    cache: JsonMap
+
+
+def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[str] = ()) -> Report | ToolError:
+    """Return the report of a run; see `report_html`."""
     if not run:
         runs = list_runs(workspace)
         if isinstance(runs, ToolError):
@@ -85,8 +93,9 @@ def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
         return history
 
     redactor = CurrentRedactor(secrets).now()
-    view = page_view(run_record, history, str(workspace), Texts(redactor))
-    return run_record.run_id, _rendered(view, redactor)
+    page = _rendered(page_view(run_record, history, str(workspace), Texts(redactor)), redactor)
+    spending = history.values.get("spending") or Spending()
+    return Report(run_record.run_id, page, cache_object(spending, transcript_of(history).steps))
 
 
 def _rendered(view: JsonMap, redactor: Redactor) -> str:
@@ -176,6 +185,9 @@ def _totals(run: ListedRun, spending: Spending, transcript: Transcript) -> list[
 
     totals.append(_total("model call", usage.total_calls))
     totals.append(_total("token", usage.total_input_tokens + usage.total_output_tokens))
+    if spending.cached_tokens:
+        totals.append(("of the input from the cache", f"{spending.cached_tokens / usage.total_input_tokens:.0%}"))
+
     if steps:
         totals.append(("in its steps", seconds_words(sum(step.seconds for step in steps))))
 
@@ -203,6 +215,7 @@ def _turns(transcript: Transcript, texts: Texts, *, working: bool) -> list[JsonM
     longest_s = max((step.seconds for step in steps), default=0.0)
     scale = longest_s, max((sum(step.tokens) for step in steps), default=0)
     omitted = max(0, len(steps) - MOST_STEPS)
+    prompts = {prefix.step: prefix for prefix in prefixes(steps)}
     place = 0
     turns = []
 
@@ -211,7 +224,7 @@ def _turns(transcript: Transcript, texts: Texts, *, working: bool) -> list[JsonM
         for step in turn.steps:
             place += 1
             if place > omitted:
-                views.append(step_view(step, place, scale, texts, working=working))
+                views.append(step_view(step, place, scale, texts, prompts.get(step.number), working=working))
 
         turns.append(
             {

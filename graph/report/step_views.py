@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mendgraph.graph.report.history import JudgedCall, Step
+from mendgraph.graph.report.prompt_cache import Prefix
 from mendgraph.graph.report.texts import Texts, cost_words, seconds_words, time_words
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.display import count_of, output_words, result_words, target_of
@@ -32,8 +33,10 @@ _LOOP_WORDS: Final = {
 _TIMES: Final = {"model": "model", "tools": "tools", "person": "waiting for a person", "rest": "everything else"}
 
 
-def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, working: bool = False) -> JsonMap:
-    """Return the view of the step at place `at` of the page. `working`: the run is active.
+def step_view(
+    step: Step, at: int, scale: tuple[float, int], texts: Texts, prompt: Prefix | None = None, *, working: bool = False
+) -> JsonMap:
+    """Return the view of the step at place `at` of the page, with its `prompt` if known. `working`: the run is active.
 
     `scale` has the seconds and tokens that fill a bar; widths are percentages. `state` is ok, failed, denied, unusable
     or now.
@@ -47,6 +50,13 @@ def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, wo
     cost_usd = after.cost_usd - before.cost_usd
     if tries and cost_usd and after.unpriced_calls == before.unpriced_calls:
         cost = cost_words(cost_usd, 0)
+
+    cached = ""
+    notes = _notes(step, tries, texts)
+    if prompt is not None and prompt.cached_tokens:
+        cached = f" ({prompt.cached_tokens:,} from the cache)"
+    if prompt is not None and prompt.broken:
+        notes.append(f"Its prompt does not continue the one before: {texts.line(prompt.broken)}.")
 
     text = ""
     reasoning = ""
@@ -63,13 +73,13 @@ def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, wo
         "when": time_words(step.visits[0].started_at),
         "duration": seconds_words(step.seconds),
         "parts": _time_parts(step, scale[0]),
-        "tokens": f"{inputs:,} in, {output_words(outputs, after.reasoning_tokens - before.reasoning_tokens)}",
+        "tokens": f"{inputs:,} in{cached}, {output_words(outputs, after.reasoning_tokens - before.reasoning_tokens)}",
         "token_parts": [
             ("in", _percent(inputs, scale[1]), f"{inputs:,} tokens in"),
             ("out", _percent(outputs, scale[1]), f"{outputs:,} tokens out"),
         ],
         "cost": cost,
-        "notes": _notes(step, tries, texts),
+        "notes": notes,
         "said": texts.shown(text),
         "reasoning": texts.shown(reasoning),
         "healing": _healing(step, texts),

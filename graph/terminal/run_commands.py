@@ -250,7 +250,7 @@ def report(
     if output == "-" and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
 
-    run_id, page = unwrap(make_report(_id_of(run, chosen), str(chosen.root)))
+    run_id, page, cache = unwrap(make_report(_id_of(run, chosen), str(chosen.root)))
     html = page.encode("utf-8")
     if output == "-":
         typer.echo(html, nl=False)
@@ -266,7 +266,8 @@ def report(
     path = os.path.join(folder, name)
     line = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
 
-    return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [line], as_json=chosen.as_json)
+    value = {"run_id": run_id, "path": path, "bytes": len(html), "cache": cache}
+    return answer(value, [line], as_json=chosen.as_json)
 
 
 # --- Replays
