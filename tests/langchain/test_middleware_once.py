@@ -63,9 +63,9 @@ class Crash(AgentMiddleware):
         return answer
 
 
-def resumed(made: Any, loop: bool, what: Any = None) -> list[Any]:
+def resumed(built: Any, loop: bool, what: Any = None) -> list[Any]:
     """The thread goes on from its last checkpoint."""
-    result = event_loop().run(made.ainvoke(what, THREAD)) if loop else made.invoke(what, THREAD)
+    result = event_loop().run(built.ainvoke(what, THREAD)) if loop else built.invoke(what, THREAD)
     return list(result["messages"])
 
 
@@ -86,10 +86,10 @@ def test_effect_before_a_crash_is_not_made_again(make: Any, times: int, loop: bo
 
     once = [ExactlyOnceMiddleware(tmp_path)] if times == 1 else []
     with paying() as server:
-        made = make(server, Crash(), *once, tools=[pay], checkpointer=InMemorySaver())
+        built = make(server, Crash(), *once, tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
-            ask(made, loop)
-        assert results(resumed(made, loop)) == [("success", "Paid 5.")]
+            ask(built, loop)
+        assert results(resumed(built, loop)) == [("success", "Paid 5.")]
     assert paid == [5] * times
 
 
@@ -116,8 +116,8 @@ once = [ExactlyOnceMiddleware()] if how == "with" else []
 with SqliteSaver.from_conn_string("thread.sqlite") as saver:
     agent = create_agent(model, [pay], middleware=once, checkpointer=saver)
     thread = {"configurable": {"thread_id": "1"}}
-    asked = None if os.path.exists("killed") else {"messages": [("user", "Pay 5.")]}
-    print(agent.invoke(asked, thread, durability="sync")["messages"][-2].text)
+    request = None if os.path.exists("killed") else {"messages": [("user", "Pay 5.")]}
+    print(agent.invoke(request, thread, durability="sync")["messages"][-2].text)
 """
 
 
@@ -155,13 +155,13 @@ def test_tool_that_takes_a_key_runs_again_with_the_same_key(loop: bool, tmp_path
         return f"Paid {amount}."
 
     with paying() as server:
-        made = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        built = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
-            ask(made, loop)
-        assert results(resumed(made, loop)) == [("success", "Paid 5.")]
+            ask(built, loop)
+        assert results(resumed(built, loop)) == [("success", "Paid 5.")]
         assert "idempotency_key" not in str(server.requests[0]["tools"])
         other = {"configurable": {"thread_id": "2"}}
-        ask(made, loop, other)  # type: ignore[arg-type]
+        ask(built, loop, other)  # type: ignore[arg-type]
     assert (len(keys), len({*keys[:2]}), len({*keys}), len(keys[0])) == (3, 1, 2, 64)
 
 
@@ -176,10 +176,10 @@ def test_parallel_calls_are_each_made_once(loop: bool, tmp_path: Path) -> None:
 
     calls = [("pay", f'{{"amount": {amount}}}') for amount in (1, 2, 2, 3)]
     with paying(*calls) as server:
-        made = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        built = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
-            ask(made, loop)
-        assert results(resumed(made, loop)) == [("success", f"Paid {amount}.") for amount in (1, 2, 2, 3)]
+            ask(built, loop)
+        assert results(resumed(built, loop)) == [("success", f"Paid {amount}.") for amount in (1, 2, 2, 3)]
     assert sorted(paid) == [1, 2, 2, 3]
 
 
@@ -199,9 +199,9 @@ def test_interrupt_of_a_tool_runs_it_again_and_no_other(loop: bool, tmp_path: Pa
         return "Paid more."
 
     with paying(PAY, ("pay_more", '{"amount": 9}')) as server:
-        made = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay, pay_more], checkpointer=InMemorySaver())
-        ask(made, loop)
-        assert results(resumed(made, loop, Command(resume="yes"))) == [("success", "Paid."), ("success", "Paid more.")]
+        built = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay, pay_more], checkpointer=InMemorySaver())
+        ask(built, loop)
+        assert results(resumed(built, loop, Command(resume="yes"))) == [("success", "Paid."), ("success", "Paid more.")]
     assert paid == ["5", "9 yes"]
 
 
@@ -222,10 +222,10 @@ def test_tool_that_raises_runs_again_only_if_it_says_that_nothing_happened(
         return "Paid."
 
     with paying() as server:
-        made = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        built = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(type(error)):
-            ask(made)
-        assert text in results(resumed(made, False))[0][1]
+            ask(built)
+        assert text in results(resumed(built, False))[0][1]
     assert len(paid) == times
 
 
@@ -263,10 +263,10 @@ def test_tool_that_reads_is_not_recorded(tmp_path: Path) -> None:
 
     once = ExactlyOnceMiddleware(tmp_path, effects={"balance": Effect.READ})
     with paying(("read_balance", "{}"), ("balance", "{}")) as server:
-        made = agent(server, Crash(), once, tools=[read_balance, balance], checkpointer=InMemorySaver())
+        built = agent(server, Crash(), once, tools=[read_balance, balance], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
-            ask(made)
-        assert len(results(resumed(made, False))) == 2
+            ask(built)
+        assert len(results(resumed(built, False))) == 2
     assert len(looked) >= 3
 
 
@@ -281,10 +281,10 @@ def test_recorded_result_has_no_secret_and_a_state_update_comes_back(tmp_path: P
         return Command(update={"messages": [ToolMessage(text, tool_call_id=call_id)]})
 
     with paying() as server:
-        made = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        built = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
-            ask(made)
-        assert results(resumed(made, False)) == [("success", "The key is [redacted secret].")]
+            ask(built)
+        assert results(resumed(built, False)) == [("success", "The key is [redacted secret].")]
     assert paid == [5]
 
 
@@ -298,10 +298,10 @@ def test_result_that_cannot_be_stored_is_an_error_and_the_tool_does_not_run_agai
         return "Paid.", lambda: None
 
     with paying() as server:
-        made = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
+        built = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
-            ask(made)
-        assert len(results(resumed(made, False))) == 1
+            ask(built)
+        assert len(results(resumed(built, False))) == 1
     assert paid == [5]
 
 
@@ -316,8 +316,8 @@ def test_call_whose_intent_cannot_be_recorded_is_not_made(tmp_path: Path) -> Non
     once = ExactlyOnceMiddleware(tmp_path)
     (Path(once._journal._folder) / "store.sqlite").write_text("no database" * 100)
     with paying() as server:
-        made = agent(server, once, tools=[pay], checkpointer=InMemorySaver())
-        ((status, text),) = results(ask(made))
+        built = agent(server, once, tools=[pay], checkpointer=InMemorySaver())
+        ((status, text),) = results(ask(built))
     assert (status, paid) == ("error", [])
     assert "pay was not run, because its effect could not be recorded: " in text
 

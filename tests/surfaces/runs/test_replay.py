@@ -104,10 +104,10 @@ def test_replay_from_a_step_has_the_files_and_the_conversation_after_it(
     assert replay.replay.nodes[0] == "call_model"
     assert (len(first.calls), replay.replay.calls) == (6 - step, 6)
 
-    kept = replayed(folder, run, (*LINES[:step], Say("That is enough.")), from_step=step, copy=tmp_path / "copy")
-    wanted = {name: file for name, file in trees[step].items() if file[0] != b"/" and not name.startswith(".git")}
-    assert files(Path(kept.copy)) == wanted
-    assert listed(Path(kept.copy))[0] == (kept.replay.run_id, RunState.FINISHED)
+    replay = replayed(folder, run, (*LINES[:step], Say("That is enough.")), from_step=step, copy=tmp_path / "copy")
+    expected = {name: file for name, file in trees[step].items() if file[0] != b"/" and not name.startswith(".git")}
+    assert files(Path(replay.copy)) == expected
+    assert listed(Path(replay.copy))[0] == (replay.replay.run_id, RunState.FINISHED)
 
 
 def test_replay_with_another_prompt_and_a_limit_that_stops_it_is_worse(folder: Path) -> None:
@@ -197,7 +197,7 @@ def test_run_that_cannot_be_replayed_is_an_error_that_says_why(folder: Path) -> 
     unknown = error(replay_run(run, folder, from_step=7))
     assert (unknown.code, unknown.suggestions) == (ToolErrorCode.NOT_FOUND, ("0", "1"))
     (folder / "a.txt").write_text("mine")
-    message = "What 'a.txt' held after step 1 was not kept, or is damaged."
+    message = "What 'a.txt' held after step 1 was not replay, or is damaged."
     assert error(replay_run(run, folder, from_step=1)).message == message
     assert (folder / "a.txt").read_text() == "mine"
 
