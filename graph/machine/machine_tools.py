@@ -77,13 +77,12 @@ class MachineTools:
         self._known = tuple(known)
         self.search = next((tool for tool in known if tool.finds), None)
         self.child_tools: set[str] = set()
-        self.executed_files: tuple[str, ...] = ()
+        self.executed_files = tuple(dict.fromkeys(file for tool in known for file in tool.executes))
         self._has_remote_tools = False
         self._parallel: set[str] = set()
         own = {id(tool) for tool in (*defaults, *added)}
 
         for tool in known:
-            self.executed_files += tuple(file for file in tool.executes if file not in self.executed_files)
             self._has_remote_tools = self._has_remote_tools or tool.remote
             if tool.child:
                 self.child_tools.add(tool.name)

@@ -372,11 +372,9 @@ def no_workspace() -> Workspace:
 
 def is_action(value: object) -> TypeGuard[Action]:
     """Return whether the value has a name and a method `execute`."""
-    if isinstance(value, type):
-        return False
-
     name = getattr(value, "name", None)
-    return isinstance(name, str) and name != "" and callable(getattr(value, "execute", None))
+    is_named = isinstance(name, str) and name != ""
+    return is_named and callable(getattr(value, "execute", None)) and not isinstance(value, type)
 
 
 def tool_of(action: Action) -> Tool:
