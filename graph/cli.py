@@ -381,7 +381,7 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 
     record = unwrap(get_run(run, root))
     is_over = record.standing is RunState.FINISHED and unattended is None  # an unattended run also commits
-    carries_out = record.context.mode == "plan" and "--mode" in chosen.run_options
+    carries_out = record.context.mode == "plan" and chosen.settings.get("mode") in {"ask", "auto"}
     if is_over and not (even_finished or carries_out):
         message = f"run {short_id(record.run_id)} has finished; send it another request with: "
         sys.stderr.write(f"mendgraph: {one_line(message + chat_command(record.run_id, root), 1_000)}\n")

@@ -23,6 +23,9 @@ REQUEST_ID: Final = "request-"
 """Prefix of the ids of requests that the store knows; the number of the turn follows, the same when sent again."""
 
 _AFRESH: Final = "Your changes of the files were taken back since, so look at them anew. The task is: "
+CARRY_OUT: Final = "Carry out the plan."
+"""The request after a turn in mode plan."""
+
 _GO_ON: Final = "Go on with this task, which is not finished yet: "
 
 LONGEST_TEXT: Final = 2_000
@@ -189,13 +192,15 @@ class ResumePlan(StrEnum):
     """How a run is resumed.
 
     SEND_AGAIN: its request never arrived. GO_ON: it was cut off in a turn. GO_BACK: it was stopped before a model call,
-    which is made. NEW_TURN: it ended early for another reason. NOTHING: it has finished.
+    which is made. NEW_TURN: it ended early for another reason. CARRY_OUT: it has finished with a plan.
+    NOTHING: it has finished.
     """
 
     SEND_AGAIN = "send_again"
     GO_ON = "go_on"
     GO_BACK = "go_back"
     NEW_TURN = "new_turn"
+    CARRY_OUT = "carry_out"
     NOTHING = "nothing"
 
 
@@ -213,8 +218,8 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
     if not messages or messages[-1].type != "ai":
         outcome = None  # that of the turn before
 
-    if outcome is not None and outcome.kind is OutcomeKind.FINISHED and not (anew and values["context"].mode == "plan"):
-        return ResumePlan.NOTHING
+    if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
+        return ResumePlan.CARRY_OUT if anew and values["context"].mode == "plan" else ResumePlan.NOTHING
     if undone or anew:
         return ResumePlan.NEW_TURN
     if outcome is None:

@@ -31,6 +31,16 @@ def image_blocks(images: Sequence[Image]) -> list[JsonMap] | ToolError:
     return blocks
 
 
+def image_notes(images: Sequence[Image]) -> list[str]:
+    """Return a line for each image, for the record of a request, which holds no images."""
+    notes = []
+    for image in images:
+        name = "" if isinstance(image, bytes) else f" {quoted(os.fspath(image))}"
+        notes.append(f"[image{name}]")
+
+    return notes
+
+
 def _block_of(image: Image) -> JsonMap | ToolError:
     data: bytes | ToolError
     if isinstance(image, bytes):

@@ -26,7 +26,7 @@ from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.machine.workspace import kept_content
 from mendgraph.graph.persistence.store import Store, memory_store
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
-from mendgraph.graph.runs.images import Image, image_blocks
+from mendgraph.graph.runs.images import Image, image_blocks, image_notes
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.graph.runs.turn_input import (
     AT_WORK,
@@ -249,10 +249,12 @@ class Session:
         if isinstance(blocks, ToolError):
             return invalid_request(blocks.message)
 
-        request = self._lock_and_record(self.scrub(text))
+        text = self.scrub(text)
+        request = self._lock_and_record("\n".join([text, *image_notes(images)]))
         if isinstance(request, StopCause):
             return request
 
+        request = request._replace(text=text)
         self._reader = EventReader()
         if request.message_id:
             is_first = request.message_id == f"{run_records.REQUEST_ID}1"
@@ -301,6 +303,9 @@ class Session:
             case run_records.ResumePlan.NEW_TURN:
                 self._at_work = False
                 return self._begin_turn(self._request_to_resume(request, values))
+            case run_records.ResumePlan.CARRY_OUT:
+                self._at_work = False
+                return self._begin_turn(run_records.CARRY_OUT)
             case run_records.ResumePlan.GO_BACK:
                 start = TurnInput(config=self._checkpoint_before_stop(values))
             case run_records.ResumePlan.GO_ON:

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.unattended import PublishResult, UnattendedTask, find_unattended
+from mendgraph.graph.machine.run_records import CARRY_OUT
 from mendgraph.graph.runs.events import Asked, Ended, Event, OfChild, Text, Traced
 from mendgraph.graph.runs.images import Image
 from mendgraph.graph.runs.run import RunResult, Session
@@ -74,7 +75,8 @@ class Setup:
 def run_once(setup: Setup, request: str, images: Sequence[Image] = ()) -> ExitCode:
     """Work on one task and show its outcome."""
     with Turns(setup) as turns:
-        return turns.show_run(turns.take(request, images))
+        code = turns.carry_out_plan(turns.take(request, images))
+        return turns.show_run(code)
 
 
 def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
@@ -84,7 +86,8 @@ def resume_once(setup: Setup, *, anew: bool = False) -> ExitCode:
         unattended = None  # another run works in its worktree
 
     with Turns(replace(setup, unattended=unattended)) as turns:
-        return turns.show_run(turns.take_up(anew=anew))
+        code = turns.carry_out_plan(turns.take_up(anew=anew))
+        return turns.show_run(code)
 
 
 class Turns:
@@ -143,7 +146,15 @@ class Turns:
         Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
         next request.
         """
-        code = self._follow(self.session.astream(request, images=images))
+        return self._follow(self.session.astream(request, images=images))
+
+    def take_up(self, *, anew: bool = False) -> ExitCode:
+        """Resume the turn that was interrupted or stopped, or with `anew` its task in a new turn; see `take`."""
+        self._show_first_line(resumed=True)
+        return self._follow(self.session.aresume(anew=anew), resumed=not anew)
+
+    def carry_out_plan(self, code: ExitCode) -> ExitCode:
+        """Carry out the plan of a turn that ended with this code, if it is one and a person says yes."""
         if self.context.mode != "plan" or code is not ExitCode.FINISHED or self.setup.ask is None:
             return code
 
@@ -152,12 +163,7 @@ class Turns:
             return code
 
         self.use(self.context.model_copy(update={"mode": mode}))
-        return self._follow(self.session.astream("Carry out the plan."))
-
-    def take_up(self, *, anew: bool = False) -> ExitCode:
-        """Resume the turn that was interrupted or stopped, or with `anew` its task in a new turn; see `take`."""
-        self._show_first_line(resumed=True)
-        return self._follow(self.session.aresume(anew=anew), resumed=not anew)
+        return self.take(CARRY_OUT)
 
     def _follow(self, events: AsyncGenerator[Event, None], *, resumed: bool = False) -> ExitCode:
         self._view.begin_turn()
@@ -259,6 +265,8 @@ class Turns:
         record = self._record()
         if record is not None and record.resumable:
             resume = resume_command(record.run_id, self._root)
+        elif record is not None and self.context.mode == "plan":
+            resume = f"{resume_command(record.run_id, self._root)} --mode auto"
 
         account = {**self._view.account.as_map(), "refused": self._view.refused}
         value = result_object(result, account, self._log(), resume)
@@ -396,7 +404,7 @@ def _mode_to_carry_out(read: ReadLine) -> str:
     """Return the mode in which a person lets the plan be carried out, or ""."""
     try:
         answer = read("Carry out this plan? [y]es, [a]sk before each change, [n]o: ")
-    except (EOFError, KeyboardInterrupt):
+    except EOFError:
         return ""
 
     return {"y": "auto", "a": "ask"}.get(answer.strip().lower(), "")

@@ -24,6 +24,7 @@ from mendgraph.nodes.call_model.window import (
     stand_in,
 )
 from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.media import text_without_media
 from mendgraph.nodes.records import JsonMap, Plan, PlanStatus, StopCause, StopReason
 
 TARGET: Final = 0.6  # the size after a compaction, as a share of the maximum
@@ -301,7 +302,9 @@ class _Compaction:
             return ""
 
         parts = ["The beginning of this conversation is not shown any more, to save room; files can be read again."]
-        requests = [(place, message.text) for place, message in enumerate(self.history) if is_request(message)]
+        requests = [
+            (place, text_without_media(message)) for place, message in enumerate(self.history) if is_request(message)
+        ]
         hidden_requests = [text for place, text in requests if place < end]
         current_request = None
         if hidden_requests and requests[-1][0] < end:

@@ -91,6 +91,12 @@ def without_media(message: AnyMessage, kinds: Collection[str]) -> AnyMessage:
     return message.model_copy(update={"content": content})
 
 
+def text_without_media(message: AnyMessage) -> str:
+    """Return the text of a message, with a note for each kind of other content."""
+    notes = [f"[{kind}, which is not shown any more]" for kind in media_of(message)]
+    return "\n".join([message.text, *notes])
+
+
 def media_problem(kinds: Sequence[str], model: str) -> str:
     """Return why the model cannot take a request with these kinds of content; "" for no kinds."""
     if not kinds:

@@ -96,6 +96,23 @@ def test_command_shows_the_model_the_images_of_its_task_and_options(
     assert "--image is for a task" in capsys.readouterr().err
 
 
+def test_compacted_conversation_says_that_its_image_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("a line of nine words, and a few more\n" * 400)
+    reads = [use(("read_file", f'{{"path": "long.txt", "limit": {300 + number}}}')) for number in range(9)]
+    with FAMILIES["openai_gpt5"]([*reads, say("It is red.")], play="position") as server:
+        result = run_task(
+            "Which colour is it?",
+            workspace=str(tmp_path),
+            model=client(server),
+            images=[PIXEL],
+            window_tokens=14_000,
+        )
+        last = json.dumps(server.requests[-1].body)
+    assert result.outcome.kind == "FINISHED", result.outcome.message
+    assert encoded(PIXEL) not in last
+    assert "[image, which is not shown any more]" in last
+
+
 def test_model_without_vision_is_told_of_an_image_that_it_reads(tmp_path: Path) -> None:
     (tmp_path / "shot.png").write_bytes(PIXEL)
     with FAMILIES["openai_gpt5"]([use(("read_file", '{"path": "shot.png"}')), say("I cannot see it.")]) as server:

@@ -124,6 +124,15 @@ def test_plan_is_carried_out_after_a_yes_and_by_a_resume(command: Command, folde
     assert advice[::2] == ["resume", "--mode"]
     assert command(*advice, says=SAYS)[0] == 0
     assert code_of(folder) == FIXED
+    assert "Carry out the plan." in command("runs", "show")[1]
+
+    code, out, _ = command("--json", *plan, says=("Plan: add.",))
+    assert json.loads(out)["resume"].endswith(" --mode auto")
+
+
+def test_chat_in_mode_plan_asks_no_question_of_its_own(command: Command, folder: Path) -> None:
+    code, _, err = command("--mode", "plan", "--protocol", "text", "chat", says=("It adds.",), typed=Typed("Why?\n"))
+    assert (code, "Carry out" in err, code_of(folder)) == (0, False, BUG)
 
 
 def test_chat_reads_its_requests_from_the_input(command: Command) -> None:
