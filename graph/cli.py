@@ -530,8 +530,6 @@ def _task_of(context: typer.Context, words: list[str]) -> str:
 
 def _check_folder(context: typer.Context) -> None:
     """Refuse a run that may edit in a folder without write permission, before it spends anything."""
-    from mendgraph.nodes.records import READ_ONLY_MODES
-
     chosen: opt.Options = context.obj
-    if chosen.settings.get("mode") not in READ_ONLY_MODES and not os.access(chosen.root, os.W_OK | os.X_OK):
+    if chosen.settings.get("mode") not in {"read-only", "plan"} and not os.access(chosen.root, os.W_OK | os.X_OK):
         context.fail(f"cannot write in the folder {str(chosen.root)!r}: use --mode read-only to only look at it")

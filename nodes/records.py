@@ -373,9 +373,6 @@ class Effect(StrEnum):
 CHANGING = frozenset({Effect.WRITE, Effect.EXECUTE})
 """Effects that may change the workspace."""
 
-READ_ONLY_MODES: Final = frozenset({"read-only", "plan"})
-"""The modes of a run that changes nothing."""
-
 
 class ToolSpec(Record):
     """The description of a tool without its function, for guard, parse, prompt and loop control.

@@ -27,7 +27,7 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
 from mendgraph.nodes.loop_check.repetition import LoopConfig
-from mendgraph.nodes.records import READ_ONLY_MODES, Profile, Record
+from mendgraph.nodes.records import Profile, Record
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
@@ -560,7 +560,7 @@ class AgentContext(Record):
     @property
     def is_read_only(self) -> bool:
         """Whether the mode allows no changes."""
-        return self.mode in READ_ONLY_MODES
+        return self.mode in {"read-only", "plan"}
 
     def network(self) -> "NetworkRules":
         """Return the rules of http_get."""

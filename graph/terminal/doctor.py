@@ -37,7 +37,7 @@ from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, find_runn
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.language.installation import how_to_add
-from mendgraph.nodes.records import READ_ONLY_MODES, ProviderErrorKind, ProviderFailure, ToolError
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 from mendgraph.nodes.workspace.files.deadline import Worker
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
 from mendgraph.nodes.workspace.processes.processes import ProcessResult, ripgrep_path, run_process
@@ -380,7 +380,7 @@ def workspace(machine: Machine) -> Finding:
     root = check_workspace(machine.root)
     if isinstance(root, ToolError):
         return Finding(Status.PROBLEM, root.message, "name another folder with --root")
-    if machine.settings.get("mode") not in READ_ONLY_MODES and not os.access(root, os.W_OK | os.X_OK):
+    if machine.settings.get("mode") not in {"read-only", "plan"} and not os.access(root, os.W_OK | os.X_OK):
         return Finding(
             Status.WARNING, f"{root} is not writable", "give yourself write permission, or use --mode read-only"
         )

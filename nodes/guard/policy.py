@@ -18,7 +18,6 @@ from mendgraph.nodes.guard import file_rules, scope as scopes
 from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
-    READ_ONLY_MODES,
     CallError,
     CallResult,
     Effect,
@@ -393,7 +392,7 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, config: GuardConfig) -> 
         return verdict.model_copy(update={"refused": refused_words("not allowed without approval")})
 
     granted = mode == "ask" and spec.name in config.granted
-    only_looks = mode in READ_ONLY_MODES and spec.effect not in CHANGING
+    only_looks = mode in {"read-only", "plan"} and spec.effect not in CHANGING
     if spec.effect not in ASKED or mode == "auto" or granted or only_looks:
         return Verdict(kind=VerdictKind.ALLOW, path=path)
 
