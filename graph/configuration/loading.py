@@ -502,8 +502,9 @@ PRICES_FILE: Final = "prices.toml"
 
 
 def user_places() -> tuple[str, ...]:
-    """Return the absolute paths of the user's own files of settings, prices and permissions, existing or not."""
-    files = [user_files.configuration_file(name) for name in (FILE_NAME, PRICES_FILE, PERMISSIONS_FILE)]
+    """Return the absolute paths of the user's own files: settings, prices, permissions and logins, existing or not."""
+    names = (FILE_NAME, PRICES_FILE, PERMISSIONS_FILE, user_files.LOGINS_FOLDER)
+    files = [user_files.configuration_file(name) for name in names]
     files += [os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE)]
     return tuple([os.path.abspath(os.path.expanduser(file)) for file in files if isinstance(file, str) and file])
 

@@ -3,7 +3,6 @@
 A server is a program that runs with the user's rights, so nothing of `.mcp.json` is used before the user trusts it.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from mendgraph.nodes.records import JsonMap, Record, ToolError, invalid, quoted
 from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
@@ -21,14 +20,10 @@ from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, read_settin
 SERVERS_TABLES: Final = ("mcp_servers", "mcpServers")
 """The names of the table in `config.toml`; the second is that of `.mcp.json`."""
 
-ALL_TOOLS: Final = "*"
-
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """`${NAME}` and `${NAME:-default}`. Source: Claude Code, "Environment variable expansion in .mcp.json"."""
 
-_EXPANDED: Final = frozenset({"command", "args", "env", "cwd", "url", "headers"})
-_OF_THE_USER: Final = frozenset({"allow", "required"})
-"""Fields that a workspace's file cannot set."""
+_EXPANDED: Final = {"command", "args", "env", "cwd", "url", "headers"}
 
 _UNTRUSTED: Final = (
     "its servers are programs with your rights. Read it, then trust it with `mendgraph config trust`, or leave it out"
@@ -36,12 +31,13 @@ _UNTRUSTED: Final = (
 )
 
 
-class ServerSettings(Record):
-    """One server: a program with a `command`, or an address with a `url`.
+class SharedServer(Record):
+    """One server of a `.mcp.json`, where fields that only other agents know are ignored.
 
-    `allow` names the server's tools that run without an approval, "*" all of them. A `required` server that fails ends
-    the run. Without command and url an entry adds these two fields to the server of this name in `.mcp.json`.
+    It is a program with a `command`, or an address with a `url`.
     """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     command: str = ""
     args: tuple[str, ...] = ()
@@ -50,13 +46,32 @@ class ServerSettings(Record):
     url: str = ""
     headers: dict[str, str] = Field(default_factory=dict)
     type: Literal["stdio", "http", "streamable-http", "sse"] | None = None
-    allow: tuple[str, ...] = ()
-    required: bool = False
 
     @property
     def address(self) -> str:
         """The command with its arguments, or the url, as they are written."""
         return self.url or " ".join((self.command, *self.args))
+
+
+class ServerSettings(SharedServer):
+    """One server of a `config.toml`.
+
+    `allow` names the server's tools that run without an approval, "*" all of them. A `required` server that fails ends
+    the run. Without command and url an entry adds these two fields to the server of this name in `.mcp.json`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: tuple[str, ...] = ()
+    required: bool = False
+
+
+class SharedServers(Record):
+    """The content of a `.mcp.json`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    servers: dict[str, SharedServer] = Field(alias="mcpServers")
 
 
 @dataclass(frozen=True)
@@ -67,65 +82,38 @@ class McpSettings:
     notes: tuple[str, ...] = ()
 
 
-def parse_server(name: str, values: Any) -> ServerSettings | str:
-    """Return the settings of one server, or their first problem."""
-    try:
-        settings = ServerSettings.model_validate(values)
-    except ValidationError as error:
-        [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
-        return f"{'.'.join((name, *map(str, first['loc'])))}: {first['msg']}"
-
-    if settings.command and settings.url:
-        return f"{name} has both a command and a url: keep one of them"
-
-    return settings
+_USERS: Final = TypeAdapter(dict[str, ServerSettings])
 
 
 def parse_servers(values: Mapping[str, Any]) -> dict[str, ServerSettings]:
     """Return the servers of a `config.toml` without problems."""
     servers = {}
     for table in SERVERS_TABLES:
-        for name, entry in values.get(table, {}).items():
-            servers[name] = ServerSettings.model_validate(entry)
+        servers.update(_USERS.validate_python(values.get(table, {})))
 
     return servers
 
 
 def server_problems(tables: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the path and the message of each invalid server of a `config.toml`."""
+    """Yield the path and the message of each problem in the servers of a `config.toml`."""
     for table, servers in tables.items():
-        if not isinstance(servers, dict):
-            yield (table,), f"{table} holds a table for each server: [{table}.NAME]"
-            continue
-
-        for name, entry in servers.items():
-            settings = parse_server(name, entry)
-            if isinstance(settings, str):
-                yield (table, name), f"{table}.{settings}"
+        try:
+            _USERS.validate_python(servers)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False, include_context=False, include_input=False):
+                path = (table, *map(str, detail["loc"]))
+                yield path, f"{'.'.join(path)}: {detail['msg']}; a server is a table [{table}.NAME]"
 
 
-def workspace_servers(data: bytes) -> dict[str, ServerSettings] | ToolError:
-    """Return the servers of a `.mcp.json`; fields that only other agents know are ignored."""
+def shared_servers(data: bytes) -> Mapping[str, SharedServer] | ToolError:
+    """Return the servers of a `.mcp.json`."""
     try:
-        tables = json.loads(data)["mcpServers"]
-        entries = {name: {**values} for name, values in tables.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return invalid(f'{SERVERS_FILE} is no JSON object with "mcpServers" that holds an object for each server.')
-
-    servers = {}
-    usable = ServerSettings.model_fields.keys() - _OF_THE_USER
-
-    for name, values in entries.items():
-        settings = parse_server(name, {field: value for field, value in values.items() if field in usable})
-        if isinstance(settings, str):
-            return invalid(f"{SERVERS_FILE}: {settings}")
-
-        servers[name] = settings
-
-    return servers
+        return SharedServers.model_validate_json(data).servers
+    except ValidationError as error:
+        return invalid(f"{SERVERS_FILE} is no list of MCP servers: {error.errors()[0]['msg']}.")
 
 
-def connection_of(name: str, settings: ServerSettings, environment: Mapping[str, str]) -> JsonMap | ToolError:
+def connection_of(name: str, settings: SharedServer, environment: Mapping[str, str]) -> JsonMap | ToolError:
     """Return the connection for `load_mcp_tools`, with the values of variables."""
     missing: list[str] = []
 
@@ -146,14 +134,13 @@ def connection_of(name: str, settings: ServerSettings, environment: Mapping[str,
 
         return _VARIABLE.sub(value_of, value)
 
-    written = settings.model_dump(mode="json", include=set(_EXPANDED), exclude_defaults=True)
-    values = expand(written)
+    values = expand(settings.model_dump(mode="json", include=_EXPANDED, exclude_defaults=True))
     if missing:
         return invalid(f"The MCP server {quoted(name)} needs {', '.join(missing)} in the environment.")
 
     if settings.url:
         transport = "sse" if settings.type == "sse" else "http"
-        return {"transport": transport, **values}
+        return {"transport": transport, "login": True, **values}
 
     return {"transport": "stdio", "args": [], **values}
 
@@ -161,7 +148,7 @@ def connection_of(name: str, settings: ServerSettings, environment: Mapping[str,
 def fingerprint(root: str, data: bytes, environment: Mapping[str, str]) -> str:
     """Return the hash by which a `.mcp.json` is trusted: of the file, and of the workspace's files that it executes."""
     digest = sha256(data)
-    servers = workspace_servers(data)
+    servers = shared_servers(data)
     if isinstance(servers, ToolError) or find_spec("mcp") is None:
         return digest.hexdigest()
 
@@ -196,22 +183,23 @@ def merge_servers(
     data = read_settings_file(root, SERVERS_FILE) if workspace_file else None
     if data is None:
         return McpSettings(servers)
+
+    shared: Mapping[str, SharedServer] | ToolError
     if isinstance(data, ToolError):
-        return McpSettings(servers, (data.message,))
+        shared = data
+    elif not (trusted := trusted_hash(root, SERVERS_FILE)):
+        shared = invalid(f"{SERVERS_FILE} is not used: {_UNTRUSTED}.")
+    elif fingerprint(root, data, environment) != trusted:
+        shared = invalid(f"{SERVERS_FILE} is not used, as it or what it runs has changed: {_UNTRUSTED}.")
+    else:
+        shared = shared_servers(data)
 
-    trusted = trusted_hash(root, SERVERS_FILE)
-    if not trusted:
-        return McpSettings(servers, (f"{SERVERS_FILE} is not used: {_UNTRUSTED}.",))
-    if fingerprint(root, data, environment) != trusted:
-        return McpSettings(servers, (f"{SERVERS_FILE} is not used, as it or what it runs has changed: {_UNTRUSTED}.",))
-
-    shared = workspace_servers(data)
     if isinstance(shared, ToolError):
         return McpSettings(servers, (shared.message,))
 
     for name, settings in shared.items():
-        own = user.get(name, ServerSettings())
         if settings.address and name not in servers:
-            servers[name] = settings.model_copy(update={"allow": own.allow, "required": own.required})
+            own = user.get(name, ServerSettings())
+            servers[name] = ServerSettings(**{**own.model_dump(), **settings.model_dump()})
 
     return McpSettings(servers)

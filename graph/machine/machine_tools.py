@@ -75,7 +75,6 @@ class MachineTools:
         self.registry = ActionRegistry(known, arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._known = tuple(known)
-        self.search = next((tool for tool in known if tool.finds), None)
         self.child_tools: set[str] = set()
         self.executed_files = tuple(dict.fromkeys(file for tool in known for file in tool.executes))
         self._has_remote_tools = False
@@ -100,6 +99,11 @@ class MachineTools:
     def granted(self) -> frozenset[str]:
         """The names of the tools that run without an approval."""
         return frozenset([tool.name for tool in self._known if tool.approval == "granted"])
+
+    @cached_property
+    def search(self) -> Tool | None:
+        """The tool that searches the others, if there is one."""
+        return next((tool for tool in self._known if tool.finds), None)
 
     @cached_property
     def unlisted(self) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -15,7 +14,7 @@ from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap
 from mendgraph.graph.terminal.setup_commands import servers_for
 from mendgraph.nodes.language.display import count_of, one_line, plain
 from mendgraph.nodes.language.installation import how_to_add
-from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.records import ToolError, invalid, quoted
 
 if TYPE_CHECKING:
     from mendgraph.graph.runs.configured_servers import OpenedServer
@@ -38,9 +37,8 @@ Env: TypeAlias = Annotated[
 Allow: TypeAlias = Annotated[
     Pairs, typer.Option("--allow", metavar="TOOL", help="Runs without an approval, also in mode auto; '*' is all.")
 ]
+Browser: TypeAlias = Annotated[bool, typer.Option(help="Open the browser; the address is shown in any case.")]
 Required: TypeAlias = Annotated[bool, typer.Option("--required", help="A run fails if the server does not start.")]
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 Change = Callable[[Any], "ToolError | None"]
 """Changes the table of servers in a TOML document; an error leaves the file as it is."""
@@ -65,29 +63,23 @@ def list_servers(context: typer.Context) -> int:
     if not opened:
         lines = [Line("There is no MCP server: `mendgraph mcp add NAME -- COMMAND` adds one.")]
 
-    for server in opened:
-        if isinstance(server.tools, ToolError):
-            lines.append(Line(one_line(server.tools.message, 1_000), "yellow"))
-
+    lines += [Line(one_line(server.problem, 1_000), "yellow") for server in opened if server.problem]
     lines += [Line(note, "yellow") for note in read.notes]
     value = {"servers": [_as_map(server) for server in opened], "notes": list(read.notes)}
     return answer(value, lines, as_json=chosen.as_json)
 
 
 def _row(server: "OpenedServer") -> tuple[str, str, str]:
-    state = "failed"
-    if not isinstance(server.tools, ToolError):
-        state = f"{count_of(len(server.tools), 'tool')}, {server.allowed} allowed"
+    state = f"{count_of(len(server.tools), 'tool')}, {server.allowed} allowed"
+    if server.problem:
+        state = "failed"
 
     return plain(server.name), state, one_line(server.settings.address)
 
 
 def _as_map(server: "OpenedServer") -> dict[str, Any]:
-    value = {"name": server.name, "server": server.settings.address, "allowed": server.allowed}
-    if isinstance(server.tools, ToolError):
-        return {**value, "tools": None, "error": server.tools.as_map()}
-
-    return {**value, "tools": [tool.name for tool in server.tools], "error": None}
+    names = [tool.name for tool in server.tools]
+    return {"name": server.name, "tools": names, "allowed": server.allowed, "problem": server.problem}
 
 
 @mcp_app.command(no_args_is_help=True)
@@ -107,8 +99,6 @@ def add(
     """
     if bool(command) == bool(url):
         context.fail("say how the server is reached: `-- COMMAND ARGS...` or --url URL")
-    if not _NAME.fullmatch(name):
-        context.fail(f"{name!r} is no name of a server: use up to 40 letters, digits, - and _")
 
     program, *args = command or [""]
     settings = {
@@ -145,14 +135,38 @@ def remove(context: typer.Context, name: Name) -> int:
     """Remove a server from your config.toml."""
 
     def change(servers: Any) -> ToolError | None:
-        if name not in servers:
-            message = f"There is no MCP server {quoted(name)} in your config.toml."
-            return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=tuple(servers))
+        if servers.pop(name, None) is None:
+            return invalid(f"There is no MCP server {quoted(name)} in your config.toml.")
 
-        del servers[name]
         return None
 
     return _write(context, change, f"removed {name}", {"removed": name})
+
+
+@mcp_app.command(no_args_is_help=True)
+def login(context: typer.Context, name: Name, browser: Browser = True) -> int:
+    """Log in to a server over HTTP, in your browser. Later runs use and renew the login."""
+    chosen = _options(context)
+
+    from mendgraph.graph.configuration.mcp_servers import connection_of
+    from mendgraph.graph.mcp.login import log_in, open_in_browser
+
+    server = servers_for(chosen, str(chosen.root.resolve())).servers.get(name)
+    if server is None or not server.url:
+        message = f"There is no MCP server {quoted(name)} with a url: `mendgraph mcp list` lists them."
+        raise RefusedError(ExitCode.USAGE_ERROR, message)
+
+    def open_page(address: str) -> None:
+        typer.echo(f"mendgraph: log in at {address}", err=True)
+        if browser:
+            open_in_browser(address)
+
+    connection = unwrap(connection_of(name, server, os.environ))
+    problem = asyncio.run(log_in(connection["url"], server, open_page))
+    if problem is not None:
+        unwrap(problem)
+
+    return answer({"logged_in": name}, [Line(f"logged in to {name}")], as_json=chosen.as_json)
 
 
 def _options(context: typer.Context) -> Options:

@@ -7,40 +7,30 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.mcp_servers import ALL_TOOLS, McpSettings, ServerSettings, connection_of
+from mendgraph.graph.configuration.mcp_servers import McpSettings, ServerSettings, connection_of
 from mendgraph.nodes.execute_tools.mcp_servers.connections import Connection
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
-from mendgraph.nodes.execute_tools.mcp_tools import load_configured_tools, load_session_tools, tool_name
+from mendgraph.nodes.execute_tools.mcp_tools import load_configured_tools, load_session_tools
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tool_search import searchable
 from mendgraph.nodes.language.display import count_of
-from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 Tell = Callable[[str], None]
 
 
 class OpenedServer(NamedTuple):
-    """A server that was started, with its tools or why it has none."""
+    """A server that was started, with its tools, or the problem that kept it from that."""
 
     name: str
     settings: ServerSettings
-    tools: tuple[Tool, ...] | ToolError
+    tools: tuple[Tool, ...] = ()
+    problem: str = ""
 
     @property
     def allowed(self) -> int:
         """The number of tools that run without an approval."""
-        if isinstance(self.tools, ToolError):
-            return 0
-
         return sum(tool.approval == "granted" for tool in self.tools)
-
-    def unknown(self) -> list[str]:
-        """Return the entries of `allow` that name no tool."""
-        if isinstance(self.tools, ToolError):
-            return []
-
-        names = {tool.name for tool in self.tools}
-        return [tool for tool in self.settings.allow if tool != ALL_TOOLS and tool_name(self.name, tool) not in names]
 
 
 async def open_servers(running: McpServers, servers: Mapping[str, ServerSettings], root: str) -> list[OpenedServer]:
@@ -49,9 +39,12 @@ async def open_servers(running: McpServers, servers: Mapping[str, ServerSettings
     async def open_server(name: str, settings: ServerSettings) -> OpenedServer:
         connection = connection_of(name, settings, os.environ)
         if isinstance(connection, ToolError):
-            return OpenedServer(name, settings, connection)
+            return OpenedServer(name, settings, problem=connection.message)
 
         tools = await load_configured_tools(running, name, connection, root, settings.allow)
+        if isinstance(tools, ToolError):
+            return OpenedServer(name, settings, problem=tools.message)
+
         return OpenedServer(name, settings, tools)
 
     return await asyncio.gather(*(open_server(name, settings) for name, settings in servers.items()))
@@ -64,28 +57,22 @@ def usable_tools(opened: Sequence[OpenedServer], *, asks: bool, tell: Tell) -> t
     """
     tools: dict[str, Tool] = {}
     for server in opened:
-        if isinstance(server.tools, ToolError):
-            reason = server.tools.message.rstrip(".")
-            if server.settings.required:
-                message = f"{reason}. It is `required`, so nothing is run: `mendgraph mcp list` tries it again."
-                return server.tools.model_copy(update={"message": message})
+        problem = server.problem.rstrip(".")
+        if any(tool.name in tools for tool in server.tools):
+            problem = f"The MCP server {server.name!r} has a tool with the name of another: rename it"
 
-            tell(f"{reason}. The run goes on without it; `mendgraph mcp list` tries it again.")
-            continue
-
-        taken = [tool.name for tool in server.tools if tool.name in tools]
-        if taken:
-            tell(f"The MCP server {server.name!r} is not used: another server has a tool {taken[0]!r}. Rename one.")
+        if problem and server.settings.required:
+            message = f"{problem}. It is `required`, so nothing is run: `mendgraph mcp list` tries it again."
+            return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+        if problem:
+            tell(f"{problem}. The run goes on without it; `mendgraph mcp list` tries it again.")
             continue
 
         tools |= {tool.name: tool for tool in server.tools}
-        for name in server.unknown():
-            tell(f"`allow` of the MCP server {server.name!r} names {name!r}, which is none of its tools.")
-
         if server.tools and not server.allowed and not asks:
             tell(
                 f"The MCP server {server.name!r} has {count_of(len(server.tools), 'tool')}, and none may run in mode"
-                f' auto: list them in `allow` of [mcp_servers.{server.name}] ("{ALL_TOOLS}": all), or use --mode ask.'
+                f' auto: list them in `allow` of [mcp_servers.{server.name}] ("*": all), or use --mode ask.'
             )
 
     return searchable(list(tools.values()))

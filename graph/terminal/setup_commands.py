@@ -142,10 +142,10 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
 def _trust_servers(root: str, data: bytes) -> list[Line]:
     """Trust the MCP servers of the folder with the files that they execute; return a line for each."""
-    from mendgraph.graph.configuration.mcp_servers import fingerprint, workspace_servers
+    from mendgraph.graph.configuration.mcp_servers import fingerprint, shared_servers
     from mendgraph.nodes.workspace.store import user_files
 
-    servers = unwrap(workspace_servers(data))
+    servers = unwrap(shared_servers(data))
     sha256 = fingerprint(root, data, os.environ)
     unwrap(user_files.trust(root, sha256, user_files.SERVERS_FILE))
 

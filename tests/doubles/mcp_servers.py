@@ -118,7 +118,9 @@ def _gone(pid: int) -> bool:
     return False
 
 
-class _Handler(BaseHTTPRequestHandler):
+class McpHandler(BaseHTTPRequestHandler):
+    """Answers as a streamable-HTTP server that offers `echo`."""
+
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if "id" not in asked:
@@ -159,7 +161,7 @@ def _http_result(asked: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def http_server() -> Iterator[str]:
     """The address of a streamable-HTTP server that offers `echo`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), McpHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

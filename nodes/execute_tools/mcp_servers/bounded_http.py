@@ -12,6 +12,8 @@ _TIMEOUT_S: Final = 30.0
 _READ_TIMEOUT_S: Final = 300.0
 """Source: the defaults of `mcp` for its own clients."""
 
+LOGIN_NEEDED: Final = "it asks for a login (HTTP 401): run `mendgraph mcp login NAME`, or add a header with a key"
+
 
 @dataclass(frozen=True)
 class BoundedHttp:
@@ -28,13 +30,14 @@ class BoundedHttp:
         timeout: httpx.Timeout | None = None,
         auth: httpx.Auth | None = None,
     ) -> httpx.AsyncClient:
-        """Return a client; the signature is that of `mcp`'s own factory."""
+        """Return a client; the signature is that of `mcp`'s own factory. Without `auth` a 401 ends the connection."""
+        checks = [self._bound] if auth else [self._bound, self._refuse_login]
         return httpx.AsyncClient(
             headers={**(headers or {}), "Accept-Encoding": "identity"},
             timeout=timeout or httpx.Timeout(_TIMEOUT_S, read=_READ_TIMEOUT_S),
             auth=auth,
             follow_redirects=True,
-            event_hooks={"response": [self._bound]},
+            event_hooks={"response": checks},
         )
 
     async def _bound(self, response: httpx.Response) -> None:
@@ -46,6 +49,10 @@ class BoundedHttp:
         if isinstance(response.stream, httpx.AsyncByteStream):
             most = MOST_UNASKED_BYTES if is_stream else MOST_MESSAGE_BYTES
             response.stream = _BoundedStream(response.stream, most, self._error)
+
+    async def _refuse_login(self, response: httpx.Response) -> None:
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            raise self._error(LOGIN_NEEDED)
 
     def _error(self, problem: str) -> McpLimitError:
         self.refuse(problem)

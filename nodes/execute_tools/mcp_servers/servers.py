@@ -256,6 +256,11 @@ class _Connection:
             from mendgraph.nodes.execute_tools.mcp_servers.bounded_http import BoundedHttp
 
             connection: Any = {**self._server.connection, "session_kwargs": extra}
+            if connection.pop("login", False):
+                from mendgraph.nodes.execute_tools.mcp_servers.logins import stored_login
+
+                connection["auth"] = stored_login(connection["url"], self._refuse)
+
             if connection.get("transport") != "websocket":
                 connection.setdefault("httpx_client_factory", BoundedHttp(self._refuse).client)
 

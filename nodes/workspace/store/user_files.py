@@ -167,6 +167,9 @@ SETTINGS_FILE: Final = ".mendgraph.toml"
 SERVERS_FILE: Final = ".mcp.json"
 """The file with the MCP servers of a workspace, as other agents read it."""
 
+LOGINS_FOLDER: Final = "mcp-logins"
+"""The user's private folder with the tokens of MCP servers."""
+
 MOST_SETTINGS_BYTES: Final = 64_000
 """Size limit of a settings file."""
 

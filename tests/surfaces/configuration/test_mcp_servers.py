@@ -60,10 +60,9 @@ def test_both_spellings_of_the_table_are_read_beside_other_settings(root: Path) 
 
 
 @rows(
-    ("mcp_servers = 3", "user.toml:1: mcp_servers holds a table for each server: [mcp_servers.NAME]"),
-    ("[mcp_servers.a]\nargs = 3", "user.toml:1: mcp_servers.a.args: Input should be a valid tuple"),
-    ("[mcp_servers.a]\ncmd = 'x'", "user.toml:1: mcp_servers.a.cmd: Extra inputs are not permitted"),
-    ("[mcp_servers.a]\nurl = 'u'\ncommand = 'x'", "mcp_servers.a has both a command and a url: keep one of them"),
+    ("mcp_servers = 3", "user.toml:1: mcp_servers: Input should be a valid dictionary; a server is a table"),
+    ("[mcp_servers.a]\nargs = 3", "user.toml:2: mcp_servers.a.args: Input should be a valid tuple"),
+    ("[mcp_servers.a]\ncmd = 'x'", "user.toml:2: mcp_servers.a.cmd: Extra inputs are not permitted"),
     (
         "[mcp_servers.a]\ncommand = 'x'\nenv = {T = 'ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8'}",
         "mcp_servers holds what looks like a secret: set it in the environment, and write ${VARIABLE} in the file",
@@ -73,7 +72,7 @@ def test_invalid_server_is_reported_with_its_place(text: str, message: str, root
     write_user(root, text)
     problems = read_user_settings(os.environ)
     assert isinstance(problems, tuple)
-    assert str(problems[0]).endswith(message)
+    assert message in str(problems[0])
 
 
 def test_settings_file_of_a_workspace_names_no_server(root: Path) -> None:
@@ -104,11 +103,8 @@ def test_variable_without_value_and_default_is_named() -> None:
 @rows((None, "http"), ("http", "http"), ("streamable-http", "http"), ("sse", "sse"))
 def test_transport_follows_from_the_type(kind: Any, transport: str) -> None:
     settings = ServerSettings(url="http://localhost/", headers={"A": "b"}, type=kind)
-    assert connection_of("a", settings, {}) == {
-        "transport": transport,
-        "url": "http://localhost/",
-        "headers": {"A": "b"},
-    }
+    wanted = {"transport": transport, "login": True, "url": "http://localhost/", "headers": {"A": "b"}}
+    assert connection_of("a", settings, {}) == wanted
 
 
 # --- Trust

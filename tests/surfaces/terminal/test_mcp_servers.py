@@ -1,7 +1,9 @@
 """`mendgraph mcp`, and runs with the MCP servers of the settings."""
 
 import json
+import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
 from tests.doubles.mcp_servers import ECHO, PROGRAM, http_server, program, running
+from tests.doubles.oauth_server import browse, browse_with_another_state, oauth_server
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer
 from tests.surfaces.conftest import Command
 
@@ -76,7 +79,6 @@ def test_link_to_a_file_of_settings_stays_a_link(command: Command, user_file: Pa
     [
         (("add", "s"), "say how the server is reached"),
         (("add", "s", "--url", "http://localhost", "--", "x"), "say how the server is reached"),
-        (("add", "a b", "--", "x"), "'a b' is no name of a server"),
         (("add", "s", "--env", "A", "--", "x"), "--env 'A': write it as NAME=VALUE"),
         (("add", "s", "--env", "T=ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8", "--", "x"), "looks like a secret"),
         (("remove", "t"), "There is no MCP server 't' in your config.toml."),
@@ -102,6 +104,75 @@ def test_empty_variable_means_that_no_file_is_written(command: Command, monkeypa
     assert (code, "MENDGRAPH_CONFIG is empty" in err) == (2, True)
 
 
+# --- Logins
+
+
+@pytest.fixture
+def config(tmp_path: Path, user_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the user's private files."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert user_file.exists()
+    return tmp_path / "config" / "mendgraph"
+
+
+def log_in(
+    command: Command, monkeypatch: pytest.MonkeyPatch, url: str, browser: Callable[[str], None] = browse
+) -> tuple[int, str, str]:
+    monkeypatch.setattr("webbrowser.open", browser)
+    assert command("mcp", "add", "web", "--url", url)[0] == 0
+    return command("mcp", "login", "web")
+
+
+def test_login_is_made_once_and_renewed_by_later_runs(
+    command: Command, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with oauth_server() as server:
+        assert command("mcp", "add", "web", "--url", server.url)[0] == 0
+        failed = command("mcp", "list")[1]
+        assert "it asks for a login (HTTP 401): run `mendgraph mcp login NAME`" in failed
+
+        code, out, err = log_in(command, monkeypatch, server.url)
+        assert (code, out) == (0, "logged in to web\n")
+        assert f"log in at {server.base}/as/authorize?" in err
+        assert "1 tool" in command("mcp", "list")[1]
+        assert server.grants == ["authorization_code"]
+        [stored] = (config / "mcp-logins").glob("*.json")
+        assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+        assert stat.S_IMODE(stored.parent.stat().st_mode) == 0o700
+
+        server.access.clear()
+        stored.write_text(json.dumps({**json.loads(stored.read_text()), "expires_at": 1}))
+        for _ in range(2):
+            assert "1 tool" in command("mcp", "list")[1]
+        assert server.grants == ["authorization_code", "refresh_token"]
+
+
+def test_login_that_cannot_be_renewed_says_what_to_do(
+    command: Command, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with oauth_server() as server:
+        log_in(command, monkeypatch, server.url)
+        assert len([*(config / "mcp-logins").glob("*.json")]) == 1
+        server.access.clear()
+        server.refresh.clear()
+        assert "its login has expired: run `mendgraph mcp login NAME`" in command("mcp", "list")[1]
+
+
+@pytest.mark.usefixtures("config")
+def test_login_with_the_state_of_somebody_else_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with oauth_server() as server:
+        code, _, err = log_in(command, monkeypatch, server.url, browse_with_another_state)
+        assert (code, "State parameter mismatch" in err) == (4, True), err
+        assert server.grants == []
+
+
+@pytest.mark.usefixtures("config")
+def test_server_that_asks_for_no_login_is_reported(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with http_server() as url:
+        code, _, err = log_in(command, monkeypatch, url)
+        assert (code, "it asks for no login" in err) == (4, True), err
+
+
 # --- Runs
 
 
@@ -119,13 +190,6 @@ def test_tool_that_is_not_allowed_is_refused_in_mode_auto(command: Command, user
     assert code == 0
     assert "The MCP server 's' has 1 tool, and none may run in mode auto: list them in `allow`" in err
     assert "refused (not allowed without approval): s__echo" in out
-
-
-def test_unknown_name_in_allow_is_reported(command: Command, user_file: Path) -> None:
-    configure(user_file, more='allow = ["ecco", "echo"]')
-    assert (
-        "`allow` of the MCP server 's' names 'ecco', which is none of its tools." in command("Say hi", says=("Hi.",))[2]
-    )
 
 
 def test_server_that_cannot_start_is_reported_and_the_run_goes_on(command: Command, user_file: Path) -> None:
