@@ -33,6 +33,7 @@ Without a key it uses the embedded local model (`mendgraph model pull` fetches i
 \b
   mendgraph "Fix add in calc.py"  work on a task
   mendgraph                       chat, at a terminal
+  mendgraph -c                    continue the last chat
   mendgraph run --help            show all options
 """
 
@@ -61,6 +62,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     context: typer.Context,
     root: opt.Root = Path(),
     workspace_config: opt.WorkspaceConfig = True,
+    continue_last: opt.ContinueLast = False,
     durability: opt.Durability = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
@@ -113,7 +115,15 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         workspace_file=workspace_config,
         unattended=unattended_request,
         images=tuple(image or ()),
+        continue_last=continue_last and _may_continue(context, unattended=unattended),
     )
+
+
+def _may_continue(context: typer.Context, *, unattended: bool) -> bool:
+    if unattended or context.invoked_subcommand not in {"run", "chat"}:
+        context.fail("--continue is for a task or a chat in this folder")
+
+    return True
 
 
 def _run_options(context: typer.Context) -> tuple[str, ...]:
@@ -132,9 +142,11 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
     """Work on one task. The word `run` may be omitted."""
     request = _task_of(context, task or [])
     attended = task != ["-"]
-    setup_commands.configure(context)
-    _check_folder(context)
     chosen: opt.Options = context.obj
+    if not chosen.continue_last:
+        setup_commands.configure(context)
+
+    _check_folder(context)
 
     def work(setup: "Setup") -> int:
         from mendgraph.graph.runs.images import images_in
@@ -146,6 +158,10 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
 
         return run_once(setup, request, images)
 
+    chosen = context.obj
+    if chosen.continue_last:
+        return _take_up(chosen, run_commands.run_or_newest("", chosen), work)
+
     return _start(chosen, work, attended=attended, task=request)
 
 
@@ -155,6 +171,13 @@ def chat(context: typer.Context, run: opt.RunToChatWith = None) -> int:
 
     A line that begins with / is a command of the chat: /help lists them.
     """
+    chosen: opt.Options = context.obj
+    if run and chosen.continue_last:
+        context.fail("--run and --continue exclude each other")
+
+    if chosen.continue_last:
+        run = run_commands.run_or_newest("", chosen)
+
     if run is None:
         setup_commands.configure(context)
 
@@ -266,10 +289,10 @@ def acp(context: typer.Context) -> int:
         raise RefusedError(ExitCode.USAGE_ERROR, message)
 
     from mendgraph.graph.configuration.context import AgentContext
-    from mendgraph.graph.terminal.editor import EditorAgent, serve_editor
+    from mendgraph.graph.editor.agent import EditorAgent, serve_editor
 
     def context_for(root: str) -> AgentContext:
-        return AgentContext(**{**setup_commands.settings_for(chosen, root)[1], "workspace": root})
+        return AgentContext(**{"questions": True, **setup_commands.settings_for(chosen, root)[1], "workspace": root})
 
     servers_for = partial(setup_commands.servers_for, chosen)
     return serve_editor(EditorAgent(context_for, chosen.settings, chosen.durability, servers_for))
@@ -387,7 +410,8 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
         sys.stderr.write(f"mendgraph: {one_line(message + chat_command(record.run_id, root), 1_000)}\n")
         return ExitCode.FINISHED
 
-    settings = {**opt.merged(record.context.model_dump(), chosen.settings), "workspace": root}
+    stored = record.context.model_dump(exclude={"questions"})  # whether somebody can answer is seen anew
+    settings = {**opt.merged(stored, chosen.settings), "workspace": root}
     resumed = replace(chosen, settings=settings, run_id=record.run_id)
     if "--durability" not in chosen.run_options:
         resumed = replace(resumed, durability=record.durability)
@@ -464,7 +488,13 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     report_on_stdout = (chosen.unattended or {}).get("report") == "-"
     out = Console(stderr=report_on_stdout)
     err = Console(stderr=True)
-    context = AgentContext(**{"workspace": str(chosen.root), **chosen.settings})
+    ask = None
+    if attended and not chosen.as_json and sys.stdin.isatty():
+        ask = _ask
+
+    settings = {"workspace": str(chosen.root), "questions": True, **chosen.settings}
+    settings["questions"] = settings["questions"] and ask is not None
+    context = AgentContext(**settings)
 
     live = None
     if is_live(out) and not chosen.as_json and (is_live(err) or not err.file.isatty()):
@@ -475,16 +505,13 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     if live is not None:
         screens = Screen(out, live.write), Screen(err, live.write if is_live(err) else None)
 
-    ask = None
-    if attended and not chosen.as_json and sys.stdin.isatty():
-        ask = _ask
-
     return Setup(
         context=context,
         display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live, piped),
         next_line=input,
         ask=ask,
         ask_key=read_key,
+        terminal=sys.stdin.fileno() if ask is not None and live is not None else None,
         environment=os.environ,
         session_options={
             "durability": chosen.durability,

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-JsonMap = dict[str, Any]
-"""A JSON object: string keys, JSON values."""
+JsonMap = dict[str, Any]  # a JSON object: string keys, JSON values
 
 CONTENT_BYTES: Final = 64_000  # of a file are searched for a secret; the key of a service account has 2,400
 
@@ -370,8 +369,7 @@ class Effect(StrEnum):
     NETWORK = "network"
 
 
-CHANGING = frozenset({Effect.WRITE, Effect.EXECUTE})
-"""Effects that may change the workspace."""
+CHANGING = frozenset({Effect.WRITE, Effect.EXECUTE})  # effects that may change the workspace
 
 
 class ToolSpec(Record):
@@ -406,7 +404,7 @@ class Verdict(Record):
 
     `blocked` is the text of `format_guardrail_violations`, `refused` who refused the call, such as "you refused".
     `pins` are the only changes that a person allowed (path, hash of the file, mark); None allows any. `edited` are the
-    arguments that the person changed.
+    arguments that the person changed. `answer` is the person's answer to a question, "" if they gave none.
     """
 
     kind: VerdictKind
@@ -417,6 +415,7 @@ class Verdict(Record):
     refused: str = ""
     pins: tuple[tuple[str, str, str], ...] | None = None
     edited: tuple[str, ...] = ()
+    answer: str | None = None
 
 
 class OverrideConstraint(Record):
@@ -586,8 +585,7 @@ class Outcome(Record):
     quotes: str = ""
 
 
-LONGEST_QUOTE = 200
-"""Characters of a path that an error message repeats."""
+LONGEST_QUOTE = 200  # characters of a path that an error message repeats
 
 
 def quoted(path: str) -> str:

@@ -14,15 +14,18 @@ from mendgraph.graph.configuration.settings import (
     MAX_CALLS_PER_TURN_LIMIT,
     MOST,
     MOST_RETRIES,
+    PRICES,
     FolderName,
     Setting,
     limit,
     model_kwargs_problem,
+    named_account,
+    prices_problem,
     setting,
 )
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
-from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
+from mendgraph.nodes.call_model.ledger import Price, RunLimits
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
@@ -264,6 +267,9 @@ class AgentContext(Record):
         panel="Permissions",
         choices=("reader", "editor", "operator"),
     )
+    questions: bool = setting(
+        False, "Let the model ask a person (tool ask_user); terminal and editors do.", trust="off", panel="Permissions"
+    )
     delegation: bool = setting(
         False,
         "Offer the tool delegate: children of the run work on parts of the task, within its budget.",
@@ -460,14 +466,8 @@ class AgentContext(Record):
             raise ValueError(problem)
         return settings
 
-    @field_validator("account")
-    @classmethod
-    def _nameable_account(cls, account: str) -> str:
-        if (problem := account_problem(account)) is not None:
-            raise ValueError(problem)
-        return account
-
-    _with_dots = field_validator("allowed_extensions")(with_dots)
+    _account = field_validator("account")(named_account)
+    _extensions = field_validator("allowed_extensions")(with_dots)
 
     @field_validator("denied_paths")
     @classmethod
@@ -478,12 +478,9 @@ class AgentContext(Record):
 
     @model_validator(mode="after")
     def _both_prices(self) -> Self:
-        if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
-            raise ValueError("usd_per_million_input and usd_per_million_output are given together")
-        for name in ("usd_per_million_cached_input", "usd_per_million_cache_write"):
-            if getattr(self, name) is not None and self.usd_per_million_input is None:
-                raise ValueError(f"{name} needs usd_per_million_input as well")
-
+        problem = prices_problem({name: getattr(self, name) for name in PRICES})
+        if problem:
+            raise ValueError(problem)
         return self
 
     @field_validator("fallback_models")

@@ -61,6 +61,7 @@ class ContextFields(TypedDict, total=False):
     tool_quotas: dict[str, NonNegativeInt]
     tool_calls_per_minute: dict[str, PositiveInt]
     role: str | None
+    questions: bool
     delegation: bool
     writable_paths: tuple[str, ...]
     denied_paths: tuple[str, ...]

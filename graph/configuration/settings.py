@@ -3,9 +3,11 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Set as AbstractSet
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from pydantic import BeforeValidator, Field
+
+from mendgraph.nodes.call_model.ledger import account_problem
 
 if TYPE_CHECKING:
     from mendgraph.nodes.workspace.files.sandbox import StrPath
@@ -65,6 +67,36 @@ def setting(
 def limit(default: Any, description: str, **more: Any) -> Any:
     """Return a field for a limit: a count from 1, unless `more` has another bound. An untrusted file may lower it."""
     return setting(default, description, trust="less", panel="Limits", **({"ge": 1, "le": MOST} | more))
+
+
+PRICES: Final = (
+    "usd_per_million_input",
+    "usd_per_million_output",
+    "usd_per_million_cached_input",
+    "usd_per_million_cache_write",
+)
+
+
+def prices_problem(prices: Mapping[str, float | None]) -> str:
+    """Return why these prices cannot be used, "" if they can."""
+    price = prices["usd_per_million_input"]
+    if (price is None) != (prices["usd_per_million_output"] is None):
+        return "usd_per_million_input and usd_per_million_output are given together"
+
+    for name in PRICES:
+        if prices[name] is not None and price is None:
+            return f"{name} needs usd_per_million_input as well"
+
+    return ""
+
+
+def named_account(account: str) -> str:
+    """Return the name of an account; raises ValueError for one that it cannot have."""
+    problem = account_problem(account)
+    if problem is not None:
+        raise ValueError(problem)
+
+    return account
 
 
 def model_kwargs_problem(settings: Mapping[str, Any], fields: AbstractSet[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.configuration.prices import load_prices
+from mendgraph.graph.machine.workspace import file_versions
 from mendgraph.graph.runs.run_words import command_line
 from mendgraph.nodes.call_model.ledger import find_price
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
@@ -18,6 +19,7 @@ from mendgraph.nodes.workspace.store.run_folder import data_folder, workspace_fo
 
 _WORKTREES: Final = "worktrees"
 _MAX_COST_USD: Final = 5.0
+_NO_CHANGES: Final = "There is nothing to commit"
 
 
 class PublishResult(NamedTuple):
@@ -156,6 +158,28 @@ def begin_unattended(
         return branch_result
 
     return UnattendedTask(branch_result.root, branch_result, commit_request)
+
+
+def commit_run(root: str, run_id: str, message: str) -> PublishResult | ToolError:
+    """Commit what a run has changed in the user's own folder, to the current branch; see `commit_files`."""
+    versions = file_versions(root, run_id)
+    if isinstance(versions, ToolError):
+        return versions
+
+    if not versions:
+        return PublishResult("", "", "", _NO_CHANGES)
+
+    commit = workspace_copies.commit_files(root, versions, message)
+    if isinstance(commit, ToolError):
+        return commit
+
+    words = _NO_CHANGES
+    if commit.id:
+        words = f"Committed to the current branch ({commit.id[:9]})"
+    if commit.left_out:
+        words += f"; {_uncommitted_message(commit.left_out, root)}"
+
+    return PublishResult("", commit.id, "", words)
 
 
 def find_unattended(root: str) -> UnattendedTask | None:

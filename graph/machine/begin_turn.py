@@ -316,8 +316,9 @@ def _context_problem(turn: TurnServices) -> StopCause | None:
 def _tools_problem(turn: TurnServices) -> str | None:
     context = turn.context
     tools = turn.tools
-    if context.mode == "ask" and not has_checkpointer(get_config()):
-        return "mode 'ask' needs a checkpointer: without one the run cannot wait for a person's answer."
+    if (context.mode == "ask" or context.questions) and not has_checkpointer(get_config()):
+        asking = "mode 'ask'" if context.mode == "ask" else "questions=True"
+        return f"{asking} needs a checkpointer: without one the run cannot wait for a person's answer."
     if isinstance(tools.allowed, ToolError):
         return tools.allowed.message
 

@@ -9,8 +9,10 @@ from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import Runnable
 from langgraph.config import get_config, get_stream_writer
 from langgraph.runtime import Runtime, get_runtime
@@ -35,7 +37,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.scope import unnamed
 from mendgraph.nodes.heal.node import heal
-from mendgraph.nodes.language.history import person_requests
+from mendgraph.nodes.language.history import added_messages, person_requests
 from mendgraph.nodes.language.media import without_media
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -45,6 +47,7 @@ from mendgraph.nodes.records import (
     CHANGING,
     Effect,
     LoopRecord,
+    LoopVerdict,
     Mark,
     ModelReply,
     OutcomeKind,
@@ -76,16 +79,19 @@ class BoundNodes:
         compile_children: "Callable[[BoundNodes], Any]",
         *,
         stop: StopRequest | None = None,
+        added: "SimpleQueue[str] | None" = None,
         middleware: Sequence[Any] = (),
         name: str | None = None,
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
         `compile_children` compiles the machine of a run's children from their nodes. `stop` requests an early end of a
-        run. `middleware` has the hooks around steps; `name` is set on the last message.
+        run, `added` holds what a person adds while it works. `middleware` has the hooks around steps; `name` is set on
+        the last message.
         """
         self._name = name
         self._stop = stop
+        self._added = added
         self._contexts = contexts
         self._bind(tools, MachineModels(model, tools.redactor, stop))
         self._compile_children = compile_children
@@ -108,6 +114,7 @@ class BoundNodes:
         nodes = copy(self)
         nodes._bind(tools, models)  # noqa: SLF001 - a copy of these nodes
         nodes._stop = stop  # noqa: SLF001
+        nodes._added = None  # noqa: SLF001
         nodes._contexts = self._contexts.for_children()  # noqa: SLF001
         return nodes
 
@@ -357,6 +364,8 @@ class BoundNodes:
         # A result may hold an image that the model does not take.
         model = self._turn(state).model
         update["messages"] = [without_media(message, model.refused_media(message)) for message in update["messages"]]
+        update["messages"] += self._added_messages(state, update["loop"].verdict)
+
         update["items"] = []
         spending = state["spending"]
         if not (state.get("reply") or ModelReply()).preloaded:
@@ -364,6 +373,15 @@ class BoundNodes:
 
         update["spending"] = spending
         return _count_repairs(state, update, log_loop_check(self._log(state), state, update))
+
+    def _added_messages(self, state: AgentState, verdict: LoopVerdict) -> list[AnyMessage]:
+        """Return what a person has added during the step, if the model is called again and sees the history."""
+        if self._added is None or verdict not in {LoopVerdict.FRESH, LoopVerdict.OVERRIDE}:
+            return []
+        if is_in_blocks(state["profile"]):  # such a request shows one request alone
+            return []
+
+        return added_messages([self.scrub(text) for text in take_added(self._added)])
 
     # --- The terminals
 
@@ -474,6 +492,11 @@ class BoundNodes:
             self._log(state).alert(state.get("step", 0), asdict(alert))
 
         return {**update, "vitals": vitals}
+
+
+def take_added(added: "SimpleQueue[str]") -> list[str]:
+    """Return and remove what a person has added."""
+    return [added.get_nowait() for _ in range(added.qsize())]
 
 
 def _load_hooks(middleware: Sequence[Any], tools: MachineTools) -> "Hooks":

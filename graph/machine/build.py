@@ -10,6 +10,7 @@ input, limits, telemetry and checkpointers are handled there.
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager, nullcontext
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final, Unpack, cast
 
 from langchain_core.messages import BaseMessage
@@ -322,14 +323,16 @@ def build_machine(
     *,
     context: AgentContext | None = None,
     stop: StopRequest | None = None,
+    added: "SimpleQueue[str] | None" = None,
     served: bool = False,
     kept_permissions: bool = False,
     **options: Unpack[MachineOptions],
 ) -> tuple[Machine, BoundNodes]:
     """Compile the machine of these checked options; its nodes are returned as well, and closed by whoever runs it.
 
-    `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server. With
-    `kept_permissions` what a person allows for good is stored in the user's settings, and used by later runs.
+    `stop` is how somebody may let a run end early, and `added` holds what a person adds while it works. With `served`
+    every context is a client's, on any server. With `kept_permissions` what a person allows for good is stored in the
+    user's settings, and used by later runs.
     """
     options = with_defaults(options)
     form = None if options["response_format"] is None else read_format(options["response_format"])
@@ -351,6 +354,7 @@ def build_machine(
         ContextPolicy(context, context_overrides(options), served=served),
         partial(_compiled, None, for_children, None),
         stop=stop,
+        added=added,
         middleware=options["middleware"],
         name=options["name"],
     )

@@ -247,12 +247,12 @@ def refusal(context: AgentContext, paths: Sequence[str]) -> ToolError | None:
 
 
 def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) -> AgentContext:
-    """Return the context of a child: a part of the budget, no children of its own, and changes of these paths or none.
+    """Return the context of a child: a part of the budget, no children, no questions, changes of these paths or none.
 
     The parent run makes the required checks, after all children.
     """
     required = {"checks": (), "require_checks": False, "require_changes": False}
-    overrides = {"delegation": False, "response_format": None, **required}
+    overrides = {"delegation": False, "response_format": None, "questions": False, **required}
     writable = {"writable_paths": tuple(paths)} if paths else {"mode": "read-only"}
 
     return context.model_copy(update={**overrides, **writable, **part})

@@ -27,7 +27,7 @@ from mendgraph.nodes.guard.approval_formats import ApprovalRequest, ShownPreview
 from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpdate, Preview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
-from mendgraph.nodes.guard.policy import ASKED, GuardConfig, judge_reply
+from mendgraph.nodes.guard.policy import ASKED, QUESTION_TOOL, GuardConfig, judge_reply
 from mendgraph.nodes.language.command_lines import SHELL_TOOL
 from mendgraph.nodes.language.history import last_request
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -77,6 +77,7 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
         scope=scope,
         need_approval=machine.need_approval,
         granted=machine.granted,
+        questions=context.questions,
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
@@ -190,6 +191,9 @@ class Previewer:
             pins = tuple((name, dry.on_disk(name), "") for name in names)
             return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names, pins or None)
 
+        if call.tool == QUESTION_TOOL:
+            return Preview(self._shown_preview("question", _question_text(call.arguments)))
+
         line = _command_line(call)
         if line:
             folder = call.arguments.get("cwd")
@@ -250,7 +254,7 @@ class Previewer:
 
         yield from self._turn.paths_of(call)
 
-    def _shown_preview(self, kind: Literal["diff", "argv", "arguments"], text: str) -> ShownPreview:
+    def _shown_preview(self, kind: Literal["diff", "argv", "arguments", "question"], text: str) -> ShownPreview:
         lines = self._turn.machine.redactor().text(text).removesuffix("\n").split("\n")
         shown_lines: list[str] = []
         characters = 0
@@ -307,6 +311,11 @@ def _diff(change: DryChange) -> str:
     old, new = (text.text if text else None for text in texts)
     diff = unified_diff(change.target or change.name, old, new)
     return moved + (diff or "".join(header(change.name, old, new)))
+
+
+def _question_text(arguments: JsonMap) -> str:
+    choices = [f"{number}. {choice}" for number, choice in enumerate(arguments.get("choices") or (), start=1)]
+    return "\n".join([str(arguments.get("question", "")), *choices])
 
 
 def _lines_of(arguments: JsonMap) -> str:

@@ -11,7 +11,7 @@ from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.nodes.execute_tools.call_policy import WITHOUT_CHANGE, BreakerConfig, PolicyMemory
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.about_run import final_answer, remember
+from mendgraph.nodes.execute_tools.tools.about_run import ask_user, final_answer, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.parse.answers import ResponseFormat
@@ -46,8 +46,8 @@ class MachineTools:
 
         `arg_validators` check the arguments of single tools after their schema. With `kept_permissions` the answer
         "approve_always" is stored in the user's settings and applies to later runs. A `served` machine does not list
-        the skills of the user who serves it. `read_skill` (beside `read_file`) and `remember` are added unless a tool
-        of the user has that name.
+        the skills of the user who serves it. `read_skill` (beside `read_file`), `remember` and `ask_user` are added
+        unless a tool of the user has that name.
         """
         self.response_format = response_format
         self.rules = rules
@@ -65,8 +65,8 @@ class MachineTools:
         defaults = default_tools()
         known = [*(defaults if tools is None else tools)]
         names = {tool.name for tool in known}
-        added = [remember, read_skill] if read_file.name in names else [remember]
-        added = [tool for tool in added if tool.name not in names]
+        own_tools = (remember, read_skill, ask_user) if read_file.name in names else (remember, ask_user)
+        added = [tool for tool in own_tools if tool.name not in names]
         known += added
         self.added = {tool.name for tool in added}
         if final_answer.name not in names:
@@ -75,16 +75,13 @@ class MachineTools:
         self.registry = ActionRegistry(known, arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._known = tuple(known)
-        self.child_tools: set[str] = set()
+        self.child_tools: set[str] = {tool.name for tool in known if tool.child}
         self.executed_files = tuple(dict.fromkeys(file for tool in known for file in tool.executes))
-        self._has_remote_tools = False
+        self._has_remote_tools = any(tool.remote for tool in known)
         self._parallel: set[str] = set()
         own = {id(tool) for tool in (*defaults, *added)}
 
         for tool in known:
-            self._has_remote_tools = self._has_remote_tools or tool.remote
-            if tool.child:
-                self.child_tools.add(tool.name)
             # Our tools that only read files take a moment, and run in order so that their trace is in order.
             waits = tool.effect is Effect.NETWORK or (tool.effect in WITHOUT_CHANGE and id(tool) not in own)
             if waits and not tool.child and not tool.terminal:

@@ -32,7 +32,7 @@ from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.tools.about_run import remember
+from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.execute_tools.tools.run_command import COMMANDS_ARE_OFF
 from mendgraph.nodes.execute_tools.trace import RunLog
@@ -120,6 +120,8 @@ class TurnTools:
             usable -= self.machine.need_approval
         if self.machine.search and (context.mode == "read-only" or usable.isdisjoint(self.machine.unlisted)):
             usable -= {self.machine.search.name}
+        if not context.questions:
+            usable -= {ask_user.name}
 
         return usable
 

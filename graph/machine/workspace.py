@@ -334,6 +334,21 @@ def first_hashes(workspace: str, run_id: str) -> dict[str, str]:
     return {}
 
 
+def file_versions(workspace: str, run_id: str) -> dict[str, list[str]] | ToolError:
+    """Return the hashes that a run's changes have left and found of each file, newest first; "" is no file."""
+    versions: dict[str, list[str]] = {}
+    try:
+        changes = Journal(workspace_folder_path(workspace)).changes_of(run_id)
+    except StoreError as error:
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+
+    for change in changes:
+        for effect in reversed(change.effects):
+            versions.setdefault(effect.path, []).extend((effect.after.sha256, effect.before.sha256))
+
+    return versions
+
+
 LARGE_FILE: Final = 10_000_000
 """Bytes above which an outcome marks a changed file as large."""
 

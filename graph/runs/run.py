@@ -43,8 +43,9 @@ def run_task(
     Args:
         task: the request.
         context: workspace, model, permissions and limits; by default those of `AgentContext()`.
-        approve: decides on calls that need a person's approval in mode "ask". Without it every such call is refused
-            with the code `approval_required`, and the model continues without it.
+        approve: decides on calls that need a person's approval in mode "ask", and answers the model with
+            `questions=True`. Without it every such call is refused with the code `approval_required`, and the model
+            continues without it.
         images: files, or the bytes of images, that the model sees with the request: PNG, JPEG, GIF or WebP.
         options: fields of `AgentContext`, such as workspace and mode, in place of those of `context`; and options of
             `Session`, such as model, tools, middleware, system_prompt, response_format, checkpointer and thread_id.

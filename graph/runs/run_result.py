@@ -1,6 +1,6 @@
 """The result of a run, with one diff for each changed file. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -112,6 +112,25 @@ class RunResult:
 
 
 # --- The diffs of changed files
+
+
+def result_of(
+    values: Mapping[str, Any],
+    thread_id: str,
+    kept: Callable[[str, str], bytes | None],
+    scrub: Callable[[str], str],
+) -> RunResult:
+    """Return the result that the values of a state hold; `kept` is as in `net_diffs`."""
+    changes: tuple[FileChange, ...] = tuple(values.get("changes", ()))
+    return RunResult(
+        outcome=values["outcome"],
+        messages=tuple(values.get("messages", ())),
+        changes=changes,
+        plan=values.get("plan") or Plan(),
+        structured=values.get("structured_response"),
+        thread_id=thread_id,
+        diffs=tuple(map(scrub, net_diffs(changes, kept))),
+    )
 
 
 def net_diffs(changes: Sequence[FileChange], kept: Callable[[str, str], bytes | None]) -> list[str]:

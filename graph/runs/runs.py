@@ -19,6 +19,7 @@ from mendgraph.graph.persistence.store import Pruned, Store
 from mendgraph.graph.runs.applying import apply_again
 from mendgraph.graph.runs.events import Asked
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.guard.permissions import Permission
 from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode, invalid
 from mendgraph.nodes.workspace.files.change_records import FileEffect
 from mendgraph.nodes.workspace.files.sandbox import StrPath, check_workspace
@@ -171,6 +172,16 @@ def run_plan(run: str, workspace: StrPath = ".") -> Plan | ToolError:
         return machine_to_read(store.saver).get_state(thread_config(record.run_id)).values.get("plan") or Plan()
 
     return _with_run(run, workspace, plan)
+
+
+def run_permissions(run: str, workspace: StrPath = ".") -> tuple[Permission, ...] | ToolError:
+    """Return what a person has allowed for this run alone."""
+
+    def permissions(store: Store, record: RunRecord) -> tuple[Permission, ...]:
+        values = machine_to_read(store.saver).get_state(thread_config(record.run_id)).values
+        return tuple(values.get("permissions") or ())
+
+    return _with_run(run, workspace, permissions)
 
 
 def run_diffs(

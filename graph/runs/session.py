@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from uuid import uuid4
 
@@ -19,39 +20,36 @@ from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine import run_records
+from mendgraph.graph.machine.bound_nodes import take_added
 from mendgraph.graph.machine.build import NodeTimeoutError, build_machine
 from mendgraph.graph.machine.options import MachineOptions, SessionOptions, check_options, context_overrides
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.machine.workspace import kept_content
 from mendgraph.graph.persistence.store import Store, memory_store
-from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
+from mendgraph.graph.runs.events import Asked, Compacted, Ended, Event, EventReader
 from mendgraph.graph.runs.images import Image, image_blocks, image_notes
-from mendgraph.graph.runs.run_result import RunResult, net_diffs
+from mendgraph.graph.runs.run_result import RunResult, result_of
 from mendgraph.graph.runs.turn_input import (
     AT_WORK,
+    NO_SUMMARY,
     REMOVED,
     PrepareTurn,
     SessionLocks,
     TurnInput,
     TurnRequest,
     cause_of,
+    checkpoint_before_stop,
+    compaction_input,
+    end_compaction,
     input_of,
     invalid_request,
+    is_of_another_workspace,
+    request_to_resume,
 )
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.records import (
-    FileChange,
-    JsonMap,
-    LoopRecord,
-    Outcome,
-    OutcomeKind,
-    Plan,
-    StopCause,
-    StopReason,
-    ToolError,
-)
+from mendgraph.nodes.records import JsonMap, LoopRecord, Outcome, OutcomeKind, Plan, StopCause, StopReason, ToolError
 from mendgraph.nodes.stop.report import stopped
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
 from mendgraph.nodes.workspace.store.database import StoreError
@@ -106,7 +104,7 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-
+        self._added: SimpleQueue[str] = SimpleQueue()
         self._failure: StoreError | None = None
         self._store: Store | None = None
         self._memory: SqliteStore | None = None
@@ -118,7 +116,7 @@ class Session:
             checkpointer = InMemorySaver(serde=serializer(machine_options["secrets"]))
 
         self._machine, self._nodes = build_machine(
-            checkpointer, stop=self._stop, kept_permissions=kept_permissions, **machine_options
+            checkpointer, stop=self._stop, added=self._added, kept_permissions=kept_permissions, **machine_options
         )
         self._nodes.servers_outlive_turns = True
         self._locks: SessionLocks | None = None
@@ -168,7 +166,7 @@ class Session:
         return deque(self._stream(partial(self._begin_turn, request, images), watched=False), maxlen=1)[0]
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Generator[Event, None, None]:
-        """Continue after `Asked`, with "approve", "reject", "stop", or a decision for each call."""
+        """Continue after `Asked`, with "approve", "reject", "stop", an answer in words, or a decision for each call."""
         return self._stream(partial(self._answer_turn, decisions), new=False)
 
     def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
@@ -191,6 +189,22 @@ class Session:
         """Resume without blocking the event loop; with `anew` in a new turn with this session's context."""
         return self._astream(partial(self._resume_turn, anew=anew))
 
+    async def acompact(self) -> AsyncGenerator[Event, None]:
+        """Summarise the conversation for the next turns, in a model call that is paid like any other.
+
+        `Compacted` is among the events; otherwise the last one is `Ended`, which says why there is no summary.
+        """
+        compacted = False
+        async with aclosing(self._astream(self._begin_compaction)) as events:
+            async for event in events:
+                compacted = compacted or isinstance(event, Compacted | Ended)
+                yield event
+
+        if self._failed is None:
+            await asyncio.to_thread(end_compaction, self._machine, self._config())
+        if not compacted:
+            yield Ended(self._failed_outcome(self._values.get("stop") or NO_SUMMARY))
+
     def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:
         """Request an early end of the running turn, from any thread or signal handler. `reason` says who asks.
 
@@ -199,6 +213,16 @@ class Session:
         that the step is complete.
         """
         self._stop.ask(reason, in_step=in_step)
+
+    def add_message(self, text: str) -> None:
+        """Add a person's words to the running turn, from any thread; the model reads them after the running step."""
+        if not isinstance(text, str):
+            raise TypeError(f"add_message: {type(text).__name__} is no text.")
+        self._added.put(text)
+
+    def unread_messages(self) -> list[str]:
+        """Return and remove the added messages that the turn has not read, as it had no further step."""
+        return take_added(self._added)
 
     def scrub(self, text: str) -> str:
         """Return the text without the secrets that this session knows."""
@@ -273,7 +297,7 @@ class Session:
             self._release()
             return invalid_request("This thread is not waiting for an approval: resume it, or send a new request.")
 
-        if self._is_of_another_workspace(state.values):
+        if is_of_another_workspace(state.values, self._root):
             self._release()
             return invalid_request("The workspace has moved since the approval was requested: resume the run.")
 
@@ -295,19 +319,19 @@ class Session:
             return invalid_request("There is nothing to continue: this thread has no request yet. Send it one.")
 
         self._reader = EventReader.resuming(values)
-        anew = anew or self._is_of_another_workspace(values)
+        anew = anew or is_of_another_workspace(values, self._root)
 
         match run_records.resume_plan(values, request.message_id, undone=request.undone, anew=anew):
             case run_records.ResumePlan.NOTHING:
                 return TurnInput(ended=values["outcome"])
             case run_records.ResumePlan.NEW_TURN:
                 self._at_work = False
-                return self._begin_turn(self._request_to_resume(request, values))
+                return self._begin_turn(request_to_resume(request, values))
             case run_records.ResumePlan.CARRY_OUT:
                 self._at_work = False
                 return self._begin_turn(run_records.CARRY_OUT)
             case run_records.ResumePlan.GO_BACK:
-                start = TurnInput(config=self._checkpoint_before_stop(values))
+                start = TurnInput(config=checkpoint_before_stop(self._machine, self._config(), values))
             case run_records.ResumePlan.GO_ON:
                 start = TurnInput()
             case run_records.ResumePlan.SEND_AGAIN:
@@ -318,30 +342,16 @@ class Session:
 
         return start
 
-    def _request_to_resume(self, request: TurnRequest, values: Mapping[str, Any]) -> str:
-        """Return the request of a new turn that continues the last one."""
-        task = request.text
-        if not task:
-            messages = run_records.requests_of(values)
-            task = messages[-1].text if messages else ""
+    def _begin_compaction(self) -> TurnInput | StopCause:
+        request = self._lock_and_record()
+        if isinstance(request, StopCause):
+            return request
 
-        outcome = values.get("outcome")
-        restored = outcome is not None and bool(outcome.restored)
-        return run_records.resuming_request(task, undone=request.undone or restored)
-
-    def _is_of_another_workspace(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the turn began in another folder, which this session has not locked and must not change."""
-        context = values.get("context")
-        return context is not None and self._root is not None and context.workspace != self._root
-
-    def _checkpoint_before_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
-        """Return the checkpoint before the model call that did not happen, with the spending since."""
-        update = {"spending": values["spending"], "pending_call": None}
-        for snapshot in self._machine.get_state_history(self._config()):
-            if snapshot.next == run_records.CALLING:
-                return self._machine.update_state(snapshot.config, update, as_node=run_records.TO_THE_CALL)
-
-        return None
+        self._reader = EventReader()
+        start = compaction_input(self._machine, self._config())
+        if isinstance(start, StopCause):
+            self._release()
+        return start
 
     def _open_turn(self, prepare: PrepareTurn, *, new: bool) -> TurnInput | Ended:
         """Return the input of the turn, or its end if there is nothing to do or it cannot begin.
@@ -502,16 +512,7 @@ class Session:
         return self._result_of(self._machine.get_state(self._config()).values)
 
     def _result_of(self, values: Mapping[str, Any]) -> RunResult:
-        changes: tuple[FileChange, ...] = tuple(values.get("changes", ()))
-        return RunResult(
-            outcome=values["outcome"],
-            messages=tuple(values.get("messages", ())),
-            changes=changes,
-            plan=values.get("plan") or Plan(),
-            structured=values.get("structured_response"),
-            thread_id=self.thread_id,
-            diffs=tuple(map(self.scrub, net_diffs(changes, self.file_content))),
-        )
+        return result_of(values, self.thread_id, self.file_content, self.scrub)
 
     def _arguments(self, start: TurnInput, watched: bool = True) -> dict[str, Any]:
         return {
@@ -520,6 +521,7 @@ class Session:
             "context": self.context,
             "stream_mode": ["custom", "updates", "values"] if watched else ["updates", "values"],
             "durability": self._durability,
+            "interrupt_after": start.until or None,
         }
 
     def _config(self) -> RunnableConfig:
@@ -573,9 +575,7 @@ class Session:
 
     def _record(self) -> run_records.RunRecord | None:
         stored_run = self._store.run(self.thread_id) if self._store else None
-        if isinstance(stored_run, run_records.RunRecord):
-            return stored_run
-        return None
+        return stored_run if isinstance(stored_run, run_records.RunRecord) else None
 
     def _release(self) -> None:
         """Unlock the workspace."""

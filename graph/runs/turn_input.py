@@ -1,14 +1,17 @@
 """The input of a session's turn: its request, its locks, and why it cannot begin."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
-from mendgraph.graph.machine.build import NodeTimeoutError
+from mendgraph.graph.machine import run_records
+from mendgraph.graph.machine.build import Machine, NodeTimeoutError
 from mendgraph.graph.machine.serializer import PrunedHistoryError
 from mendgraph.graph.machine.workspace import WorkspaceRecords, recover_open_changes
+from mendgraph.nodes.call_model.ledger import begin_turn
+from mendgraph.nodes.call_model.pending_call import PendingCall
 from mendgraph.nodes.records import JsonMap, Outcome, StopCause, StopReason, ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.journal.journal import Journal
 from mendgraph.nodes.workspace.store.database import StoreError
@@ -28,11 +31,15 @@ class TurnRequest(NamedTuple):
 
 
 class TurnInput(NamedTuple):
-    """The input of the machine and the checkpoint that it starts from; with `ended` there is nothing to run."""
+    """The input of the machine and the checkpoint that it starts from; with `ended` there is nothing to run.
+
+    The machine is interrupted after the node `until`.
+    """
 
     input: Any = None
     config: RunnableConfig | None = None
     ended: Outcome | None = None
+    until: str = ""
 
 
 PrepareTurn = Callable[[], TurnInput | StopCause]
@@ -43,6 +50,8 @@ AT_WORK = StopCause(
     message="This session is at work on another request: wait for its end, or use another session.",
 )
 """Why a session cannot begin a second turn."""
+NO_SUMMARY = StopCause(reason=StopReason.PROVIDER_FAILED, message="The model gave no usable summary: nothing changes.")
+"""Why a conversation is not summarised."""
 REMOVED = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
 
 
@@ -67,6 +76,54 @@ def input_of(request: TurnRequest, images: Sequence[JsonMap] = ()) -> TurnInput:
         content = [{"type": "text", "text": request.text}, *images]
 
     return TurnInput({"messages": [HumanMessage(content, id=request.message_id or None)]})
+
+
+def compaction_input(machine: Machine, config: RunnableConfig) -> TurnInput | StopCause:
+    """Return the input that summarises the conversation of a thread whose last turn has ended, or why it cannot be."""
+    snapshot = machine.get_state(config)
+    outcome = snapshot.values.get("outcome")
+    if snapshot.next or outcome is None or outcome.reason in run_records.RETRIED:
+        return invalid_request("The last turn has not ended: resume it, or send a new request.")
+
+    pending = PendingCall(edge="conversation shortened", is_too_long=True, compacts=True)
+    update = {"pending_call": pending, "spending": begin_turn(snapshot.values["spending"])}
+    return TurnInput(config=machine.update_state(config, update, as_node=run_records.TO_THE_CALL), until="call_model")
+
+
+def end_compaction(machine: Machine, config: RunnableConfig) -> None:
+    """Let the thread stand where its last turn has ended."""
+    outcome = machine.get_state(config).values["outcome"]
+    machine.update_state(config, {"pending_call": None, "stop": None}, as_node=outcome.kind.value)
+
+
+def request_to_resume(request: TurnRequest, values: Mapping[str, Any]) -> str:
+    """Return the request of a new turn that continues the last one."""
+    task = request.text
+    if not task:
+        messages = run_records.requests_of(values)
+        task = messages[-1].text if messages else ""
+
+    outcome = values.get("outcome")
+    restored = outcome is not None and bool(outcome.restored)
+    return run_records.resuming_request(task, undone=request.undone or restored)
+
+
+def checkpoint_before_stop(
+    machine: Machine, config: RunnableConfig, values: Mapping[str, Any]
+) -> RunnableConfig | None:
+    """Return the checkpoint before the model call that did not happen, with the spending since."""
+    update = {"spending": values["spending"], "pending_call": None}
+    for snapshot in machine.get_state_history(config):
+        if snapshot.next == run_records.CALLING:
+            return machine.update_state(snapshot.config, update, as_node=run_records.TO_THE_CALL)
+
+    return None
+
+
+def is_of_another_workspace(values: Mapping[str, Any], root: str | None) -> bool:
+    """Return whether the turn began in another folder than `root`, which the session must not change."""
+    context = values.get("context")
+    return context is not None and root is not None and context.workspace != root
 
 
 def invalid_request(message: str) -> StopCause:

@@ -1,4 +1,4 @@
-"""Asks a person at the terminal whether calls may run: a preview of each call, then one question.
+"""Asks a person at the terminal what the model asks, or whether calls may run: a preview of each, then one question.
 
 The content of a call is shown behind a bar, in lines that fit, so that it cannot look like a question of this program.
 """
@@ -13,6 +13,7 @@ import termios
 import textwrap
 import tty
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,7 +22,7 @@ from rich.cells import chop_cells
 
 from mendgraph.graph.terminal.outcome_lines import diff_lines
 from mendgraph.graph.terminal.output import LONGEST_LINE, Line, Screen
-from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision
+from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision, is_question
 from mendgraph.nodes.guard.approvals import like_before
 from mendgraph.nodes.language.display import one_line, plain, target_of, without_middle
 
@@ -87,7 +88,9 @@ def ask_person(
             screen.line(*line)
 
         action = decisions.allowed_before(call)
-        if action is None:
+        if is_question(call):
+            decision = question.answer()
+        elif action is None:
             decision = question.ask()
         else:
             screen.line("  allowed: like the one before", "green")
@@ -145,7 +148,11 @@ class _Question:
         if self.call.get("why"):
             rule += f" ({self.call['why']})"
 
-        yield from self._fitted(Line(f"? {self.name}{place}: {one_line(rule)}", "bold yellow"), "")
+        title = f"? {self.name}{place}: {one_line(rule)}"
+        if is_question(self.call):
+            title = f"? The model asks{place}:"
+
+        yield from self._fitted(Line(title, "bold yellow"), "")
         preview = self.call["preview"]
         text = plain(preview["text"])
 
@@ -175,6 +182,24 @@ class _Question:
                 return decision
 
         return CallDecision(action="reject")
+
+    def answer(self) -> CallDecision:
+        """Return the person's answer to a question of the model: a choice by its number, or their words."""
+        choices = self.call["arguments"].get("choices") or ()
+        prompt = "Your answer (Enter: none)? "
+        if choices:
+            prompt = "Your answer (a number, or your own words; Enter: none)? "
+
+        discard_typed_keys()
+        try:
+            reply = self.read_line(prompt).strip()
+        except EOFError:
+            return CallDecision(action="nobody")
+
+        if reply.isdecimal() and 0 < int(reply) <= len(choices):
+            reply = choices[int(reply) - 1]
+
+        return CallDecision(action="answer", answer=reply)
 
     def _decision(self, reply: str) -> CallDecision | None:
         """Return the decision that a reply means, or None if the question has to be repeated."""
@@ -294,6 +319,12 @@ def read_key(prompt: str) -> str:
         raise EOFError
 
     return key
+
+
+def discard_typed_keys() -> None:
+    """Discard what was typed before a question: it is no answer."""
+    with suppress(OSError, ValueError, termios.error):  # the input is no terminal
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _write(text: str) -> None:

@@ -9,16 +9,19 @@ from typing import IO, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
+from mendgraph.graph.configuration.permissions import list_permissions
+from mendgraph.graph.fleet.unattended import commit_run
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.runs.images import images_in
-from mendgraph.graph.runs.runs import RunStep, run_diffs, run_plan, steps_of, undo_run
+from mendgraph.graph.runs.runs import RunStep, get_run, run_diffs, run_permissions, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.approval import ReadLine
 from mendgraph.graph.terminal.outcome_lines import diff_lines
 from mendgraph.graph.terminal.output import Line, terminal_width
-from mendgraph.graph.terminal.process_end import ExitCode, refusal_words
-from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, refusal_words
+from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object, write_report
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
+from mendgraph.graph.terminal.unattended_output import commit_message
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, models_in_order, split_provider
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -89,7 +92,10 @@ def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
     if words and not command.arguments:
         return invalid(f"{command.name} takes no arguments, and there is '{_quoted(words[0])}'.")
 
-    return command.run(turns, words)
+    try:
+        return command.run(turns, words)
+    except RefusedError as refusal:
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=refusal.message)
 
 
 def _quoted(word: str) -> str:
@@ -255,6 +261,58 @@ def _mode(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     return CommandAnswer([_setting_line("mode", mode, changed=bool(words))], {"mode": {"mode": mode}})
 
 
+def _compact(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
+    problem = turns.compact()
+    if problem:
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
+
+    return CommandAnswer(value={"compact": {"compactions": turns.account.as_map()["compactions"]}})
+
+
+def _commit(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
+    run = turns.session.thread_id
+    root = turns.context.workspace
+    record = _or_default(get_run(run, root), None)
+    if record is None:
+        return CommandAnswer([Line("there is nothing to commit")], {"commit": {"commit": ""}})
+    if isinstance(record, ToolError):
+        return record
+
+    message = " ".join(words)
+    if not message:
+        models = dict.fromkeys(payment.model for payment in turns.account.paid)
+        message = commit_message(record.request, turns.session.result(), [*models])
+
+    committed = commit_run(root, run, turns.session.scrub(message))
+    if isinstance(committed, ToolError):
+        return committed
+
+    return CommandAnswer([Line(one_line(committed.message, 1_000))], {"commit": {"commit": committed.commit}})
+
+
+def _report(turns: Turns, _: Sequence[str]) -> CommandAnswer:
+    value, line = write_report(turns.session.thread_id, turns.context.workspace)
+    return CommandAnswer([line], {"report": value})
+
+
+def _permissions(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
+    root = turns.context.workspace
+    of_run = _or_default(run_permissions(turns.session.thread_id, root), ())
+    lasting = list_permissions(root)
+    if isinstance(of_run, ToolError):
+        return of_run
+    if isinstance(lasting, ToolError):
+        return lasting
+
+    lines = [Line(one_line(f"{permission.allows}, in this run", 500)) for permission in of_run]
+    lines += [Line(one_line(f"{permission.allows}, in this folder ({permission.id})", 500)) for permission in lasting]
+    if lasting:
+        lines.append(Line("`mendgraph permissions remove ID` removes one of this folder"))
+
+    values = [{"id": permission.id, **permission.model_dump(mode="json")} for permission in (*of_run, *lasting)]
+    return CommandAnswer(lines or [Line("nothing is allowed beyond the mode")], {"permissions": values})
+
+
 def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     turns.use(turns.context, anew=True)
     line = Line("a new conversation begins; `mendgraph runs` lists the one before")
@@ -267,8 +325,8 @@ def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
     value = []
 
     for command in COMMANDS.values():
-        indent = f"{command.usage:<16}"
-        lines += textwrap.wrap(command.help, width, initial_indent=indent, subsequent_indent=" " * 16)
+        indent = f"{command.usage:<18}"
+        lines += textwrap.wrap(command.help, width, initial_indent=indent, subsequent_indent=" " * 18)
         value.append({"name": command.name, "usage": command.usage, "help": command.help})
 
     lines.append("")
@@ -284,6 +342,7 @@ KEYS: Final = (
     "The model sees an image that you name with @, as @picture.png, or whose path you paste.",
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
+    "What you type during a turn, and send with Enter, reaches the model after the running step.",
     "A request that begins with / needs another / before it.",
 )
 """The keys of `mendgraph.graph.terminal.prompt_input`."""
@@ -300,6 +359,10 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
         SlashCommand("/undo", "[STEP]", "take back the last turn's changes, or those from a step on", _undo),
         SlashCommand("/mode", "[MODE]", "show the mode, or change it from the next turn on", _mode),
         SlashCommand("/model", "[NAME]", "show the model, or change it from the next turn on", _model),
+        SlashCommand("/compact", "", "replace the conversation by the model's summary of it", _compact),
+        SlashCommand("/permissions", "", "show what you have allowed in this run and this folder", _permissions),
+        SlashCommand("/commit", "[MESSAGE]", "commit what this chat has changed", _commit),
+        SlashCommand("/report", "", "write a page about this chat", _report),
         SlashCommand("/clear", "", "begin a new conversation", _clear),
         SlashCommand("/usage", "", "show calls, tokens and cost so far", _usage),
         SlashCommand("/help", "", "show this list", _help),
@@ -340,7 +403,11 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
         history, turns.session.scrub, ChatCompleter(commands, partial(_files, turns.context)), colours=colours
     )
     notices: list[str] = []
-    display.out.line(f"mendgraph chat in {one_line(root)}; /help lists the commands", "dim")
+    continued = turns.continued_run()
+    if continued:
+        continued = f", {continued}"
+
+    display.out.line(f"mendgraph chat in {one_line(root)}{continued}; /help lists the commands", "dim")
 
     def read(prompt: str) -> str:
         if history.problem and not notices:
@@ -348,7 +415,7 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
             display.err.line(f"mendgraph: requests are not kept for the next chat: {history.problem}")
 
         display.out.line("")
-        return ask(prompt)
+        return ask(prompt, turns.unsent())
 
     return read
 
@@ -369,36 +436,41 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
         else:
             read = open_prompt(turns, setup.display)
 
-        notes = ""
+        if turns.continued_run() and turns.asks:
+            turns.take_up()
 
-        while not turns.terminated:
-            try:
-                line = read(prompt)
-            except (EOFError, KeyboardInterrupt):
-                break
+        _take_lines(turns, partial(read, prompt))
+        turns.show_chat()
 
-            request = as_request(line)
-            if request is None:
-                thread = turns.session.thread_id
-                answer = run_command(turns, line)
-                _show(setup.display, answer)
-                if turns.session.thread_id != thread:
-                    notes = ""
+        return ExitCode.TERMINATED if turns.terminated else ExitCode.FINISHED
 
-                if isinstance(answer, CommandAnswer):
-                    if answer.note and answer.note not in notes:
-                        notes += f"{answer.note}\n\n"
-                    if answer.leave:
-                        break
-            elif request.strip():
-                turns.take(notes + request, images_in(request, turns.context.workspace))
+
+def _take_lines(turns: Turns, read: Callable[[], str]) -> None:
+    """Take requests and commands until one of them or the input ends the chat."""
+    notes = ""
+
+    while not turns.terminated:
+        try:
+            line = read()
+        except (EOFError, KeyboardInterrupt):
+            return
+
+        request = as_request(line)
+        if request is None:
+            thread = turns.session.thread_id
+            answer = run_command(turns, line)
+            _show(turns.setup.display, answer)
+            if turns.session.thread_id != thread:
                 notes = ""
 
-        turns.show_chat()
-        if turns.terminated:
-            return ExitCode.TERMINATED
-
-        return ExitCode.FINISHED
+            if isinstance(answer, CommandAnswer):
+                if answer.note and answer.note not in notes:
+                    notes += f"{answer.note}\n\n"
+                if answer.leave:
+                    return
+        elif request.strip():
+            turns.take(notes + request, images_in(request, turns.context.workspace))
+            notes = ""
 
 
 def _show(display: Display, answer: CommandAnswer | ToolError) -> None:

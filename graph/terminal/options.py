@@ -124,6 +124,9 @@ Durability: TypeAlias = Annotated[
         " Changes of files are always recorded before they happen.",
     ),
 ]
+ContinueLast: TypeAlias = Annotated[
+    bool, typer.Option("--continue", "-c", help="Continue the last chat or task of this folder.")
+]
 Debug: TypeAlias = Annotated[
     bool,
     typer.Option("--debug", help="Events (JSON lines) and the path of the log on standard error."),
@@ -237,7 +240,7 @@ class Options:
     `as_json`: objects for programs in place of text; with `json_lines` also a line for each event. `run_options` are
     the names of the given options that only a run has. `run_id` is the run to continue, None for a new one.
     `workspace_file`: the folder's own settings are read. `unattended`: the `commit` and `report` options.
-    `images` are files for the model.
+    `images` are files for the model. `continue_last`: continue the newest run of the folder.
     """
 
     root: Path
@@ -251,6 +254,7 @@ class Options:
     workspace_file: bool = True
     unattended: Mapping[str, Any] | None = None
     images: tuple[Path, ...] = ()
+    continue_last: bool = False
 
 
 def options_without_a_task(context: typer.Context) -> Options:

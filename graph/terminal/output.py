@@ -61,6 +61,7 @@ class Screen:
     """
 
     def __init__(self, console: "Console", write: Callable[[IO[str], str, str], None] | None = None) -> None:
+        self._console = console
         self._file = console.file
         self._write = write
         self._colours = None
@@ -93,6 +94,17 @@ class Screen:
             coloured = text_shown
 
         self._put(f"{text_shown}\n", f"{coloured}\n")
+
+    def markdown(self, text: str) -> None:
+        """Write a block of Markdown on lines of its own, as wide as the terminal."""
+        from rich.markdown import Markdown  # it takes a moment
+
+        self.end_line()
+        with self._console.capture() as capture:
+            self._console.print(Markdown(plain(text), code_theme="ansi_dark", hyperlinks=False))
+
+        block = "\n".join(line.rstrip() for line in capture.get().split("\n"))
+        self._put(block.strip("\n") + "\n")
 
     def end_line(self) -> None:
         """End the line that was begun, if there is one."""

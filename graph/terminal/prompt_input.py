@@ -144,11 +144,11 @@ class PromptInput:
         # A prompt that knows where it stands fills the screen to its bottom, with empty lines.
         self._session.app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
 
-    def __call__(self, prompt: str) -> str:
-        """Return the next request, as it was typed."""
+    def __call__(self, prompt: str, typed: str = "") -> str:
+        """Return the next request, as it was typed; `typed` is its beginning."""
         self._completer.forget()
         self._leaving = False
-        return self._session.prompt(prompt)
+        return self._session.prompt(prompt, default=typed)
 
     def _hint(self) -> StyleAndTextTuples:
         if self._leaving:

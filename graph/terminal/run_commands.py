@@ -48,7 +48,7 @@ def runs(context: typer.Context) -> int:
     return answer([*map(run_object, records)], lines, as_json=chosen.as_json)
 
 
-def _id_of(run: str, chosen: opt.Options) -> str:
+def run_or_newest(run: str, chosen: opt.Options) -> str:
     """Return the run that is named, or the newest one of the folder."""
     if run:
         return run
@@ -72,7 +72,7 @@ def show(context: typer.Context, run: opt.NewestRun = "", patch: opt.Patch = Fal
     from mendgraph.graph.terminal.outcome_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
-    run_record = unwrap(get_run(_id_of(run, chosen), str(chosen.root)))
+    run_record = unwrap(get_run(run_or_newest(run, chosen), str(chosen.root)))
     steps = unwrap(steps_of(run_record.run_id, str(chosen.root)))
     value = {**run_object(run_record), "steps": [*map(step_object, steps)]}
 
@@ -93,7 +93,7 @@ def diff(context: typer.Context, run: opt.NewestRun = "") -> int:
     lines: list[Line] = []
     values = []
 
-    for file in unwrap(run_diffs(_id_of(run, chosen), str(chosen.root), attempt=True)):
+    for file in unwrap(run_diffs(run_or_newest(run, chosen), str(chosen.root), attempt=True)):
         text = scrub(file.diff)
         lines += diff_lines([text or f"{file.path}: {file.problem}"])
         values.append({**asdict(file), "diff": text})
@@ -138,7 +138,7 @@ def undo(
     from mendgraph.graph.runs.runs import undo_run
 
     chosen = options_without_a_task(context)
-    run_id = _id_of(run, chosen)
+    run_id = run_or_newest(run, chosen)
     restored = unwrap(undo_run(run_id, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
     lines = restored_lines(restored) or [Line(NOTHING_TO_UNDO)]
 
@@ -243,19 +243,28 @@ def report(
     The page needs no network and no script.
     """
     from mendgraph.graph.report.page import make_report
-    from mendgraph.nodes.workspace.files.sandbox import check_workspace
-    from mendgraph.nodes.workspace.store.run_folder import run_folder
 
     chosen = options_without_a_task(context)
     if output == "-" and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
 
-    run_id, page, cache = unwrap(make_report(_id_of(run, chosen), str(chosen.root)))
-    html = page.encode("utf-8")
+    run_id = run_or_newest(run, chosen)
     if output == "-":
-        typer.echo(html, nl=False)
+        typer.echo(unwrap(make_report(run_id, str(chosen.root)))[1].encode("utf-8"), nl=False)
         return 0
 
+    value, line = write_report(run_id, str(chosen.root), output, force=force)
+    return answer(value, [line], as_json=chosen.as_json)
+
+
+def write_report(run: str, root: str, output: str = "", *, force: bool = False) -> tuple[dict[str, Any], Line]:
+    """Write the page of a run, by default into the run's own folder; return where it is. Raises RefusedError."""
+    from mendgraph.graph.report.page import make_report
+    from mendgraph.nodes.workspace.files.sandbox import check_workspace
+    from mendgraph.nodes.workspace.store.run_folder import run_folder
+
+    run_id, page, cache = unwrap(make_report(run, root))
+    html = page.encode("utf-8")
     folder, name = os.path.split(os.path.abspath(output or "report.html"))
     if output:
         folder = unwrap(check_workspace(folder))
@@ -265,9 +274,7 @@ def report(
     write_file(folder, name, html, force=force or not output)
     path = os.path.join(folder, name)
     line = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
-
-    value = {"run_id": run_id, "path": path, "bytes": len(html), "cache": cache}
-    return answer(value, [line], as_json=chosen.as_json)
+    return {"run_id": run_id, "path": path, "bytes": len(html), "cache": cache}, line
 
 
 # --- Replays

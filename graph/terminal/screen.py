@@ -57,12 +57,54 @@ class Display:
         return self.out
 
 
+class MarkdownBlocks:
+    """Splits streamed Markdown into blocks: at an empty line before a line that is not indented, outside of fences.
+
+    A block is shown once it is complete, so nothing that stands on the screen is written again.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def feed(self, piece: str) -> list[str]:
+        """Add a piece of the text, and return the blocks that are complete now."""
+        may_end = "\n" in piece or self._text.endswith("\n")
+        self._text += piece
+        blocks: list[str] = []
+        fence = ""
+        after_empty = False
+        start = end = 0
+
+        for line in self._text.splitlines(keepends=True) if may_end else ():
+            if after_empty and not fence and line[0].strip():
+                blocks.append(self._text[start:end])
+                start = end
+
+            mark = line.lstrip()[:3]
+            if mark in {"```", "~~~"} and fence in {"", mark}:
+                fence = "" if fence else mark
+
+            after_empty = not line.strip()
+            end += len(line)
+
+        self._text = self._text[start:]
+        return blocks
+
+    def end(self) -> list[str]:
+        """Return the last block, if there is one; the next piece begins another text."""
+        text = self._text
+        self._text = ""
+        return [text] if text.strip() else []
+
+
 class RunScreen:
-    """Writes the view of a session's turns to a display."""
+    """Writes the view of a session's turns to a display; on a live terminal, prose is rendered as Markdown."""
 
     def __init__(self, display: Display, view: RunView) -> None:
         self.display = display
         self.view = view
+        self._blocks = MarkdownBlocks()
+        self._in_blocks = False  # a block of this text is shown
 
     def show(self, event: Event) -> None:
         """Write what an event adds."""
@@ -94,7 +136,7 @@ class RunScreen:
                 self._write_notes([item])
 
         if not self.view.in_reply:
-            self.display.text.end_line()
+            self._end_prose()
 
     def _write_prose(self, prose: Prose) -> None:
         if self.display.as_json:
@@ -104,9 +146,29 @@ class RunScreen:
         if prose.begins_turn:
             prefix = PREFIX
 
-        self.display.text.write(prefix + prose.text)
+        if self.display.live is None:
+            self.display.text.write(prefix + prose.text)
+            return
+
+        if prefix and not prose.text[0].isalpha():  # a heading or a list begins a line of its own
+            prefix += "\n\n"
+
+        self._write_blocks(self._blocks.feed(prefix + prose.text))
+
+    def _write_blocks(self, blocks: Iterable[str]) -> None:
+        for block in blocks:
+            if self._in_blocks:
+                self.display.text.line("")
+
+            self._in_blocks = True
+            self.display.text.markdown(block)
+
+    def _end_prose(self) -> None:
+        self._write_blocks(self._blocks.end())
+        self._in_blocks = False
+        self.display.text.end_line()
 
     def _write_notes(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            self.display.text.end_line()
+            self._end_prose()
             self.display.notes.line(*line)

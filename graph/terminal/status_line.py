@@ -4,6 +4,11 @@ It is drawn only where the cursor stands at the beginning of a line, and cleared
 """
 
 import asyncio
+import codecs
+import os
+import re
+import termios
+import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final
@@ -20,6 +25,9 @@ from mendgraph.nodes.language.display import one_line
 REFRESH_S: Final = 0.25
 """Seconds between two refreshes of the line."""
 
+_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]?|O.|.)?")
+"""What keys send that are no characters. Source: ECMA-48, control sequences."""
+
 _CLEAR: Final = "\r\x1b[K"
 """Source: ECMA-48, EL."""
 
@@ -30,6 +38,47 @@ def is_live(console: Console) -> bool:
     A pipe is not, whatever FORCE_COLOR says, and neither is TERM=dumb; TTY_INTERACTIVE=0 (Rich's variable) forbids it.
     """
     return console.is_interactive and console.is_terminal and console.file.isatty() and not console.is_dumb_terminal
+
+
+class TypedWords:
+    """Reads what a person types while a turn runs, key by key; each line goes to `send` at Enter.
+
+    The terminal does not echo the keys, the status line shows `text`. Ctrl-C stays a signal.
+    """
+
+    def __init__(self, terminal: int, send: Callable[[str], None]) -> None:
+        """`terminal` is the terminal's file descriptor."""
+        self._terminal = terminal
+        self._send = send
+        self._decode = codecs.getincrementaldecoder("utf-8")("ignore").decode
+        self.text = ""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read keys inside; enter it in a task of an event loop."""
+        before = termios.tcgetattr(self._terminal)
+        loop = asyncio.get_running_loop()
+        tty.setcbreak(self._terminal, termios.TCSANOW)
+        loop.add_reader(self._terminal, self._read)
+
+        try:
+            yield
+        finally:
+            loop.remove_reader(self._terminal)
+            termios.tcsetattr(self._terminal, termios.TCSADRAIN, before)
+
+    def _read(self) -> None:
+        keys = self._decode(os.read(self._terminal, 1_000))
+        for key in _ESCAPES.sub("", keys):
+            if key in "\r\n" and self.text.strip():
+                self._send(self.text)
+                self.text = ""
+            elif key in "\x7f\b":
+                self.text = self.text[:-1]
+            elif key == "\x15":  # Ctrl-U
+                self.text = ""
+            elif key.isprintable():
+                self.text += key
 
 
 class StatusLine:
@@ -49,6 +98,7 @@ class StatusLine:
         if console.color_system and not console.no_color:
             self._style = Style(dim=True)
 
+        self.typed: TypedWords | None = None
         self._visible = False
         self._drawn = ""
         self._in_line = False
@@ -113,7 +163,14 @@ class StatusLine:
         self._console.file.flush()
 
     def text(self, width: int) -> str:
-        """Return the line in at most `width` cells; the last parts are left out first."""
+        """Return the line in at most `width` cells: what is typed, else the parts, of which the last are left out."""
+        if self.typed is not None and self.typed.text:
+            typed = one_line(self.typed.text, 1_000)
+            while cell_len(typed) > width - 2:
+                typed = typed[1:]
+
+            return f"> {typed}"
+
         parts = [one_line(part, 1_000) for part in self._parts() if part]
         while len(parts) > 1 and cell_len(" · ".join(parts)) > width:
             parts.pop()

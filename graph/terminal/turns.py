@@ -20,14 +20,15 @@ from mendgraph.graph.runs.events import Asked, Ended, Event, OfChild, Text, Trac
 from mendgraph.graph.runs.images import Image
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.run_words import chat_command, command_line, resume_command
-from mendgraph.graph.runs.runs import ListedRun, get_run
+from mendgraph.graph.runs.runs import ListedRun, RunState, get_run
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.json_output import event_as_map, result_object
 from mendgraph.graph.terminal.outcome_lines import cost_words, diff_lines, outcome_lines, usage_block, usage_lines
 from mendgraph.graph.terminal.output import Line, as_json
 from mendgraph.graph.terminal.process_end import ExitCode, Signals, by_whom, exit_code_of
-from mendgraph.graph.terminal.run_view import RunView
+from mendgraph.graph.terminal.run_view import Account, RunView
 from mendgraph.graph.terminal.screen import Display, RunScreen
+from mendgraph.graph.terminal.status_line import TypedWords
 from mendgraph.graph.terminal.unattended_output import publish
 from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
@@ -52,8 +53,8 @@ class Setup:
     """The parts of a run at the terminal.
 
     `next_line` reads a chat's requests; `ask` reads a person's lines about approvals, None without a person, and
-    `ask_key` the keys that answer. `session_options` are further arguments of `Session`; `unattended` is the worktree
-    of an unattended task.
+    `ask_key` the keys that answer; `terminal` is the descriptor on which they type while a turn runs. `session_options`
+    are further arguments of `Session`; `unattended` is the worktree of an unattended task.
     """
 
     context: AgentContext
@@ -61,6 +62,7 @@ class Setup:
     next_line: ReadLine
     ask: ReadLine | None = None
     ask_key: ReadLine | None = None
+    terminal: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
     unattended: UnattendedTask | None = None
@@ -105,6 +107,9 @@ class Turns:
         self._closing = ExitStack()
         self._signals = Signals(self._stop, self._show_stopping)
         self._first_line_shown = False
+        self._typed: TypedWords | None = None
+        if setup.terminal is not None and setup.display.live is not None:
+            self._typed = setup.display.live.typed = TypedWords(setup.terminal, self._add_message)
 
     def __enter__(self) -> Self:
         """Install signal handlers, and return the turns."""
@@ -127,6 +132,11 @@ class Turns:
     def context(self) -> AgentContext:
         """The settings of the turns."""
         return self.session.context
+
+    @property
+    def account(self) -> Account:
+        """The model calls of the last turn."""
+        return self._view.account
 
     def use(self, context: AgentContext, *, anew: bool = False) -> None:
         """Continue with this context, in the same thread or `anew` in a new one. The session releases its lock."""
@@ -166,6 +176,70 @@ class Turns:
         return self.take(CARRY_OUT)
 
     def _follow(self, events: AsyncGenerator[Event, None], *, resumed: bool = False) -> ExitCode:
+        self._begin_turn(resumed=resumed)
+
+        try:
+            approval = self._runner.run(self._show(events))
+            while approval is not None:
+                approval = self._runner.run(self._show(self.session.aanswer(self._decide(approval))))
+        except (KeyboardInterrupt, asyncio.CancelledError):  # by the second signal
+            self._show_interruption()
+            self._show_log()
+            let_tools_clean_up()
+
+            self._keep_unread()
+            return self._signals.exit_code
+
+        code = self._end_turn()
+        if self._signals.stopping:
+            self._keep_unread()
+
+        unread = self.session.unread_messages()
+        if unread:
+            return self.take("\n\n".join(unread))
+
+        return code
+
+    def _add_message(self, text: str) -> None:
+        self._display.out.line(f"> {one_line(text, 1_000)}", "bold")
+        self.session.add_message(text)
+
+    def _keep_unread(self) -> None:
+        """Keep what was typed for the next prompt: a person who stops the turn may want to change it."""
+        unread = self.session.unread_messages()
+        if self._typed is not None:
+            self._typed.text = " ".join([*unread, self._typed.text]).strip()
+
+    def unsent(self) -> str:
+        """Return and forget what was typed during the last turn and not sent."""
+        if self._typed is None:
+            return ""
+
+        text = self._typed.text
+        self._typed.text = ""
+        return text
+
+    def compact(self) -> str:
+        """Summarise the conversation now; return why that is not possible, "" if it is done."""
+        self._begin_turn()
+        problem: list[str] = []
+
+        async def events() -> AsyncGenerator[Event, None]:
+            async with aclosing(self.session.acompact()) as compacting:
+                async for event in compacting:
+                    if isinstance(event, Ended):
+                        problem.append(event.outcome.message)
+                    else:
+                        yield event
+
+        try:
+            self._runner.run(self._show(events()))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            problem.append(f"Stopped {by_whom(self._signals.last)}.")
+
+        return "".join(problem)
+
+    def _begin_turn(self, *, resumed: bool = False) -> None:
         self._view.begin_turn()
         self._signals.begin_turn()
         self._show_first_line()
@@ -177,19 +251,6 @@ class Turns:
 
             self._display.live.begin_turn(self._view, usage, resumed=resumed)
 
-        try:
-            approval = self._runner.run(self._show(events))
-            while approval is not None:
-                approval = self._runner.run(self._show(self.session.aanswer(self._decide(approval))))
-        except (KeyboardInterrupt, asyncio.CancelledError):  # by the second signal
-            self._show_interruption()
-            self._show_log()
-            let_tools_clean_up()
-
-            return self._signals.exit_code
-
-        return self._end_turn()
-
     async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         """Show the events until they end; return the request for approval that ended them, if any."""
         event: Event | None = None
@@ -197,7 +258,7 @@ class Turns:
         if self._display.live is not None:
             status = self._display.live.visible()
 
-        with self._signals.draining(), status:
+        with self._signals.draining(), status, self._typed.reading() if self._typed else nullcontext():
             async with aclosing(events):  # a closed output ends the run as well
                 async for event in events:
                     self._write_event(event)
@@ -286,6 +347,24 @@ class Turns:
 
         return usage, [Line(""), *usage_block(usage, self._api), *costs]
 
+    def continued_run(self, *, resumed: bool = False) -> str:
+        """Return the words for the run that this session continues; "" for a new one, and a finished one to resume."""
+        record = None
+        if self.setup.session_options.get("thread_id"):
+            record = self._record()
+
+        if record is None or (resumed and not record.resumable):
+            return ""
+
+        verb = "resumes" if resumed else "continues"
+        return f"{verb} run {short_id(record.run_id)} ({one_line(record.task, 60)})"
+
+    @property
+    def asks(self) -> bool:
+        """Whether the run that this session continues waits for a person."""
+        record = self._record()
+        return record is not None and record.standing is RunState.ASKS
+
     def show_run(self, code: ExitCode) -> ExitCode:
         """Show the run's id and the next command for it, unless `take` has shown it; return the code."""
         record = self._record()
@@ -339,7 +418,7 @@ class Turns:
             raise
 
     def _show_first_line(self, *, resumed: bool = False) -> None:
-        """Name the run that is `resumed`, the model, the mode, the sandbox and the limits, once in a session."""
+        """Name the run that goes on, the model, the mode, the sandbox and the limits, once in a session."""
         if self._first_line_shown:
             return
 
@@ -348,8 +427,9 @@ class Turns:
         facts = []
         limits = ""
 
-        if resumed and (record := self._record()) is not None and record.resumable:
-            facts.append(f"resumes run {short_id(record.run_id)} ({one_line(record.task, 60)})")
+        continued = self.continued_run(resumed=resumed)
+        if continued:
+            facts.append(continued)
 
         if "model" not in self.setup.session_options:  # not the chat model of a program
             endpoint = find_endpoint(context.model, context.base_url, self.setup.environment)

@@ -82,7 +82,7 @@ class CallVisit:
             return None
 
         spending = spending.model_copy(update={"seconds": spending.seconds + pending.wait_s})
-        request = self._next_request()
+        request = self._compaction_request() if pending.compacts else self._next_request()
 
         if isinstance(request, StopCause):
             if pending.overflow:
@@ -187,11 +187,30 @@ class CallVisit:
                 self._needed_summary = step
                 return Request(Prompt(step.messages), purpose="summary", most_output=step.most_tokens)
 
+    def _compaction_request(self) -> Request | StopCause:
+        """Return the request for a summary that a person wants now, or a stop cause if no request is needed."""
+        step = None
+        if self._settings.blocks is None:
+            view = shown(self._state["messages"], self._window, self._settings.stand_ins)
+            prompt = turn_prompt(self._state, self._settings, self._specs, view)
+            step = self._compact(prompt, self._estimate(prompt))
+
+        if step is None or isinstance(step, StopCause) or step.kind == "slid":
+            return StopCause(reason=StopReason.CANCELLED, message="The conversation is too short for a summary.")
+        if step.kind != "needs summary":
+            self._apply(step)
+            return StopCause(reason=StopReason.CANCELLED, message="Old results are left out, which is enough.")
+
+        self._needed_summary = step
+        return Request(Prompt(step.messages), purpose="summary", most_output=step.most_tokens)
+
     def _apply_summary(self, reply: ModelReply | None) -> None:
-        if reply is None:
-            self._apply(self._needed_summary.fallback)
-        else:
-            self._apply(self._needed_summary.conclude(without_thoughts(reply).text))
+        step = self._needed_summary.fallback
+        if reply is not None:
+            step = self._needed_summary.conclude(without_thoughts(reply).text)
+
+        if step.kind == "summarised" or not self.pending.compacts:  # a person loses nothing without a summary
+            self._apply(step)
 
     def _estimate(self, prompt: Prompt) -> int:
         return estimate_input(prompt.size, len(prompt.messages), self._state["spending"].gauge)

@@ -19,6 +19,7 @@ class PendingCall(Record):
         summaries: summaries that were requested so far.
         overflow: the endpoint's refusal of a prompt longer than its window.
         is_too_long: whether the conversation still has to be shortened after that refusal.
+        compacts: whether the conversation is only shortened, as a person wants it, and no reply is requested.
     """
 
     edge: Literal["retry", "next model", "conversation shortened"] = "retry"
@@ -31,6 +32,7 @@ class PendingCall(Record):
     summaries: int = 0
     overflow: str = ""
     is_too_long: bool = False
+    compacts: bool = False
 
 
 FIRST_TRY: Final = PendingCall()

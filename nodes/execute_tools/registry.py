@@ -1,7 +1,4 @@
-"""Tools, actions and their registry. A tool is a typed function: its signature and docstring are its contract.
-
-A model sees the arguments as a plain JSON schema, and mistakes in them as plain sentences.
-"""
+"""Tools, actions and their registry. A tool is a typed function: its signature and docstring are its contract."""
 
 import asyncio
 import inspect
@@ -85,6 +82,7 @@ class ToolContext:
         backup: returns the bytes with such a hash, or None.
         max_lines: the most lines of a page of a file.
         call_id: the id of the call.
+        answer: a person's answer to the call's question, "" if they gave none; None if nobody can answer.
         state: the state of the run, read-only.
         skill: returns the folder of one of the user's skills by name; None without skills.
         remember: stores a note for later runs and returns it as stored; None without a memory.
@@ -113,6 +111,7 @@ class ToolContext:
     backup: Callable[[str], bytes | None] = lambda _: None
     max_lines: int = 500
     call_id: str = ""
+    answer: str | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
     skill: Callable[[str], Workspace | ToolError] | None = None
     remember: Callable[[str], str | ToolError] | None = None
@@ -554,7 +553,8 @@ def values_without_json_form(arguments: JsonMap) -> list[str]:
         try:
             orjson.dumps(value)
         except TypeError as error:
-            sentences.append(f"{name}: {_lowered(str(error))}")
+            message = str(error)
+            sentences.append(f"{name}: {message[:1].lower()}{message[1:]}")
 
     return sentences
 
@@ -564,7 +564,7 @@ def _sentence(kind: str, location: Sequence[int | str], message: str, names: Seq
     if kind == "missing":
         return f"{where}: field required"
     if kind != "extra_forbidden":
-        return f"{where}: {_lowered(message)}"
+        return f"{where}: {message[:1].lower()}{message[1:]}"
     if len(location) != 1:
         return f"{where}: unknown argument"
 
@@ -575,10 +575,6 @@ def _sentence(kind: str, location: Sequence[int | str], message: str, names: Seq
         remedy = f" (known: {', '.join(names) or 'none'})"
 
     return f"{where}: unknown argument{remedy}"
-
-
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 class OpenArguments(BaseModel):

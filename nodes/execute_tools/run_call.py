@@ -100,7 +100,7 @@ def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources,
         workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
 
     key = idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments)
-    context = replace(context, workspace=workspace, idempotency_key=key, call_id=call.call_id)
+    context = replace(context, workspace=workspace, idempotency_key=key, call_id=call.call_id, answer=verdict.answer)
 
     with using.observe(call) as report:
         record = _begin_record(place, call, using, workspace)

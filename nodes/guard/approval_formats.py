@@ -15,8 +15,10 @@ from typing_extensions import TypedDict
 from mendgraph.nodes.language.display import fenced, inline_code
 from mendgraph.nodes.records import JsonMap
 
-Action = Literal["approve", "approve_prefix", "approve_for_run", "approve_always", "edit", "reject", "stop", "nobody"]
-"""The answers about a call. A program answers "nobody" if there is no person who could be asked."""
+Action = Literal[
+    "approve", "approve_prefix", "approve_for_run", "approve_always", "edit", "answer", "reject", "stop", "nobody"
+]
+"""The answers about a call; "answer" is for a question. A program answers "nobody" if no person could be asked."""
 
 _ACTIONS: Final = frozenset(get_args(Action))
 
@@ -24,10 +26,11 @@ _ACTIONS: Final = frozenset(get_args(Action))
 class ShownPreview(TypedDict):
     """What a call would do, as bounded text without secrets and control characters.
 
-    A "diff" is unified, "argv" is a command quoted for a shell, "arguments" has one line for each argument.
+    A "diff" is unified, "argv" is a command quoted for a shell, "arguments" has one line for each argument. A
+    "question" is what the model asks, with its choices in numbered lines.
     """
 
-    kind: Literal["diff", "argv", "arguments"]
+    kind: Literal["diff", "argv", "arguments", "question"]
     text: str
     truncated: bool
 
@@ -63,16 +66,23 @@ class ApprovalRequest(TypedDict):
 
 
 class CallDecision(TypedDict, total=False):
-    """The answer about one call: all `arguments` of an "edit", a `reason` for the model, the `digest` of the call."""
+    """The answer about one call: all `arguments` of an "edit", a `reason` for the model, the `digest` of the call.
+
+    `answer` is the text for a question.
+    """
 
     action: Required[Action]
+    answer: str
     arguments: JsonMap
     reason: str
     digest: str
 
 
 class ApprovalAnswer(TypedDict):
-    """The decisions by the index of the call, as digits; a missing one is a rejection. A bare action is for all."""
+    """The decisions by the index of the call, as digits; a missing one is a rejection.
+
+    A bare action is for all; any other text answers the questions.
+    """
 
     decisions: dict[str, CallDecision]
 
@@ -86,12 +96,13 @@ def response_schema() -> JsonMap:
 
 
 class Decision(NamedTuple):
-    """The decision about one call; `arguments` are None unless they were edited."""
+    """The decision about one call; `arguments` are None unless they were edited, `answer` is for a question."""
 
     action: Action
     reason: str = ""
     arguments: JsonMap | None = None
     digest: str = ""
+    answer: str = ""
 
 
 UNREADABLE: Final = "the answer could not be read"
@@ -115,12 +126,24 @@ def read_answer(answer: object, calls: Sequence[AskedCall]) -> dict[int, Decisio
     if by_index is None:
         return {call["index"]: Decision("reject", UNREADABLE) for call in calls}
 
-    return {call["index"]: _decision(by_index.get(str(call["index"]), by_index.get(call["index"]))) for call in calls}
+    decisions = {}
+    for call in calls:
+        index = call["index"]
+        decisions[index] = _decision(call, by_index.get(str(index), by_index.get(index)))
+
+    return decisions
 
 
-def _decision(fields: object) -> Decision:
+def is_question(call: AskedCall) -> bool:
+    """Return whether the call asks a question, so that its decision is the answer."""
+    return call["preview"]["kind"] == "question"
+
+
+def _decision(call: AskedCall, fields: object) -> Decision:
     if fields is None:
         return Decision("reject", UNANSWERED)
+    if isinstance(fields, str) and is_question(call) and fields not in _ACTIONS:
+        return Decision("answer", answer=fields)
     if isinstance(fields, str):
         fields = {"action": fields}
     if not isinstance(fields, Mapping):
@@ -139,8 +162,14 @@ def _decision(fields: object) -> Decision:
 
         edited = {str(name): value for name, value in arguments.items()}
 
+    answer = fields.get("answer", "")
+    if action == "answer" and not (is_question(call) and isinstance(answer, str)):
+        return Decision("reject", UNREADABLE)
+
     reason = fields.get("reason")
-    return Decision(cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "")
+    return Decision(
+        cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "", str(answer)
+    )
 
 
 # --- Chat pages
@@ -154,6 +183,9 @@ _ACTION_OF: Final = {
     "response": "reject",
 }
 """Our actions for the types of a page's decisions; any other type counts as an action and is then refused."""
+
+_WORDS: Final = frozenset({"respond", "response"})
+"""The types of a page's decisions that hold a person's words: to a question, its answer."""
 
 
 def page_fields(calls: Sequence[AskedCall]) -> JsonMap:
@@ -213,6 +245,9 @@ def _own_decision(call: AskedCall, decision: Mapping[str, Any]) -> JsonMap:
     """Return a page's decision in our form. A tool cannot be exchanged by an edit."""
     page_action = str(decision["type"])
     action = _ACTION_OF.get(page_action, page_action)
+    if is_question(call) and page_action in _WORDS:
+        return {"action": "answer", "answer": decision.get("message", decision.get("args"))}
+
     edited = decision.get("edited_action", decision.get("args"))
     arguments = edited.get("args") if isinstance(edited, Mapping) else None
 

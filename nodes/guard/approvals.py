@@ -25,7 +25,7 @@ from mendgraph.nodes.guard.approval_formats import (
     read_answer,
 )
 from mendgraph.nodes.guard.permissions import CallSubject, Permission, call_subject, covers, permissions_for
-from mendgraph.nodes.guard.policy import Item, denied, shown
+from mendgraph.nodes.guard.policy import QUESTION_RULE, Item, denied, shown
 from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE, why_asked
 from mendgraph.nodes.records import (
     CallResult,
@@ -274,7 +274,12 @@ def _waiting(
 
 
 def _settle(index: int, waiting: _Waiting, decision: Decision, settled: Settled, ports: ApprovalPorts) -> None:
-    """Apply a decision: set the verdict, and the edited call or the permission."""
+    """Apply a decision: set the verdict, and the edited call, the permission or the answer."""
+    if waiting.verdict.rule == QUESTION_RULE:
+        answer = None if decision.action == "nobody" else decision.answer
+        settled.verdicts[index] = _allowed(waiting.verdict, None).model_copy(update={"answer": answer})
+        return
+
     if decision.action in {"reject", "nobody"}:
         settled.verdicts[index] = _rejected(waiting.verdict, decision)
         return

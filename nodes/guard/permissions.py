@@ -9,7 +9,7 @@ import shlex
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
-from mendgraph.nodes.guard.policy import shown
+from mendgraph.nodes.guard.policy import QUESTION_RULE, shown
 from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE
 from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL_TOOL, command_argv, command_prefix
 from mendgraph.nodes.records import Effect, Record, ToolCall, ToolSpec
@@ -92,7 +92,7 @@ def permissions_for(
     rule: str, call: ToolCall, spec: ToolSpec, subject: CallSubject, *, thread: str, workspace: str
 ) -> dict[str, Permission]:
     """Return the permissions that answers would grant; `workspace` is "" if permissions are not stored."""
-    if not thread or rule == PROJECT_CONFIG_RULE.name:
+    if not thread or rule in {PROJECT_CONFIG_RULE.name, QUESTION_RULE}:
         return {}
 
     named = (subject.subject, *subject.name, *(subject.prefix or ()))

@@ -150,6 +150,10 @@ ASKED: Final = {
 }
 """The rules by which mode `ask` requests approval."""
 
+QUESTION_TOOL: Final = "ask_user"
+QUESTION_RULE: Final = "question"
+"""The rule of a call that asks a person a question: the decision about it is the answer."""
+
 _NOT_NAMED: Final = "; not named by the user"
 _SENSITIVE: Final = "sensitive_config"
 
@@ -161,7 +165,7 @@ class GuardConfig:
     `allowed` are the tools of the run's role, None means all. `paths_of` returns the paths of a call beside its path
     fields, as inside of a patch. `leads_to` resolves names that are not plainly below `root`. In mode "auto", `scope`
     restricts deletions; the `rules` restrict other changes, and the tools of `need_approval` are refused. Those that
-    the user has `granted` run without a question in mode "ask".
+    the user has `granted` run without a question in mode "ask". `questions`: a person may be asked by `ask_user`.
     """
 
     mode: Mode
@@ -173,6 +177,7 @@ class GuardConfig:
     scope: scopes.Scope = field(default_factory=scopes.Scope)
     need_approval: frozenset[str] = frozenset()
     granted: frozenset[str] = frozenset()
+    questions: bool = False
 
 
 def judge_reply(
@@ -215,6 +220,9 @@ def judge_call(
     for override in overrides:
         if override.signature == signature:
             return refuse_repeat(override)
+
+    if config.questions and spec.name == QUESTION_TOOL:
+        return Verdict(kind=VerdictKind.ASK, rule=QUESTION_RULE)
 
     targets: list[str] = []
 

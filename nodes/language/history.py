@@ -45,6 +45,9 @@ HANDOFF_MESSAGE_NAME: Final = "mendgraph_handoff"
 READ_AHEAD: Final = "Before I begin, I look at what the request names."
 """The assistant's text in a native history for calls that the machine made itself."""
 
+ADDED: Final = "I read what you add."
+"""The assistant's text before a person's words that came while it worked."""
+
 _AUTHOR_KEY: Final = "written_by"
 """The key in `response_metadata` of messages that mendgraph wrote. It is not sent to endpoints."""
 
@@ -60,6 +63,17 @@ def machine_message(text: str) -> AIMessage:
 def is_machine_message(message: AnyMessage) -> bool:
     """Return whether mendgraph wrote the message, and no model."""
     return _AUTHOR_KEY in message.response_metadata
+
+
+def added_messages(texts: Sequence[str]) -> list[AnyMessage]:
+    """Return the messages for what a person adds behind the results of a step.
+
+    The assistant's message stands between, because some endpoints refuse a person's message behind a result.
+    """
+    if not texts:
+        return []
+
+    return [machine_message(ADDED), HumanMessage("\n\n".join(texts))]
 
 
 # --- A reply and its results enter the history

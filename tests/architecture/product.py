@@ -22,7 +22,7 @@ EFFECT_FILES = frozenset(
         "graph/terminal/approval.py",
         "graph/terminal/process_end.py",
         "graph/terminal/doctor.py",
-        "graph/terminal/editor.py",
+        "graph/editor/agent.py",
         "graph/langchain/chat_model.py",
         "graph/langchain/chat_models.py",
         "graph/langchain/connections.py",

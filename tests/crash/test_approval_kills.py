@@ -7,7 +7,7 @@ import pytest
 
 from tests.crash.fork_server import ForkServer, Played
 from tests.extent import LEVEL, sampled
-from tests.surfaces.runs.approval_play import AFTER, BUG, THREE, asked, session
+from tests.surfaces.runs.approval_play import AFTER, BUG, QUESTION, THREE, asked, session
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,24 @@ def test_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) ->
     assert resumed.value == ["Asked", {"calc.py": BUG}]
     answered = played(server, waiting, "answer", "never")
     assert answered.value == ["Ended", AFTER]
+
+
+def test_question_is_asked_again_after_a_kill_and_its_answer_enters_the_history_once(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    root = tmp_path / "work"
+    with session(root, QUESTION, questions=True) as now:
+        asked(now.stream("Paint it"))
+
+    assert played(server, root, "resume", "never").value[0] == "Asked"
+    answer = {"root": str(root), "way": "answer", "death": "before", "answer": "blue"}
+    assert server.run("taken_up", answer).killed
+    assert played(server, root, "resume", "never").value == ["Ended", {}]
+
+    with session(root) as now:
+        texts = [message.text for message in now.result().messages]
+    assert "".join(texts).count("blue") == 1
 
 
 def test_file_that_changes_between_the_answer_and_the_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:

@@ -13,7 +13,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import Machine, build_graph
 from mendgraph.graph.machine.serializer import serializer
-from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.events import ToolStarted
+from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.nodes.records import Outcome
 from tests.providers.clients import client
 from tests.providers.script import State
@@ -135,6 +136,24 @@ def test_files_read_ahead_are_accepted_by_models_that_think(family: str, tmp_pat
         outcome = run_task(TASK, settings, model=client(server)).outcome
     assert outcome.kind == "FINISHED", outcome.message
     assert (tmp_path / "calc.py").read_text() == MENDED
+
+
+@pytest.mark.parametrize(("family", "protocol"), [*((family, "native") for family in FAMILIES), ("mistral", "text")])
+def test_words_that_are_added_during_a_step_are_accepted_behind_its_results(
+    family: str, protocol: str, tmp_path: Path
+) -> None:
+    script = SCRIPTS["text" if family == "no_tools" else protocol]
+    script = [script[0], script[0], *script[1:]]  # a server counts the messages of the assistant, and one is ours
+    settings = context(project(tmp_path), protocol)
+    with FAMILIES[family](script) as server, Session(settings, model=client(server)) as session:
+        for event in session.stream(TASK):
+            if isinstance(event, ToolStarted) and event.call.tool == "read_file":
+                session.add_message("Then say so.")
+        result = session.result()
+        assert len(server.refusals) == REFUSED_ONCE.get(family, 0), server.refusals
+    assert (result.outcome.kind, (tmp_path / "calc.py").read_text()) == ("FINISHED", MENDED), result.outcome.message
+    texts = [str(message.text) for message in result.messages]
+    assert texts.index("Then say so.") == texts.index("I read what you add.") + 1 == 4
 
 
 @pytest.mark.parametrize("family", CHECKS_STATE)

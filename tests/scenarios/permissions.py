@@ -309,4 +309,54 @@ JOBS: tuple[Scenario, ...] = (
     ),
 )
 
-PERMISSIONS = (*DENIED, *APPROVALS, *PROGRAMS, *LINES, *JOBS)
+
+WHICH = ("ask_user", {"question": "Which sum?", "choices": ["of integers", "of decimals"]})
+QUESTIONS: tuple[Scenario, ...] = (
+    Scenario(
+        name="question_answered",
+        story="The model asks the user, and goes on with the answer. A call beside the question runs as well.",
+        files=CALC,
+        settings={"questions": True},
+        turns=(Turn(TASK, (use(READ, WHICH), use(EDIT), DONE), decisions=("of decimals, please",)),),
+        expected=Expectation(files={"calc.py": MENDED}, shown=("of decimals, please",)),
+        resumed=True,
+    ),
+    Scenario(
+        name="question_beside_approval",
+        story="A question and an edit of one reply are put to the person in one request.",
+        files=CALC,
+        settings={**ASK, "questions": True},
+        turns=(
+            Turn(
+                TASK,
+                (use(WHICH, EDIT), DONE),
+                decisions=(
+                    {
+                        "decisions": {
+                            "0": {"action": "answer", "answer": "of integers"},
+                            "1": {"action": "approve"},
+                        }
+                    },
+                ),
+            ),
+        ),
+        expected=Expectation(files={"calc.py": MENDED}, shown=("of integers",)),
+    ),
+    Scenario(
+        name="question_not_answered",
+        story="A question that the user does not answer is left to the model.",
+        files=CALC,
+        settings={"questions": True},
+        turns=(Turn(TASK, (use(WHICH), Say("I decided on integers.")), decisions=("reject",)),),
+        expected=Expectation(shown=("The user gives no answer. Decide yourself, and say in your answer what you",)),
+    ),
+    Scenario(
+        name="question_to_nobody",
+        story="Where nobody can answer, the model is not offered ask_user; a call of it says that it has to decide.",
+        files=CALC,
+        turns=(Turn(TASK, (use(WHICH), Say("I decided on integers."))),),
+        expected=Expectation(shown=("Nobody can answer. Decide yourself, and say in your answer what you decided.",)),
+    ),
+)
+
+PERMISSIONS = (*DENIED, *APPROVALS, *PROGRAMS, *LINES, *JOBS, *QUESTIONS)

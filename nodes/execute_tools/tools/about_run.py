@@ -90,6 +90,32 @@ def delegate(context: ToolContext, arguments: DelegateArguments) -> ToolError:  
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
+DECIDE: Final = "Decide yourself, and say in your answer what you decided."
+
+
+class AskUserArguments(ToolArguments):
+    """A question; the person may answer with one of the choices or in their own words."""
+
+    question: str = Field(min_length=1)
+    choices: list[str] = Field(default_factory=list, max_length=9)
+
+
+@tool(effect=Effect.NONE)
+def ask_user(context: ToolContext, arguments: AskUserArguments) -> ToolAnswer:  # noqa: ARG001 - a tool's shape
+    """Ask the user what the task and the files leave open, and wait for the answer.
+
+    Guard asks the question, so that the run can wait for the answer in a checkpoint.
+    """
+    if context.answer:
+        return ToolOutput.ok(answer=context.answer)
+
+    who = "Nobody can answer."
+    if context.answer is not None:
+        who = "The user gives no answer."
+
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{who} {DECIDE}")
+
+
 class RememberArguments(ToolArguments):
     """One note."""
 

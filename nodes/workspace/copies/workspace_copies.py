@@ -6,6 +6,7 @@ folder is locked. A folder that is neither empty nor that of a copy is never tou
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -29,11 +30,12 @@ from mendgraph.nodes.workspace.copies.copy_sources import (
     required,
 )
 from mendgraph.nodes.workspace.files.atomic_write import sync_folder, write_temporary
-from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_directory, open_root
+from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_directory, open_regular, open_root
 from mendgraph.nodes.workspace.files.tree_walk import is_bytecode
 from mendgraph.nodes.workspace.processes.git import (
     HEAD,
     Repository,
+    find_identity,
     find_repository,
     find_uncommitted,
     remove_worktree_records,
@@ -359,15 +361,10 @@ def commit_branch(
     """
     files = list(files)
     try:
-        repository = _repository_of(copy)
+        repository = _repository_of(copy.root)
         left_out = _left_out(repository, copy.root, files)
-        names = "".join(f"{name}\0" for name in files if name not in left_out)
-        with_lfs = repository
-        if shutil.which(_LFS_PROGRAM) is not None:
-            with_lfs = repository._replace(settings=(*repository.settings, *_LFS_SETTINGS))
-
         _git(repository, "read-tree", "-m", HEAD)
-        _git(with_lfs, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=os.fsencode(names))
+        _stage(repository, [name for name in files if name not in left_out])
         tree = _git(repository, "write-tree")
         head = _git(repository, "rev-parse", HEAD)
 
@@ -380,13 +377,70 @@ def commit_branch(
     return BranchCommit(head if head != copy.base else "", left_out)
 
 
+def commit_files(root: str, versions: Mapping[str, Sequence[str]], message: str) -> BranchCommit | ToolError:
+    """Commit these files of the user's repository, as they are, to its current branch. What else is staged stays so.
+
+    `versions` are the hashes that a run has written and found of each file, newest first. A file whose committed text
+    is none of them has other changes than the run's, and is left out. Otherwise as `commit_branch`.
+    """
+    identity = find_identity(root)
+    if isinstance(identity, ToolError):
+        return identity
+
+    try:
+        repository = _repository_of(root)
+        left_out = _left_out(repository, root, list(versions))
+        names = []
+
+        for name, hashes in versions.items():
+            committed = required(repository.run("cat-file", "blob", f"{HEAD}:./{name}"))
+            sha256 = ""
+            if committed.exit_code == 0:
+                sha256 = hashlib.sha256(committed.stdout).hexdigest()
+
+            if _hash_of_file(root, name) != hashes[0]:
+                left_out.setdefault(name, "it has changed since")
+            elif sha256 not in hashes:
+                left_out.setdefault(name, "it had changes that were not committed")
+            elif sha256 != hashes[0] and name not in left_out:
+                names.append(name)
+
+        if not names:
+            return BranchCommit("", left_out)
+
+        _stage(repository, names)
+        paths = os.fsencode("".join(f"{name}\0" for name in names))
+        options = ("--only", "--quiet", "--no-verify", "--no-gpg-sign", f"--message={message}")
+        _git(repository, "commit", *options, "--pathspec-from-file=-", "--pathspec-file-nul", stdin=paths, **identity)
+        return BranchCommit(_git(repository, "rev-parse", HEAD), left_out)
+    except CopyError as error:
+        return error.error
+
+
+def _hash_of_file(root: str, name: str) -> str:
+    with suppress(OSError), closing(open_root(root)) as folder:
+        handle, _ = open_regular(folder, tuple(name.split("/")), os.O_RDONLY)
+        with os.fdopen(handle, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    return ""
+
+
+def _stage(repository: Repository, names: Sequence[str]) -> None:
+    if shutil.which(_LFS_PROGRAM) is not None:
+        repository = repository._replace(settings=(*repository.settings, *_LFS_SETTINGS))
+
+    paths = os.fsencode("".join(f"{name}\0" for name in names))
+    _git(repository, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=paths)
+
+
 def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolError:
     """Return those of the files that a patch of the copy cannot hold, each with the reason."""
     if not os.path.lexists(os.path.join(copy.folder, WORKSPACE, ".git")):  # a copy of a folder
         return {}
 
     try:
-        return _in_no_patch(_repository_of(copy), files)
+        return _in_no_patch(_repository_of(copy.root), files)
     except CopyError as error:
         return error.error
 
@@ -397,7 +451,7 @@ def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError
     Nothing is removed if the copy has files that are not committed: they are returned, each with the reason.
     """
     try:
-        repository = _repository_of(copy)
+        repository = _repository_of(copy.root)
         remaining = _uncommitted_files(repository, copy.root)
         if remaining:
             reasons = dict.fromkeys(remaining, "it was changed by somebody else")
@@ -438,13 +492,13 @@ _LFS_SETTINGS: Final = (
 _NO_FILTER: Final = frozenset({"unspecified", "unset", "set"})
 
 
-def _repository_of(copy: Copy) -> Repository:
-    return required(find_repository(copy.root) or invalid(f"{quoted(copy.root)} is not a git repository."))
+def _repository_of(root: str) -> Repository:
+    return required(find_repository(root) or invalid(f"{quoted(root)} is not a git repository."))
 
 
 def _git(repository: Repository, *words: str, stdin: bytes = b"", **identity: str) -> str:
     result = repository.run(*words, stdin=stdin, **identity)
-    return os.fsdecode(required(succeeded(result, "work on the copy in", repository.path)).stdout).rstrip("\n")
+    return os.fsdecode(required(succeeded(result, "work in", repository.path)).stdout).rstrip("\n")
 
 
 def _left_out(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ BUG = "def add(a, b):\n    return a - b\n"
 THREE = """tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})
 tool: append_file({"path": "log.txt", "content": "one"})
 tool: ring({"argv": ["bell", "loud"]})"""
+QUESTION = 'tool: ask_user({"question": "Which colour?"})'
 EDITED = {"path": "log.txt", "content": "two"}
 ANSWER: JsonMap = {
     "decisions": {
@@ -77,7 +78,8 @@ def taken_up(argument: JsonMap) -> list[Any]:
     root, death = Path(argument["root"]), argument["death"]
     os.environ["MENDGRAPH_DATA_DIR"] = str(root.parent / "data")
     with session(root, "Done.") as now:
-        events = now.answer(ANSWER) if argument["way"] == "answer" else now.resume()
+        answer = argument.get("answer", ANSWER)
+        events = now.answer(answer) if argument["way"] == "answer" else now.resume()
         for event in events:
             name = type(event).__name__
             if (death, name) in {("guarded", "Denied"), ("before", "ToolStarted"), ("after", "StepDone")}:

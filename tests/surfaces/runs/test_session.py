@@ -122,3 +122,14 @@ def test_thread_is_taken_up_again(folder: Path) -> None:
         result = session.result()
     assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
     assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
+
+
+def test_words_that_are_added_after_the_last_step_stay_for_the_next_request(folder: Path) -> None:
+    with Session(AgentContext(workspace=str(folder), protocol="text"), model=ScriptedModel([Say("Hello.")])) as session:
+        for _ in session.stream("Greet me"):
+            session.add_message("And my friend")
+        assert "And my friend" not in [message.text for message in session.result().messages]
+        assert set(session.unread_messages()) == {"And my friend"}
+        assert session.unread_messages() == []
+        with pytest.raises(TypeError, match="int is no text"):
+            session.add_message(1)  # type: ignore[arg-type]

@@ -1,6 +1,8 @@
 """The commands of a chat, on a scripted model in a real workspace."""
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +106,81 @@ def test_only_files_that_a_model_may_read_are_offered(tmp_path: Path) -> None:
     assert _files(AgentContext(workspace=str(tmp_path))) == [".gitignore", "calc.py", "pkg/new.py"]
 
 
+def repository(folder: Path) -> None:
+    for words in (["init", "-q"], ["config", "user.name", "me"], ["config", "user.email", "me@x"]):
+        git(folder, *words)
+    for name in ("calc.py", "mine.py"):
+        (folder / name).write_text(BUG, encoding="utf-8")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+NEW = 'tool: write_file({"path": "new.py", "content": "x = 1\\n"})'
+MINE = 'tool: edit_file({"path": "mine.py", "old_str": "a - b", "new_str": "a + b"})'
+
+
+def test_commit_has_what_the_chat_has_changed_and_nothing_else(tmp_path: Path) -> None:
+    repository(tmp_path)
+    (tmp_path / "mine.py").write_text("# mine\n" + BUG, encoding="utf-8")
+    (tmp_path / "staged.py").write_text("y = 2\n", encoding="utf-8")
+    git(tmp_path, "add", "staged.py")
+
+    def lines() -> Iterator[str]:
+        yield from ("/commit", "fix add", "/commit", "/commit", "more", "/commit say it")
+        (tmp_path / "calc.py").write_text("mine\n")
+        yield "/commit"
+
+    terminal = Terminal(tmp_path, [FIX, NEW, MINE, "Fixed.", COMMENT, "Said."], lines=lines())
+    (tmp_path / "calc.py").write_text(BUG, encoding="utf-8")
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    left_out = f"'mine.py' stays in {tmp_path} (it had changes that were not committed)"
+    committed = re.findall(r"Committed to the current branch \((\w+)\); (.*)\n", terminal.out)
+    assert [reason for _, reason in committed] == [left_out, left_out]
+    assert f"There is nothing to commit; {left_out}\n" in terminal.out
+    assert f"'calc.py' stays in {tmp_path} (it has changed since)" in terminal.out
+    assert git(tmp_path, "log", "--format=%s").split("\n")[:3] == ["say it", "fix add", "first"]
+    assert git(tmp_path, "show", "--name-only", "--format=", "HEAD~1").split() == ["calc.py", "new.py"]
+    assert git(tmp_path, "status", "--porcelain").split("\n")[:3] == [" M calc.py", " M mine.py", "A  staged.py"]
+
+
+def test_report_permissions_and_commit_of_a_chat_as_objects(tmp_path: Path) -> None:
+    lines = ["/permissions", "/commit", "hi", "/report", "/permissions", "/commit"]
+    told = [json.loads(line) for line in talked(tmp_path, ["Hello."], lines, as_json=True).out.splitlines()]
+    assert told[:2] == [{"permissions": []}, {"commit": {"commit": ""}}]
+    assert Path(told[3]["report"]["path"]).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert told[5] == {"commit": {"commit": ""}}
+
+
+LONG = "Look at this: " + "words and more words " * 1_000
+SUMMARY = '{"done": ["greeted the person"]}'
+
+
+def test_compact_replaces_the_conversation_by_a_summary(tmp_path: Path) -> None:
+    lines = ["hi", "/compact", LONG, "more", "/compact", "and now?"]
+    terminal = Terminal(tmp_path, ["Hello.", "I looked.", "Here.", SUMMARY, "Now this."], lines=lines)
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.err.startswith("mendgraph: The conversation is too short for a summary.")
+    assert "the model is shown a summary of the conversation's beginning" in terminal.out
+    sent = str(model.calls[-1].prompt.messages)
+    assert ("- greeted the person" in sent, LONG in sent, "and now?" in sent) == (True, False, True)
+    assert terminal.out.count("FINISHED (answered)") == 4
+
+
+def test_compact_without_a_summary_changes_nothing(tmp_path: Path) -> None:
+    lines = [LONG, "more", "/compact", "and now?"]
+    terminal = Terminal(tmp_path, ["I looked.", "Here.", "x" * 9_000, "Now this."], lines=lines)
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "The model gave no usable summary: nothing changes." in terminal.err
+    assert LONG in str(model.calls[-1].prompt.messages)
+
+
 def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
     answers = iter("y")
 
@@ -171,7 +248,7 @@ WRONG = {
     "/model a b": "/model takes one name, and there is 'b' as well.",
     "/model gpt": "Model 'gpt' needs an endpoint: ",
     "/model local": "The embedded model is not on this machine: `mendgraph model pull` downloads it.",
-    "/mode yolo": "/mode takes one of read-only, ask, auto.",
+    "/mode yolo": "/mode takes one of read-only, plan, ask, auto.",
     "/diff now": "/diff takes no arguments, and there is 'now'.",
     "/undo 1 2": NO_STEP,
     "/undo -1": NO_STEP,

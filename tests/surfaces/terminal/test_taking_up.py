@@ -141,6 +141,31 @@ def test_chat_is_taken_up_where_it_was_left(run: Run, folder: Path) -> None:
     assert (known.turns, known.context.max_calls_per_turn) == (3, 9)
 
 
+def test_last_run_of_the_folder_continues_with_a_task_or_a_chat(run: Run, folder: Path) -> None:
+    code, _, err = run("-c", "Mend add.")
+    assert (code, "There are no runs of this folder yet." in err) == (2, True)
+    assert run("Mend add.", "--max-calls", "7")[0] == 0
+    ((first, _),) = listed(folder)
+
+    assert run("--continue", "Thank you.", lines=(*LINES, Say("You are welcome.")))[0] == 0
+    assert run("-c", "chat", lines=(*LINES, Say("Yes."), Say("It is.")), typed=io.StringIO("Done?\n"))[0] == 0
+    record = get_run(first, str(folder))
+    assert isinstance(record, ListedRun)
+    assert (len(listed(folder)), record.turns, record.context.max_calls_per_turn) == (1, 3, 7)
+
+    assert run("-c", "runs")[0] == 2
+    assert run("-c", "--unattended", "Mend add.")[0] == 2
+    assert run("-c", "chat", "--run", first)[0] == 2
+
+
+def test_chat_that_continues_a_run_asks_its_open_question_again(run: Run, folder: Path) -> None:
+    with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
+        assert isinstance(session.work("Mend add."), Asked)
+    code, _, err = run("-c", "chat", lines=(EDIT, Say("Mended.")), typed=Person("y\n"))
+    assert (code, (folder / "calc.py").read_text(encoding="utf-8")) == (0, MENDED)
+    assert "Allow edit_file calc.py? " in err
+
+
 def test_question_that_nobody_answered_is_asked_again(run: Run, folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         assert isinstance(session.work("Mend add."), Asked)

@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from tests.doubles.replies import Calls, Reply, Say
+from tests.doubles.replies import Calls, Reply, Say, Slow
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
 from tests.surfaces.runs.run_plays import played, project
@@ -119,6 +120,54 @@ def test_chat_at_a_terminal(tmp_path: Path) -> None:
     assert [each["model"] for each in server.requests] == ["scripted"] * 3 + ["another"]
     said = [each["content"] for each in server.requests[2]["messages"] if each["role"] == "user"]
     assert f"{note}\n\none\ntwo\nthree\nfour" in said
+
+
+class HeldServer(ScriptedServer):
+    """Holds each `Slow` reply back until the test releases it."""
+
+    def __init__(self, script: Sequence[Reply]) -> None:
+        super().__init__(script)
+        self.released = Event()
+
+    def wait(self, seconds: float) -> bool:
+        return bool(seconds) and self.released.wait(seconds)
+
+
+QUESTION = Calls([("ask_user", '{"question": "Which sum?", "choices": ["of integers", "of decimals"]}')])
+MARKDOWN = Say("It **adds** now.\n\n## Next\n\n- commit\n\n```python\nadd(1, 2)\n```\n\nThat is all.")
+
+
+def test_question_is_answered_words_are_typed_during_the_turn_and_the_answer_is_markdown(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "calc.py").write_text(BUG, encoding="utf-8")
+    with HeldServer([QUESTION, Slow(60, FIX), MARKDOWN]) as server:
+        words = ("--no-evidence", "--model", "scripted")
+        with Tmux(project, *words, size=(80, 60), environment={"OPENAI_BASE_URL": server.base_url}) as tmux:
+            tmux.wait("You:")
+            tmux.type("Fix add", "Enter")
+            asked = tmux.wait("Your answer (a number, or your own words; Enter: none)?")
+            tmux.type("2", "Enter")
+            tmux.wait("waiting for the model")
+            tmux.type("also commit it, pleasé")
+            tmux.wait("> also commit it, pleasé")
+            tmux.press("BSpace", "Left")
+            tmux.type("e", "Enter")
+            tmux.wait("> also commit it, please\n")
+            tmux.type("unsent words")
+            tmux.wait("> unsent words")
+            server.released.set()
+            tmux.wait("You: unsent words")
+            shown = tmux.screen()
+            tmux.press("C-c", "C-c", "C-c")
+            assert tmux.exit_code() == 0
+
+    assert "? The model asks:\n│ Which sum?\n│ 1. of integers\n│ 2. of decimals\n" in asked
+    assert "mendgraph: It adds now.\n\nNext\n\n • commit\n\n add(1, 2)\n\nThat is all.\n\n---" in shown
+    *_, result = server.requests[1]["messages"]
+    assert "of decimals" in result["content"]
+    *_, words_between, added = server.requests[2]["messages"]
+    assert (words_between["role"], added["content"]) == ("assistant", "also commit it, please")
 
 
 BASH = shutil.which("bash")

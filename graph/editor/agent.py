@@ -1,17 +1,16 @@
 """Sessions for an editor, over the Agent Client Protocol: what `mendgraph acp` speaks on its input and output.
 
 A session of the protocol is a thread of ours with the same id, so `mendgraph runs` lists it, and `resume`, `undo` and
-`report` take it. Files are reached by the workspace's own handles: of the client's methods only `session/update` and
-`session/request_permission` are called, never `fs/*` or `terminal/*`.
+`report` take it. Files are reached by the workspace's own handles, never by the client's `fs/*` or `terminal/*`.
 """
 
 import asyncio
 import logging
 import os
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, cast
@@ -24,56 +23,31 @@ from acp.interfaces import Agent, Client
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.mcp_servers import McpSettings
+from mendgraph.graph.editor.turn import Turn, visible_text
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.configured_servers import session_tools
-from mendgraph.graph.runs.events import Asked, CallsRead, Event, Rescued, StepDone, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
-from mendgraph.graph.terminal.approval import Decisions
-from mendgraph.graph.terminal.json_output import plain_values
-from mendgraph.graph.terminal.outcome_lines import outcome_lines
-from mendgraph.graph.terminal.output import Line
 from mendgraph.graph.terminal.process_end import GRACE_S, SIGNALS, ExitCode, RefusedError, bug, leave_at_once, unwrap
-from mendgraph.graph.terminal.run_view import FinishedCall, Prose, RunView
 from mendgraph.graph.terminal.turns import let_tools_clean_up
-from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision
-from mendgraph.nodes.language.display import fenced, inline_code, result_words, target_of
+from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
+from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
 
-_KINDS: Final[Mapping[records.Effect, schema.ToolKind]] = {
-    records.Effect.READ: "read",
-    records.Effect.WRITE: "edit",
-    records.Effect.EXECUTE: "execute",
-    records.Effect.NETWORK: "fetch",
-}
-"""The protocol's name for a tool with this effect; other calls are not shown: they write the plan, or answer."""
 _MODES: Final = {
     "read-only": "Looks at files and changes none.",
     "plan": "Looks at files, changes none, and answers with a plan.",
     "ask": "Asks you before each change.",
     "auto": "Changes files inside the rules without asking.",
 }
-_PLAN_STATUS: Final[Mapping[records.PlanStatus, schema.PlanEntryStatus]] = {
-    records.PlanStatus.PENDING: "pending",
-    records.PlanStatus.IN_PROGRESS: "in_progress",
-    records.PlanStatus.DONE: "completed",
-}
-_LASTING: Final = {
-    "approve_prefix": "Always in this session",
-    "approve_for_run": "Always in this session",
-    "approve_always": "Always in this folder",
-}
-"""The beginning of the name of an option that allows more than the call."""
-
 _ENDS: Final[Mapping[records.StopReason, schema.StopReason]] = {
     records.StopReason.REFUSED: "refusal",
     records.StopReason.CANCELLED: "cancelled",
@@ -84,7 +58,6 @@ _WRONG, _FAILED = -32602, -32603  # what JSON-RPC calls invalid parameters and a
 _CLOSE_S: Final = 1.0
 _LONGEST_MESSAGE: Final = 50_000_000  # bytes
 
-Update = Any  # one of the protocol's session updates
 Servers = Sequence[Any] | None
 
 
@@ -96,7 +69,7 @@ class _EditorSession:
     tools: tuple[Tool, ...]
     notes: list[str]
     servers: McpServers
-    turn: "_Turn | None" = None
+    turn: "Turn | None" = None
 
     def modes(self) -> schema.SessionModeState:
         modes = [schema.SessionMode(id=mode, name=mode, description=_MODES[mode]) for mode in _MODES]
@@ -119,17 +92,20 @@ class EditorAgent:
         """
         self._context_for = context_for
         self._servers_for = servers_for
-        self._settings = settings
+        self._settings = {"questions": True, **settings}
         self._durability = durability
         self._sessions: dict[str, _EditorSession] = {}
+        self._takes_forms = False
         self._client: Client
 
     def on_connect(self, conn: Client) -> None:
         """Set the connection to the client."""
         self._client = conn
 
-    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:  # noqa: ARG002
+    async def initialize(self, client_capabilities: Any = None, **_: Any) -> schema.InitializeResponse:
         """The capabilities of this agent."""
+        elicitation = client_capabilities and client_capabilities.elicitation
+        self._takes_forms = bool(elicitation and elicitation.form)
         can = {
             "loadSession": True,
             "mcpCapabilities": {"http": True},
@@ -172,7 +148,7 @@ class EditorAgent:
             await asyncio.to_thread(before.servers.close)
 
         self._sessions[session_id] = session
-        visible = _visible_text((tool.name for tool in session.tools), context)
+        visible = visible_text((tool.name for tool in session.tools), context)
 
         for message in messages:
             if is_request(message):
@@ -212,7 +188,8 @@ class EditorAgent:
         with _protocol_errors():
             options: Any = {"durability": self._durability, "tools": editor_session.tools, "kept_permissions": True}
             session = Session(editor_session.context, thread_id=session_id, **options)
-            turn = _Turn(self._client, session, {tool.name: tool for tool in editor_session.tools})
+            tools = {tool.name: tool for tool in (ask_user, remember, read_skill, *editor_session.tools)}
+            turn = Turn(self._client, session, tools, self._takes_forms)
             editor_session.turn = turn
 
             try:
@@ -282,198 +259,7 @@ class EditorAgent:
         return _EditorSession(context, (*default_tools(), *tools), notes, running)
 
 
-@dataclass
-class _Turn:
-    """One prompt at work: its events as updates for the client, and the client's decisions on calls."""
-
-    client: Client
-    session: Session
-    tools: Mapping[str, Tool]
-    task: "asyncio.Task[Any] | None" = field(default_factory=asyncio.current_task)
-    _stopped: str = ""
-    _shown_calls: set[str] = field(default_factory=set)
-    _plan: records.Plan = field(default_factory=records.Plan)
-    _id_prefix: str = field(default_factory=lambda: uuid4().hex[:8])  # call ids are unique in one reply only
-
-    def __post_init__(self) -> None:
-        self._view = RunView(_visible_text(self.tools, self.session.context))
-
-    def stop(self, by: str) -> None:
-        """End early; see `Session.stop`."""
-        self._stopped = by
-        self.session.stop(by)
-
-    async def run(self, request: str, images: Sequence[bytes], notes: list[str]) -> records.Outcome:
-        """Work on the request and its images with updates to the client; return the outcome."""
-        while notes:
-            await self._send([helpers.update_agent_thought_text(notes.pop(0))])
-
-        approval = await self._follow(self.session.astream(request, images=images))
-        while approval is not None:
-            approval = await self._follow(self.session.aanswer(await self._decide(approval)))
-
-        outcome = self.session.result().outcome
-        ending = "\n\n".join(line.text.strip() for line in outcome_lines(outcome))
-        for text in (outcome.answer, ending):
-            await self._send(self._view_updates(self._view.answer(text)))
-
-        return outcome
-
-    async def _follow(self, events: AsyncGenerator[Event, None]) -> Asked | None:
-        event: Event | None = None
-        async with aclosing(events):
-            async for event in events:
-                if self._stopped:  # before the turn was open
-                    self.session.stop(self._stopped)
-
-                await self._send(self._updates(event))
-
-        if isinstance(event, Asked):
-            return event
-
-        return None
-
-    async def _send(self, updates: Iterable[Update]) -> None:
-        """Send updates without secrets; if the client has gone, `end` stops the turn."""
-        for update in updates:
-            with suppress(ConnectionError):
-                await self.client.session_update(self.session.thread_id, self._scrubbed(update))
-
-    def _scrubbed(self, update: Update) -> Any:
-        return type(update).model_validate(plain_values(update, self.session.scrub))
-
-    def _updates(self, event: Event) -> Iterator[Update]:
-        yield from self._view_updates(self._view.read(event))
-
-        if isinstance(event, CallsRead | Rescued):
-            for call in event.calls:
-                if isinstance(call, records.ToolCall) and not call.implied and self.tools[call.tool].effect in _KINDS:
-                    self._shown_calls.add(call.call_id)
-                    yield helpers.start_tool_call(self._id(call), status="pending", **self._describe(call))
-        elif isinstance(event, ToolStarted) and event.call.call_id in self._shown_calls:
-            yield helpers.update_tool_call(self._id(event.call), status="in_progress")
-        elif isinstance(event, StepDone) and event.plan is not None and event.plan != self._plan:
-            self._plan = event.plan
-            yield helpers.update_plan(
-                helpers.plan_entry(step.title, status=_PLAN_STATUS[step.status]) for step in event.plan.steps
-            )
-
-    def _view_updates(self, items: Iterable[Prose | FinishedCall | Line]) -> Iterator[Update]:
-        for item in items:
-            if isinstance(item, Line):
-                yield helpers.update_agent_thought_text(f"{item.text}\n")
-            elif isinstance(item, Prose):
-                gap = ""
-                if item.begins_reply and not item.begins_turn:
-                    gap = "\n\n"
-
-                yield helpers.update_agent_message_text(gap + item.text)
-            elif item.result.call_id in self._shown_calls:
-                yield self._finished(item.result)
-
-    def _finished(self, result: records.CallResult) -> Update:
-        content = [_text(inline_code(result_words(result.result))), *map(self._diff, result.changes)]
-        status: schema.ToolCallStatus = "failed"
-        if result.result.ok:
-            status = "completed"
-
-        return helpers.update_tool_call(
-            self._id(result), status=status, content=content, raw_output=result.result.as_map()
-        )
-
-    def _describe(self, call: records.ToolCall) -> dict[str, Any]:
-        tool = self.tools[call.tool]
-        title = call.tool
-        target = target_of(call.arguments)
-        if target:
-            title = f"{call.tool} {inline_code(target)}"
-
-        locations = []
-        for name in tool.path_fields:
-            path = call.arguments.get(name)
-            if isinstance(path, str):
-                locations.append(schema.ToolCallLocation(path=os.path.join(self.session.context.workspace, path)))
-
-        return {"title": title, "kind": _KINDS[tool.effect], "locations": locations, "raw_input": call.arguments}
-
-    def _diff(self, change: records.FileChange) -> Any:
-        """The complete file before and after, or its diff as text if it was changed since."""
-        texts = []
-        for sha256 in (change.sha256_before, change.sha256_after):
-            content: bytes | None = b""
-            if sha256:
-                content = self.session.file_content(change.path, sha256)
-            if content is None:
-                return _text(fenced(change.diff, "diff"))
-
-            texts.append(content.decode(errors="replace"))
-
-        path = os.path.join(self.session.context.workspace, change.path)
-        old, new = texts
-        if not change.sha256_before:
-            return helpers.tool_diff_content(path, new)
-
-        return helpers.tool_diff_content(path, new, old)
-
-    def _id(self, call: records.ToolCall | records.CallResult) -> str:
-        return f"{self._id_prefix}-{call.call_id}"
-
-    # --- Approvals
-
-    async def _decide(self, approval: Asked) -> ApprovalAnswer:
-        decisions = Decisions()
-        for call in cast("list[AskedCall]", approval.request["calls"]):
-            action = decisions.allowed_before(call) or await self._permission(call)
-            if not decisions.add(call, CallDecision(action=action)):
-                break
-
-        return decisions.answer()
-
-    async def _permission(self, call: AskedCall) -> Action:
-        """The person's decision on one call; a client that cancels a prompt answers its open questions itself.
-
-        Raises:
-            ConnectionError: the client has gone; the run goes on waiting for a person.
-        """
-        options = [schema.PermissionOption(option_id="approve", name="Allow", kind="allow_once")]
-        for answer, allows in call["choices"].items():
-            name = f"{_LASTING[answer]}: {allows}"
-            options.append(schema.PermissionOption(option_id=answer, name=name, kind="allow_always"))
-
-        options.append(schema.PermissionOption(option_id="reject", name="Reject", kind="reject_once"))
-        item = cast("records.ToolCall", [*self._view.calls.values()][call["index"]])
-        request = schema.ToolCallUpdate(
-            tool_call_id=self._id(item),
-            status="pending",
-            content=[_text(_question_text(call))],
-            **self._describe(item),
-        )
-        response = await self.client.request_permission(self.session.thread_id, self._scrubbed(request), options)
-        if isinstance(response.outcome, schema.AllowedOutcome):
-            return cast("Action", response.outcome.option_id)  # an option that was not offered is a rejection
-
-        return "stop"
-
-
 # --- Translations to and from the protocol
-
-
-def _question_text(call: AskedCall) -> str:
-    """Return the rule that asks for a person, and the preview of the call."""
-    preview = call["preview"]
-    rule = call["rule"]
-    if call.get("why"):
-        rule += f": {inline_code(call['why'])}"
-
-    language = "text"
-    if preview["kind"] == "diff":
-        language = "diff"
-
-    text = f"{rule}\n\n{fenced(preview['text'], language)}"
-    if preview["truncated"]:
-        text += "\n\nNot all of it is shown here."
-
-    return text
 
 
 def request_text(blocks: Sequence[Any], root: str) -> str:
@@ -530,14 +316,6 @@ def _connection(server: Any) -> dict[str, Any]:
 
 def _messages(session_id: str, store: Store) -> Sequence[Any]:
     return build_graph(store.saver).get_state(thread_config(session_id)).values.get("messages") or ()
-
-
-def _visible_text(tools: Iterable[str], context: AgentContext) -> VisibleText:
-    return VisibleText(frozenset(tools), blocks=edits_in_blocks(context, os.environ))
-
-
-def _text(text: str) -> Any:
-    return helpers.tool_content(helpers.text_block(text))
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Sessions for an editor, over the Agent Client Protocol."""
