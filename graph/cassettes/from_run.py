@@ -31,9 +31,9 @@ from mendgraph.graph.runs.runs import with_store
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, EMBEDDED_WINDOW, split_provider
 from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.records import JsonMap, Outcome, ToolError, ToolErrorCode, invalid, quoted
-from mendgraph.nodes.workspace.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
 from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
+from mendgraph.nodes.workspace.journal.restoring import change_in_batches
 from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 
 FOLDER: Final = "tests"
@@ -221,7 +221,7 @@ def _play(stored: StoredRun, files: Files, context: AgentContext, player: Answer
         folder = os.path.join(base, "workspace")
         os.mkdir(folder)
         workspace = Workspace(folder, lambda *_: None)
-        problem = _change_files(workspace, [WriteFile(path, data) for path, data in files.items()])
+        problem = change_in_batches(workspace, [WriteFile(path, data) for path, data in files.items()])
         if problem is not None:
             return problem
 
@@ -424,14 +424,4 @@ def _write_files(root: str, contents: Files, beside: str, *, force: bool) -> Too
             if isinstance(content, FileContent):
                 changes.append(DeleteFile(content.path, content.sha256))
 
-    return _change_files(workspace, changes)
-
-
-def _change_files(workspace: Workspace, changes: Sequence[Change]) -> ToolError | None:
-    """Make the changes; up to `MOST_CHANGES` are atomic."""
-    for start in range(0, len(changes), MOST_CHANGES):
-        written = workspace.change_files(changes[start : start + MOST_CHANGES])
-        if isinstance(written, ToolError):
-            return written
-
-    return None
+    return change_in_batches(workspace, changes)

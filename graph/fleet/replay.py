@@ -9,7 +9,7 @@ import stat
 from base64 import b64decode
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import dropwhile
 from tempfile import TemporaryDirectory
@@ -42,7 +42,7 @@ from mendgraph.graph.runs.runs import (
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.language.display import listed, short_id
+from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import Copy, delete_copy, make_copy
@@ -50,7 +50,7 @@ from mendgraph.nodes.workspace.files.change_records import FileState
 from mendgraph.nodes.workspace.files.sandbox import StrPath, check_workspace
 from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
 from mendgraph.nodes.workspace.journal.journal import Journal
-from mendgraph.nodes.workspace.journal.restoring import batches_of, net_effects
+from mendgraph.nodes.workspace.journal.restoring import change_in_batches, net_effects
 from mendgraph.nodes.workspace.processes.git import HEAD, find_repository, list_uncommitted
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 
@@ -95,7 +95,6 @@ class Replay:
 
     original: RunFigures
     replay: RunFigures
-    task: str
     from_step: int
     diff: str
     copy: str
@@ -170,9 +169,9 @@ def replay_run(
         if isinstance(workspace_copy, ToolError):
             return workspace_copy
 
-        notes = _fill(workspace_copy, root, original)
-        if isinstance(notes, ToolError):
-            return notes
+        problem = _fill(workspace_copy, root, original)
+        if problem is not None:
+            return problem
 
         play = _play(original, run_id, workspace_copy.root, options)
         if isinstance(play, ToolError):
@@ -182,11 +181,10 @@ def replay_run(
         return Replay(
             original=original.figures,
             replay=figures,
-            task=original.record.task,
             from_step=original.step,
             diff=diff,
             copy=workspace_copy.root if copy else "",
-            notes=(*workspace_copy.notes, *notes),
+            notes=workspace_copy.notes,
         )
 
 
@@ -315,8 +313,8 @@ def _make_copy(root: str, folder: str) -> Copy | ToolError:
     return copy
 
 
-def _fill(copy: Copy, root: str, original: _Original) -> tuple[str, ...] | ToolError:
-    """Give the copy the workspace's uncommitted files and the run's own; return notes on those that are left out."""
+def _fill(copy: Copy, root: str, original: _Original) -> ToolError | None:
+    """Give the copy the workspace's uncommitted files, without denied ones and links, and the run's own."""
     repository = find_repository(root)
     if isinstance(repository, ToolError):
         return repository
@@ -326,25 +324,17 @@ def _fill(copy: Copy, root: str, original: _Original) -> tuple[str, ...] | ToolE
         return names
 
     files: dict[str, _File] = {}
-    left_out: list[str] = []
     source = _judged(root, original.record.context)
 
     for name in names:
         content = source.read_file(name)
         path = os.path.join(root, name)
-        if isinstance(content, FileContent) and not os.path.islink(path):
-            with suppress(FileNotFoundError):
-                files[name] = _File(content.data, stat.S_IMODE(os.stat(path).st_mode))
-        elif not os.path.lexists(path):
+        if not os.path.lexists(path):
             files[name] = _File(None)
-        else:
-            left_out.append(quoted(name))
+        elif isinstance(content, FileContent) and not os.path.islink(path):
+            files[name] = _File(content.data, stat.S_IMODE(os.lstat(path).st_mode))
 
-    problem = _put_files(copy.root, {**files, **original.files})
-    if problem is not None:
-        return problem
-
-    return (f"Not in the copy, as no rule allows it or it is no plain file: {listed(left_out)}.",) if left_out else ()
+    return _put_files(copy.root, {**files, **original.files})
 
 
 def _put_files(root: str, files: Mapping[str, _File]) -> ToolError | None:
@@ -362,12 +352,7 @@ def _put_files(root: str, files: Mapping[str, _File]) -> ToolError | None:
         elif sha256:
             changes.append(DeleteFile(path, sha256, even_read_only=True))
 
-    for batch in batches_of(changes):
-        done = workspace.change_files(batch)
-        if isinstance(done, ToolError):
-            return done
-
-    return None
+    return change_in_batches(workspace, changes)
 
 
 # --- The play
@@ -377,7 +362,7 @@ def _play(
     original: _Original, run_id: str, root: str, options: Mapping[str, Any]
 ) -> tuple[RunFigures, str] | ToolError:
     """Play the run in its copy at `root`; return its figures and the diff of what it changed."""
-    session_options: dict[str, Any] = {"durability": original.record.durability, **options}
+    session_options: dict[str, Any] = {**options}
     names = ContextFields.__annotations__.keys() & session_options.keys()
     changes = {name: session_options.pop(name) for name in names}
     changes |= context_overrides(with_defaults({"system_prompt": options.get("system_prompt")}))

@@ -94,7 +94,16 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
 
     async def awrap_tool_call(self, request: types.ToolCallRequest, handler: AsyncToolHandler) -> ToolAnswer:
         """Run the tool unless its call has been made before; the disk is used in a thread."""
-        call = await asyncio.to_thread(self._begin, request)
+        beginning = asyncio.ensure_future(asyncio.to_thread(self._begin, request))
+        try:
+            call = await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            call = await beginning
+            if isinstance(call, _OpenCall):  # the tool has not run
+                self._record(call, _REPEATABLE)
+
+            raise
+
         if not isinstance(call, _OpenCall):
             return call or await handler(request)
 
@@ -104,7 +113,7 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
             await asyncio.to_thread(self._record, call, _REPEATABLE)
             raise
 
-        await asyncio.to_thread(self._record, call, self._text_of(answer))
+        await asyncio.shield(asyncio.to_thread(self._record, call, self._text_of(answer)))
         return answer
 
     def _begin(self, request: types.ToolCallRequest) -> _OpenCall | ToolAnswer | None:
@@ -114,7 +123,7 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
             return None
 
         tool = request.tool
-        takes_key = tool is not None and _takes_key(tool)
+        takes_key = KEY_ARGUMENT in getattr(getattr(tool, "args_schema", None), "model_fields", {})
         try:
             _ = self._old_records_removed
             earlier = self._journal.find(key.thread, key.execution, key.place)
@@ -133,13 +142,14 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
             return _OpenCall(number, request)
 
         call_key = idempotency_key(f"{key.thread} {key.execution}", 0, 0, key.tool, request.tool_call["args"])
-        return _OpenCall(number, request.override(tool=_KeyedTool.of(tool, call_key)))
+        keyed = _KeyedTool(name=tool.name, description=tool.description, keyed=tool, key=call_key)
+        return _OpenCall(number, request.override(tool=keyed))
 
     def _key_of(self, request: types.ToolCallRequest) -> CallKey | None:
         """Return the key of a call; None if its tool only reads, or no thread could continue after a kill."""
         call = request.tool_call
         name = call["name"]
-        declared = ((request.tool.metadata if request.tool else None) or {}).get("effect")
+        declared = (getattr(request.tool, "metadata", None) or {}).get("effect")
         effect = self._effects.get(name) or declared or (Effect.READ if is_reading(name) else Effect.EXECUTE)
         thread = (request.runtime.config.get("configurable") or {}).get("thread_id")
         if thread is None or effect not in JOURNALED:
@@ -183,10 +193,7 @@ def _failure(request: types.ToolCallRequest, error: ToolError) -> ToolAnswer:
 
 def _reply_id(request: types.ToolCallRequest) -> str:
     """Return the id of the reply that makes the call."""
-    state = request.state
-    messages = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", state)
-
-    for message in reversed(messages or ()):
+    for message in reversed(request.state["messages"]):
         if isinstance(message, AIMessage) and any(call["id"] == request.tool_call["id"] for call in message.tool_calls):
             return message.id or ""
 
@@ -196,23 +203,11 @@ def _reply_id(request: types.ToolCallRequest) -> str:
 # --- The key as an argument
 
 
-def _takes_key(tool: BaseTool) -> bool:
-    schema = tool.args_schema
-    if isinstance(schema, dict):
-        return KEY_ARGUMENT in schema.get("properties", {})
-
-    return KEY_ARGUMENT in getattr(schema, "model_fields", {})
-
-
 class _KeyedTool(BaseTool):
     """A tool that is called with this key. LangGraph removes arguments that the model must not set from a call."""
 
     keyed: BaseTool
     key: str
-
-    @classmethod
-    def of(cls, tool: BaseTool, key: str) -> "_KeyedTool":
-        return cls(name=tool.name, description=tool.description, args_schema=tool.args_schema, keyed=tool, key=key)
 
     def invoke(self, input: Any, config: Any = None, **more: Any) -> Any:  # noqa: A002 - LangChain's name
         return self.keyed.invoke(self._with_key(input), config, **more)

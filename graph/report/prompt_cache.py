@@ -20,7 +20,7 @@ _SHAPING: Final = (
 
 
 class Prefix(NamedTuple):
-    """The prompt of a step: its input tokens, those read from the cache and written into it.
+    """The prompt of a step: its input tokens, and those read from the cache.
 
     `broken` says why it does not continue the prompt of the step before, "" if it does or is the first.
     """
@@ -28,7 +28,6 @@ class Prefix(NamedTuple):
     step: int
     input_tokens: int
     cached_tokens: int
-    written_tokens: int
     broken: str
 
 
@@ -46,7 +45,6 @@ def prefixes(steps: Sequence[Step]) -> Iterator[Prefix]:
             step=step.number,
             input_tokens=step.tokens[0],
             cached_tokens=after.cached_tokens - before.cached_tokens,
-            written_tokens=after.cache_write_tokens - before.cache_write_tokens,
             broken="" if last is None else broken_by(last, visit),
         )
         last = visit

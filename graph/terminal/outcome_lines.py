@@ -295,10 +295,6 @@ def _column(figures: "RunFigures") -> dict[str, str]:
     if figures.ran:
         checks += f": {listed(figures.ran, 2)}"
 
-    cost = "unknown"
-    if figures.cost_usd is not None:
-        cost = usd(figures.cost_usd)
-
     return {
         "outcome": f"{figures.kind} ({figures.reason})",
         "checks": one_line(checks, 60),
@@ -306,21 +302,15 @@ def _column(figures: "RunFigures") -> dict[str, str]:
         "model": one_line(figures.model, 60) or "-",
         "calls": str(figures.calls),
         "tokens": f"{figures.input_tokens:,} in, {figures.output_tokens:,} out",
-        "cost": cost,
+        "cost": "unknown" if figures.cost_usd is None else usd(figures.cost_usd),
     }
 
 
 def path_words(nodes: Sequence[str]) -> str:
     """Return the visited nodes in one line, with the number of equal rounds in a row."""
-    rounds: list[list[str]] = [[]]
-    for node in nodes:
-        if node == "call_model":
-            rounds.append([])
-
-        rounds[-1].append(node)
-
+    rounds = " ".join(nodes).replace(" call_model", "\ncall_model").split("\n")
     parts = []
-    for words, equal in groupby(" ".join(visited) for visited in rounds if visited):
+    for words, equal in groupby(rounds):
         times = len([*equal])
         parts.append(words if times == 1 else f"{times} x ({words})")
 

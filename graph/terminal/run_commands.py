@@ -14,7 +14,7 @@ from mendgraph.graph.runs.run_words import command_line, resume_command
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.options import options_without_a_task
 from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, terminal_width
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, refusal_words, unwrap, write_file
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, refusal_words, unwrap, write_file
 from mendgraph.nodes.language.display import count_of, one_line, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -307,6 +307,8 @@ def replay(
     chosen = opt.options_without_events(context)
     try:
         chosen_runs = [*_chosen_runs(runs, str(chosen.root))]
+        if not chosen_runs:
+            context.fail("no run of these folders has ended, so there is nothing to replay")
         if copy is not None and len(chosen_runs) > 1:
             context.fail("--copy keeps the copy of one run: name one run")
 
@@ -316,7 +318,7 @@ def replay(
 
         results = _replay_all(chosen_runs, chosen, options)
     except KeyboardInterrupt:
-        message = f"stopped {by_whom('Ctrl-C')}; what was replayed is not kept"
+        message = "stopped by you (Ctrl-C); what was replayed is not kept"
         raise RefusedError(ExitCode.INTERRUPTED, message) from None
 
     return _show_replays(results, chosen)
@@ -331,12 +333,9 @@ def _chosen_runs(words: Sequence[str], root: str) -> "Iterator[tuple[str, Listed
             yield root, unwrap(get_run(word, root))
             continue
 
-        ended = [run for run in unwrap(list_runs(word)) if run.state == "ended" and run.kind]
-        if not ended:
-            raise RefusedError(ExitCode.USAGE_ERROR, f"no run of {word!r} has ended, so there is nothing to replay")
-
-        for run in reversed(ended):
-            yield word, run
+        for run in reversed(unwrap(list_runs(word))):
+            if run.state == "ended" and run.kind:
+                yield word, run
 
 
 def _replay_all(
@@ -349,10 +348,7 @@ def _replay_all(
         sys.stderr.write(f"mendgraph: replay {number} of {len(runs)}: run {one_line(short_id(run.run_id))}\n")
         settings = opt.merged(run.context.model_dump(), chosen.settings)
         changes = {name: settings[name] for name in chosen.settings}
-        if "--durability" in chosen.run_options:
-            changes["durability"] = chosen.durability
-
-        results.append((run, replay_run(run.run_id, root, **{**options, **changes})))
+        results.append((run, replay_run(run.run_id, root, durability=chosen.durability, **options, **changes)))
 
     return results
 
@@ -369,7 +365,7 @@ def _show_replays(results: "Sequence[tuple[ListedRun, Replay | ToolError]]", cho
         if isinstance(result, ToolError):
             message = one_line(refusal_words(result)[0], LONGEST_LINE)
             lines.append(Line(f"cannot be replayed: {message}", "red"))
-            values.append({"run_id": run.run_id, "error": {"code": result.code.value, "message": result.message}})
+            values.append({"run_id": run.run_id, "error": result.as_map()})
             worse.append(run.run_id)
             continue
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from subprocess import run
 from types import SimpleNamespace
@@ -167,6 +168,7 @@ def test_tool_that_takes_a_key_runs_again_with_the_same_key(loop: bool, tmp_path
 
 @both
 def test_parallel_calls_are_each_made_once(loop: bool, tmp_path: Path) -> None:
+    """A call that the crash of another one cancels while its tool runs has an unknown outcome."""
     paid: list[int] = []
 
     def pay(amount: int) -> str:
@@ -179,8 +181,15 @@ def test_parallel_calls_are_each_made_once(loop: bool, tmp_path: Path) -> None:
         built = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
             ask(built, loop)
-        assert results(resumed(built, loop)) == [("success", f"Paid {amount}.") for amount in (1, 2, 2, 3)]
-    assert sorted(paid) == [1, 2, 2, 3]
+        texts = [text for _, text in results(resumed(built, loop))]
+    unknown = [text for text in texts if "outcome_unknown" in text]
+    expected = [
+        text if text in unknown else f"Paid {amount}." for text, amount in zip(texts, (1, 2, 2, 3), strict=True)
+    ]
+    assert texts == expected
+    assert len(unknown) < (4 if loop else 1)
+    assert Counter(paid) <= Counter((1, 2, 2, 3))
+    assert len(paid) >= 4 - len(unknown)
 
 
 @both

@@ -395,6 +395,16 @@ def batches_of(changes: Iterable[Change]) -> Iterator[list[Change]]:
         yield batch
 
 
+def change_in_batches(workspace: Workspace, changes: Iterable[Change]) -> ToolError | None:
+    """Make the changes, each batch of them at once."""
+    for batch in batches_of(changes):
+        done = workspace.change_files(batch)
+        if isinstance(done, ToolError):
+            return done
+
+    return None
+
+
 # --- Messages
 
 
