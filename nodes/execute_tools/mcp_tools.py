@@ -44,6 +44,9 @@ MOST_TOOLS: Final = 500
 MOST_PAGES: Final = 100
 """The most pages of a server's list of tools."""
 
+READ_RESOURCE: Final = "resources/read"
+"""The name of the tool that reads a server's resources, as the protocol calls this."""
+
 LONGEST_NAME: Final = 64
 """The most characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`."""
 
@@ -219,10 +222,10 @@ def load_mcp_tools_sync(
 
 
 async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
-    """Return the server's tools, page by page, at most one more than MOST_TOOLS."""
+    """Return the server's tools, page by page, at most one more than MOST_TOOLS, and one that reads its resources."""
     from mcp.types import PaginatedRequestParams
 
-    tools: list[types.Tool] = []
+    tools = await _resource_tools(session)
     cursor: str | None = None
 
     for _ in range(MOST_PAGES):
@@ -234,6 +237,28 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
             return tools[: MOST_TOOLS + 1]
 
     raise McpLimitError(f"its list of tools has more than {MOST_PAGES} pages")
+
+
+async def _resource_tools(session: "ClientSession") -> "list[types.Tool]":
+    """Return the tool that reads the server's resources, if it has any."""
+    from mcp import McpError
+    from mcp.types import Tool as OfferedTool
+
+    capabilities = session.get_server_capabilities()
+    if capabilities is None or capabilities.resources is None:
+        return []
+
+    try:
+        resources = (await session.list_resources()).resources
+    except McpError:  # its tools work all the same
+        resources = []
+
+    if not resources:
+        return []
+
+    uris = ", ".join(str(resource.uri) for resource in resources)
+    schema = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
+    return [OfferedTool(name=READ_RESOURCE, description=f"Read a resource. There are: {uris}", inputSchema=schema)]
 
 
 def _tool(name: str, server: McpServer, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
@@ -301,11 +326,27 @@ async def _call(session: "ClientSession", tool: str, arguments: JsonMap) -> Json
     """
     from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest
 
+    if tool == READ_RESOURCE:
+        return await _read_resource(session, str(arguments.get("uri", "")))
+
     request = ClientRequest(CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments)))
     answer: Any = await session.send_request(request, CallToolResult)
     plain: JsonMap = answer.model_dump(mode="json", by_alias=True)
 
     return plain
+
+
+async def _read_resource(session: "ClientSession", uri: str) -> JsonMap:
+    """Return the content of a resource in the form of a tool's answer."""
+    from pydantic import AnyUrl, ValidationError
+
+    try:
+        address = AnyUrl(uri)
+    except ValidationError:
+        return {"isError": True, "content": [{"type": "text", "text": "uri is no URI"}]}
+
+    plain = (await session.read_resource(address)).model_dump(mode="json", by_alias=True)
+    return {"content": [{"type": "resource", "resource": content} for content in plain["contents"]]}
 
 
 def call_result(name: str, answer: Mapping[str, Any]) -> ToolOutput:

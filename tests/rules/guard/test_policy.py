@@ -284,3 +284,18 @@ def test_model_is_told_what_a_person_changed_also_where_the_call_failed() -> Non
     assert error is not None
     ran_with = 'It ran with {"content": "new", "gone": null}.'
     assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} {ran_with} Stale.")
+
+
+@rows(("auto", VerdictKind.DENY, "not_allowed"), ("ask", VerdictKind.ASK, "ask_before_run"))
+def test_tool_that_needs_an_approval_runs_only_where_a_person_is_asked(
+    mode: Mode, kind: VerdictKind, rule: str
+) -> None:
+    config = replace(AUTO, mode=mode, need_approval=frozenset({"serve"}))
+    verdict = judge(spec("serve", Effect.EXECUTE), config)
+    assert (verdict.kind, verdict.rule) == (kind, rule)
+
+
+@rows(("auto", VerdictKind.ALLOW), ("ask", VerdictKind.ALLOW), ("read-only", VerdictKind.DENY))
+def test_granted_tool_runs_without_a_question_but_not_where_nothing_may_change(mode: Mode, kind: VerdictKind) -> None:
+    config = replace(AUTO, mode=mode, granted=frozenset({"serve"}))
+    assert judge(spec("serve", Effect.EXECUTE), config).kind is kind

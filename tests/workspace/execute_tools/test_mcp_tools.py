@@ -110,6 +110,39 @@ def test_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolC
     assert shown.blocks == ({"type": "image", "base64": "MTIzNDU=", "mime_type": "image/png"},)
 
 
+RESOURCES = """
+from mcp.server.fastmcp import FastMCP
+
+server = FastMCP("notes", log_level="ERROR")
+
+
+@server.resource("note://{name}")
+def template(name: str) -> str:
+    return name
+
+
+@server.resource("note://first")
+def first() -> str:
+    return "Remember the milk."
+
+
+server.run()
+"""
+
+
+def test_resources_are_read_by_a_tool_that_names_them(tmp_path: Path, context: ToolContext) -> None:
+    (tmp_path / "notes.py").write_text(RESOURCES, encoding="utf-8")
+    args = [str(tmp_path / "notes.py")]
+    [read] = loaded({"notes": {"transport": "stdio", "command": sys.executable, "args": args}})
+    assert (read.name, read.effect) == ("notes__resources_read", Effect.EXECUTE)
+    assert read.description == "Read a resource. There are: note://first"
+
+    [attachment] = read.s(context, uri="note://first").result.data["attachments"]
+    assert attachment["text"] == "Remember the milk."
+    assert read.s(context, uri="x").result.error.message == "notes__resources_read failed: uri is no URI"
+    assert "note:" in read.s(context, uri="note:").result.error.message
+
+
 def test_server_over_http_has_tools_too(context: ToolContext) -> None:
     with http_server() as url:
         [echo] = loaded({"web": {"transport": "http", "url": url}})
