@@ -96,5 +96,6 @@ def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -
 
 def offered(edit_form: EditForm, schema: JsonMap | None = None) -> list[ToolSpec]:
     specs = [tool.spec for tool in default_tools()]
-    usable = frozenset(spec.name for spec in specs) - {"run_command", "http_get"}
+    programs = {"run_command", "run_shell", "job_output", "job_kill"}
+    usable = frozenset(spec.name for spec in specs) - programs - {"http_get"}
     return offered_tools(specs, edit_form, read_only=False, response_format=schema, usable=usable)

@@ -81,7 +81,8 @@ def test_case_and_separators_do_not_matter(name: str, separator: str, upper: boo
 SPECS = [tool.spec for tool in default_tools()]
 READING = ["read_file", "list_files", "glob_files", "search_files"]
 MOVING = ["move_file", "delete_file"]
-OUTSIDE = ["run_command", "http_get"]
+JOBS = ["job_output", "job_kill"]
+OUTSIDE = ["run_command", "run_shell", *JOBS, "http_get"]
 ENDING = ["update_plan", "final_answer"]
 SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 
@@ -90,8 +91,8 @@ SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "requi
     (EditForm.REPLACE, False, [*READING, "edit_file", "write_file", *MOVING, *OUTSIDE, *ENDING]),
     (EditForm.BLOCKS, False, [*READING, "write_file", "edit_blocks", *OUTSIDE, *ENDING]),
     (EditForm.PATCH, False, [*READING, "write_file", "apply_patch", *OUTSIDE, *ENDING]),
-    (EditForm.REPLACE, True, [*READING, "http_get", *ENDING]),
-    (EditForm.BLOCKS, True, [*READING, "http_get", *ENDING]),
+    (EditForm.REPLACE, True, [*READING, *JOBS, "http_get", *ENDING]),
+    (EditForm.BLOCKS, True, [*READING, *JOBS, "http_get", *ENDING]),
 )
 def test_model_is_offered_one_way_to_edit_and_none_where_nothing_may_change(
     edit_form: EditForm, read_only: bool, names: list[str]
