@@ -152,11 +152,13 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
         from mendgraph.graph.runs.images import images_in
         from mendgraph.graph.terminal.turns import run_once
 
+        text = request
         images: list[Path | str] = [*chosen.images]
         if attended:
+            text = _with_file(setup, chosen.root, request)
             images += images_in(request, str(chosen.root))
 
-        return run_once(setup, request, images)
+        return run_once(setup, text, images)
 
     chosen = context.obj
     if chosen.continue_last:
@@ -537,10 +539,10 @@ def _ask(prompt: str) -> str:
 def _task_of(context: typer.Context, words: list[str]) -> str:
     if not words:
         context.fail('there is no task: type mendgraph "what to do"')
-    if len(words) > 1:
+    if len(words) > 1 and not words[0].startswith("/"):
         context.fail('put the task in quotes: mendgraph "what to do"')
 
-    task = words[0]
+    task = " ".join(words)
     try:
         if task == "-":
             task = sys.stdin.read()
@@ -553,6 +555,22 @@ def _task_of(context: typer.Context, words: list[str]) -> str:
         context.fail("the task is empty")
 
     return task
+
+
+def _with_file(setup: "Setup", root: Path, task: str) -> str:
+    """Return the task; one that begins with `/NAME` with the text of that command's file, and `//` as `/`."""
+    from mendgraph.nodes.language.prompt_files import called_name
+
+    if task.startswith("//"):
+        return task[1:]
+    if not called_name(task):
+        return task
+
+    from mendgraph.graph.runs.command_files import call_file
+
+    called = unwrap(call_file(task, os.path.realpath(root), setup.context.denied_paths))
+    setup.display.err.line(f"mendgraph: {called.words}")
+    return called.request
 
 
 def _check_folder(context: typer.Context) -> None:

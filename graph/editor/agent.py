@@ -26,6 +26,7 @@ from mendgraph.graph.configuration.mcp_servers import McpSettings
 from mendgraph.graph.editor.turn import Turn, visible_text
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.command_files import CalledFile, call_file
 from mendgraph.graph.runs.configured_servers import session_tools
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
@@ -40,6 +41,7 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.prompt_files import called_name
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
 
 _MODES: Final = {
@@ -193,7 +195,7 @@ class EditorAgent:
             editor_session.turn = turn
 
             try:
-                text = request_text(prompt, editor_session.context.workspace)
+                text = _with_file(request_text(prompt, session.context.workspace), session.context)
                 outcome = await turn.run(text, images_of(prompt), editor_session.notes)
             finally:
                 editor_session.turn = None
@@ -275,6 +277,12 @@ def request_text(blocks: Sequence[Any], root: str) -> str:
             raise RequestError(_WRONG, f"A prompt with a block of type {block.type} is not understood: use text.")
 
     return "".join(parts)
+
+
+def _with_file(text: str, context: AgentContext) -> str:
+    """The request; one that begins with the `/NAME` of a command's file with the text of that file."""
+    called = call_file(text, context.workspace, context.denied_paths) if called_name(text) else None
+    return called.request if isinstance(called, CalledFile) else text
 
 
 def images_of(blocks: Sequence[Any]) -> list[bytes]:

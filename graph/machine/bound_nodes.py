@@ -318,6 +318,7 @@ class BoundNodes:
 
         config = get_config()
         write = get_stream_writer()
+        tools = self._turn(state).tools
         context = cast("object", get_runtime(AgentContext).context)
         owner = context.owner if isinstance(context, Admission) else None
 
@@ -325,7 +326,8 @@ class BoundNodes:
             def compile_machine(stop: StopRequest) -> Any:
                 return self._compile_children(self.for_children(records, stop))
 
-            return Children(ParentRun(state, config, compile_machine, write, owner, self._stop, in_loop), counts)
+            parent = ParentRun(state, config, compile_machine, write, tools, owner, self._stop, in_loop)
+            return Children(parent, counts)
 
         return open_children
 

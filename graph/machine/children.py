@@ -21,15 +21,23 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.langgraph_private import subgraph_config
+from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.state import AgentState
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.endpoint import split_provider
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.language.display import LEAST_USD, listed
 from mendgraph.nodes.language.history import task_message
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.language.project_notes import visible
+from mendgraph.nodes.language.prompt_files import PromptFile, agent_tools
+from mendgraph.nodes.parse.reading import CHECKS_TOOL
 from mendgraph.nodes.records import (
+    Effect,
     JsonMap,
     Outcome,
     OutcomeKind,
@@ -46,14 +54,15 @@ _LEAST_S: Final = 0.1
 class ParentRun(NamedTuple):
     """The parent run: the state and the config of its step, and its stream writer.
 
-    `compile` returns the machine of children that a stop request ends; `owner` is the user of a server; `in_loop` runs
-    a coroutine in the event loop of the run, if it has one.
+    `compile` returns the machine of children that a stop request ends; `tools` are those of its turn; `owner` is the
+    user of a server; `in_loop` runs a coroutine in the event loop of the run, if it has one.
     """
 
     state: AgentState
     config: RunnableConfig
     compile: Callable[[StopRequest], CompiledStateGraph[Any, Any, Any, Any]]
     write: Callable[[Any], None]
+    tools: TurnTools
     owner: str | None = None
     stop: StopRequest | None = None
     in_loop: Callable[[Any], Any] | None = None
@@ -76,11 +85,14 @@ class Children:
         context = self._parent.state["context"]
         outputs: dict[int, ToolOutput] = {}
         paths: dict[int, list[str]] = {}
+        agents: Mapping[str, PromptFile] = {}
+        if any(call.get("agent") for call in calls.values()):
+            agents = self._parent.tools.agents
 
         for place, call in calls.items():
             # Guard has judged the paths, so none is outside of the workspace.
             relative = [workspace_relative(path, context.workspace) or path for path in call["paths"]]
-            problem = refusal(context, relative)
+            problem = refusal(context, relative) or unknown_agent(call.get("agent", ""), agents)
             if problem is None:
                 paths[place] = relative
             else:
@@ -97,7 +109,15 @@ class Children:
         seconds = 0.0
 
         for places in batches:
-            tasks = {place: (calls[place]["task"], child_context(context, paths[place], part)) for place in places}
+            tasks: dict[int, tuple[str, AgentContext]] = {}
+            for place in places:
+                child = child_context(context, paths[place], part)
+                agent = agents.get(calls[place].get("agent", ""))
+                if agent is not None:
+                    child = agent_context(child, agent, self._parent.tools.machine)
+
+                tasks[place] = (calls[place]["task"], child)
+
             ended = self._run_batch(tasks)
 
             for place, values in ended.items():
@@ -256,6 +276,42 @@ def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) ->
     writable = {"writable_paths": tuple(paths)} if paths else {"mode": "read-only"}
 
     return context.model_copy(update={**overrides, **writable, **part})
+
+
+def unknown_agent(name: str, agents: Mapping[str, PromptFile]) -> ToolError | None:
+    """Return the error of a call that names an agent which does not exist."""
+    if not name or name in agents:
+        return None
+
+    close = tuple(closest_names(name, agents))
+    message = f"There is no agent {name!r} here: name one of {listed(agents)}, or leave `agent` out."
+    if not agents:
+        message = f"There is no agent {name!r}, as there are no agents here: leave `agent` out."
+
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=close)
+
+
+def agent_context(context: AgentContext, agent: PromptFile, machine: MachineTools) -> AgentContext:
+    """Return the context of a child that works as this agent: with its instructions, and the tools that it names.
+
+    Its model is used if the run names it among its fallback models; names of other agents' models mean nothing here.
+    """
+    text = machine.redactor().text(visible(agent.text)).strip()
+    instructions = f"You work as the agent {agent.name}, which a file describes:\n\n{text}"
+    prompt = "\n\n".join(filter(None, [context.system_prompt, instructions]))
+
+    with_effect = {name for name, spec in machine.specs.items() if spec.effect is not Effect.NONE} - {CHECKS_TOOL}
+    denied = with_effect - agent_tools(agent, with_effect)
+    update: JsonMap = {"system_prompt": prompt, "tool_quotas": {**context.tool_quotas, **dict.fromkeys(denied, 0)}}
+
+    model = agent.fields.get("model", "")
+    if model in context.fallback_models and " @ " not in model:
+        others = tuple(name for name in context.fallback_models if name != model)
+        update |= {"model": model, "fallback_models": others}
+        if split_provider(model)[0]:  # the address is the other provider's
+            update["base_url"] = None
+
+    return context.model_copy(update=update)
 
 
 def output_of(outcome: Outcome, values: Mapping[str, Any]) -> ToolOutput:

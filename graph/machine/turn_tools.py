@@ -7,7 +7,7 @@ sandboxes, is looked up each time.
 import posixpath
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.configuration.permissions import list_permissions
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.workspace import (
+    agent_files,
     denied_rules,
     executed_rules,
     judged_workspace,
@@ -32,7 +33,7 @@ from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
+from mendgraph.nodes.execute_tools.tools.about_run import ask_user, delegate, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.execute_tools.tools.run_command import COMMANDS_ARE_OFF
 from mendgraph.nodes.execute_tools.trace import RunLog
@@ -44,6 +45,7 @@ from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL, SHELL_TO
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.language.project_notes import SkillFolder
+from mendgraph.nodes.language.prompt_files import PromptFile
 from mendgraph.nodes.records import Effect, JsonMap, Profile, ToolCall, ToolError, ToolErrorCode, ToolSpec
 from mendgraph.nodes.workspace.files.workspace import Workspace
 from mendgraph.nodes.workspace.journal.journal import parent_of
@@ -123,7 +125,7 @@ class TurnTools:
         if not context.questions:
             usable -= {ask_user.name}
 
-        return usable
+        return usable - {name for name, most in context.tool_quotas.items() if not most}
 
     def found(self, messages: Sequence[AnyMessage]) -> frozenset[str]:
         """Return the names of the tools that the model has searched for in this thread."""
@@ -150,6 +152,15 @@ class TurnTools:
 
         return user_skills(self.context.workspace, machine.rules)
 
+    @property
+    def agents(self) -> Mapping[str, PromptFile]:
+        """The agents that children of this run may work as, by their names."""
+        machine = self.machine
+        if not self.context.delegation or not self.context.project_notes or delegate.name not in self.names:
+            return {}
+
+        return agent_files(self.context.workspace, self.rules(), users=not machine.served)
+
     def offered(self, profile: Profile, found: frozenset[str] = frozenset()) -> tuple[ToolSpec, ...]:
         """Return the tools that the model of this turn is offered, by the mode, the role and the permissions.
 
@@ -174,6 +185,8 @@ class TurnTools:
 
         for name in also_offered:
             specs[name] = specs[name].model_copy(update={"offered": True})
+        if context.delegation and not profile.small and self.agents:
+            specs[delegate.name] = with_agents(specs[delegate.name], [*self.agents])
 
         usable = self.usable()
         if profile.small:  # a small model takes each tool that it sees for a hint
@@ -561,6 +574,12 @@ def always_allowed(permissions: Sequence[Permission]) -> dict[str, list[str]]:
         words[permission.tool].append(shlex.join(permission.prefix) or permission.subject)
 
     return words
+
+
+def with_agents(spec: ToolSpec, names: Sequence[str]) -> ToolSpec:
+    """Return the description of `delegate` with the argument that names an agent."""
+    properties = {**spec.parameters["properties"], "agent": {"type": "string", "enum": [*names]}}
+    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
 
 
 def allowed_note(what: str, allowed: Sequence[str], *, asks: bool) -> str:

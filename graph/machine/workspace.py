@@ -1,10 +1,11 @@
 """The workspace of a machine: its files under guard's rules, its journal during a step, and marks of changed files."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -24,7 +25,16 @@ from mendgraph.nodes.guard.file_rules import (
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.guard.scope import runs_later
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.language.project_notes import SKILL_FILE, SKILL_FOLDERS, SkillFolder
+from mendgraph.nodes.language.project_notes import MOST_READ, MOST_SKILLS, SKILL_FILE, SKILL_FOLDERS, SkillFolder
+from mendgraph.nodes.language.prompt_files import (
+    AGENT_FOLDERS,
+    COMMAND_FOLDERS,
+    SUFFIX,
+    PromptFile,
+    agents_in,
+    is_prompt_name,
+    read_prompt_file,
+)
 from mendgraph.nodes.records import FileChange, JsonMap, Mark, ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.change_records import ChangeState
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
@@ -36,7 +46,7 @@ from mendgraph.nodes.workspace.journal.recovery import Recovered, recover
 from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.workspace.store.run_lock import Owner, WorkspaceLock
-from mendgraph.nodes.workspace.store.user_files import user_skill_folders
+from mendgraph.nodes.workspace.store.user_files import home_folders, user_skill_folders, with_tilde
 
 
 def judged_workspace(
@@ -143,6 +153,82 @@ def _skill_head(folder: str, rules: tuple[FileGuardrailRule, ...], name: str, mo
     if workspace is None:
         return None
     return WorkspaceFiles(workspace).head(SKILL_FILE, most)
+
+
+# --- Commands and agents in Markdown files
+
+MOST_PROMPT_FILES: Final = 256
+"""The maximum number of files in one folder of commands or agents."""
+
+
+def command_files(root: str, rules: tuple[FileGuardrailRule, ...]) -> dict[str, PromptFile | ToolError]:
+    """Return the commands and skills by name, or why they cannot be read.
+
+    The user's go before those of the workspace at `root`, a real path: no repository replaces a command of its user.
+    """
+    files: dict[str, PromptFile | ToolError] = {}
+    workspace = WorkspaceFiles(judged_workspace(root, rules))
+
+    _add_skills(files, user_skills(root, rules))
+    _add_prompt_files_of_user(files, COMMAND_FOLDERS, rules)
+    _add_skills(files, workspace.skills())
+    for folder in COMMAND_FOLDERS:
+        _add_prompt_files(files, workspace, folder, folder)
+
+    return files
+
+
+def agent_files(root: str, rules: tuple[FileGuardrailRule, ...], *, users: bool) -> dict[str, PromptFile]:
+    """Return the agents by name: those of the workspace at `root`, after the user's if `users`."""
+    files: dict[str, PromptFile | ToolError] = {}
+    workspace = WorkspaceFiles(judged_workspace(root, rules))
+
+    if users:
+        _add_prompt_files_of_user(files, AGENT_FOLDERS, rules)
+    for folder in AGENT_FOLDERS:
+        _add_prompt_files(files, workspace, folder, folder)
+
+    return agents_in(files.values())
+
+
+def _add_prompt_files_of_user(
+    files: dict[str, PromptFile | ToolError], folders: Sequence[str], rules: tuple[FileGuardrailRule, ...]
+) -> None:
+    for folder, path in home_folders(folders):
+        root = check_workspace(path)
+        if isinstance(root, str):
+            _add_prompt_files(files, WorkspaceFiles(judged_workspace(root, rules)), ".", f"~/{folder}")
+
+
+def _add_prompt_files(
+    files: dict[str, PromptFile | ToolError], workspace: WorkspaceFiles, folder: str, written: str
+) -> None:
+    """Add the Markdown files below a folder, which a person writes as `written`, unless their names are taken."""
+    entries = (entry for entry in workspace.workspace.walk(folder) if entry.path.endswith(SUFFIX))
+
+    for entry in islice(entries, MOST_PROMPT_FILES):
+        path = relpath(entry.path, folder)
+        name = path.removesuffix(SUFFIX).replace("/", ":")
+        _add_prompt_file(files, name, f"{written}/{path}", workspace.head(entry.path, MOST_READ + 1))
+
+
+def _add_skills(files: dict[str, PromptFile | ToolError], folders: Iterable[SkillFolder]) -> None:
+    for folder in folders:
+        for name in sorted(folder.names)[:MOST_SKILLS]:
+            path = with_tilde(f"{folder.path}/{name}/{SKILL_FILE}")
+            _add_prompt_file(files, name, path, folder.head(name, MOST_READ + 1))
+
+
+def _add_prompt_file(
+    files: dict[str, PromptFile | ToolError], name: str, path: str, data: bytes | ToolError | None
+) -> None:
+    if data is None or name in files or not is_prompt_name(name):
+        return
+
+    if isinstance(data, bytes):
+        files[name] = read_prompt_file(name, path, data)
+    else:
+        files[name] = data
 
 
 @lru_cache(maxsize=128)

@@ -12,6 +12,7 @@ from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.configuration.permissions import list_permissions
 from mendgraph.graph.fleet.unattended import commit_run
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
+from mendgraph.graph.runs.command_files import call_file, listed_files
 from mendgraph.graph.runs.images import images_in
 from mendgraph.graph.runs.runs import RunStep, get_run, run_diffs, run_permissions, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.approval import ReadLine
@@ -26,7 +27,6 @@ from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, models_
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line
-from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode, invalid
 from mendgraph.nodes.workspace.journal.restoring import Restored
 from mendgraph.nodes.workspace.store.user_files import RequestHistory
@@ -41,13 +41,14 @@ _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStat
 class CommandAnswer(NamedTuple):
     """The output of a command: `lines` for a person, `value` for a program. `leave` ends the chat.
 
-    `note` is for the model, and is sent with the next request.
+    `note` is for the model, and is sent with the next request. `request` is sent at once.
     """
 
     lines: Sequence[Line] = ()
     value: Mapping[str, object] = {}
     note: str = ""
     leave: bool = False
+    request: str = ""
 
 
 class SlashCommand(NamedTuple):
@@ -81,13 +82,11 @@ def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
     command = COMMANDS.get(name.casefold())
 
     if command is None:
-        close = tuple(closest_names(name, COMMANDS, 1)) if name != SLASH else ()
-        remedy = "/help lists them."
-        if close:
-            remedy = f"Did you mean {close[0]}?"
+        called = call_file(line, turns.context.workspace, turns.context.denied_paths, COMMANDS)
+        if isinstance(called, ToolError):
+            return called
 
-        message = f"There is no command {_quoted(name)}. {remedy} With another / before it the line goes to the model."
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=close)
+        return CommandAnswer([Line(called.words, "dim")], request=called.request)
 
     if words and not command.arguments:
         return invalid(f"{command.name} takes no arguments, and there is '{_quoted(words[0])}'.")
@@ -319,15 +318,20 @@ def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     return CommandAnswer([line], {"clear": {"thread_id": turns.session.thread_id}})
 
 
-def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
+def _help(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     width = terminal_width() or 80
+    rows = [(command.name, command.usage, command.help) for command in COMMANDS.values()]
+    for file in listed_files(turns.context.workspace, turns.context.denied_paths, COMMANDS):
+        about = f"{one_line(file.description, 500)} ({one_line(file.path)})"
+        rows.append((f"/{file.name}", one_line(file.usage), about))
+
     lines = []
     value = []
 
-    for command in COMMANDS.values():
-        indent = f"{command.usage:<18}"
-        lines += textwrap.wrap(command.help, width, initial_indent=indent, subsequent_indent=" " * 18)
-        value.append({"name": command.name, "usage": command.usage, "help": command.help})
+    for name, usage, about in rows:
+        indent = f"{usage:<17} "
+        lines += textwrap.wrap(about, width, initial_indent=indent, subsequent_indent=" " * 18)
+        value.append({"name": name, "usage": usage, "help": about})
 
     lines.append("")
     for hint in KEYS:
@@ -399,6 +403,9 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
     history = RequestHistory(root)
     history.load()  # before the prompt, which a message would garble
     commands = {name: command.help for name, command in COMMANDS.items()}
+    for file in listed_files(root, turns.context.denied_paths, COMMANDS):
+        commands[f"/{file.name}"] = one_line(file.description)
+
     ask = PromptInput(
         history, turns.session.scrub, ChatCompleter(commands, partial(_files, turns.context)), colours=colours
     )
@@ -468,8 +475,11 @@ def _take_lines(turns: Turns, read: Callable[[], str]) -> None:
                     notes += f"{answer.note}\n\n"
                 if answer.leave:
                     return
-        elif request.strip():
-            turns.take(notes + request, images_in(request, turns.context.workspace))
+
+                request = answer.request
+
+        if request and request.strip():
+            turns.take(notes + request, images_in(line, turns.context.workspace))
             notes = ""
 
 

@@ -322,7 +322,7 @@ class TaskGroup(TyperGroup):
         """Refuse words that look like a mistyped command; other scripts than ours write a sentence without a space."""
         start = ordered.index("--") + 1
         words = ordered[start:]
-        if not all(word.isascii() and word.split() == [word] != ["-"] for word in words):
+        if words[0].startswith("/") or not all(word.isascii() and word.split() == [word] != ["-"] for word in words):
             return
 
         from mendgraph.nodes.language.names import closest_names

@@ -8,7 +8,15 @@ from typing import Any
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.project_notes import ProjectNotes, SkillFolder, find_notes, find_skills, remembered
+from mendgraph.nodes.language.project_notes import (
+    AGENTS,
+    ProjectNotes,
+    SkillFolder,
+    find_notes,
+    find_skills,
+    listed_notes,
+    remembered,
+)
 from mendgraph.nodes.language.read_ahead import Files
 from mendgraph.nodes.records import (
     CallError,
@@ -58,7 +66,7 @@ class TurnResources:
     marks a value that replaces a channel instead of adding to it. `refused_media` returns the kinds of content of a
     message that the model does not take. `preload` returns a reply that reads files before the model is called, from
     the request and the files of the last turn. `most_notes` is the number of bytes of the project's notes; skills get
-    half of it. `tell` sends a trace event.
+    half of it, and so do `agents`, the descriptions of agents by their names. `tell` sends a trace event.
     """
 
     profile: Profile
@@ -75,6 +83,7 @@ class TurnResources:
     most_notes: int = 0
     skills: Iterable[SkillFolder] = ()
     remembered: Sequence[str] = ()
+    agents: Mapping[str, str] = field(default_factory=dict)
     tell: Callable[[str, JsonMap], None] = lambda _name, _payload: None
 
 
@@ -127,7 +136,9 @@ def read_notes(
     scrub = resources.scrub
     notes, unread = find_notes(request, files.head, scrub, resources.most_notes)
     skills, left_out = find_skills(resources.skills, scrub, resources.most_notes // 2)
-    notes = (*notes, *remembered([scrub(note) for note in resources.remembered]), *skills)
+    agents = [f"- {name}: {scrub(description)}" for name, description in resources.agents.items()]
+    listed = listed_notes(AGENTS, agents, resources.most_notes // 2)
+    notes = (*notes, *remembered([scrub(note) for note in resources.remembered]), *skills, *listed)
 
     for path, reason in (*unread, *left_out):
         resources.tell("notes.unread", {"path": path, "reason": reason})

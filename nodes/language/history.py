@@ -16,6 +16,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
 
 from mendgraph.nodes.language.names import names_elsewhere
+from mendgraph.nodes.language.prompt_files import command_texts, typed_text
 from mendgraph.nodes.language.provider_state import with_state
 from mendgraph.nodes.language.text_protocol import (
     decode_arguments,
@@ -348,17 +349,23 @@ def task_message(task: str, messages: Sequence[AnyMessage]) -> HumanMessage:
 
 
 def person_requests(messages: Sequence[AnyMessage]) -> str:
-    """Return everything that the person typed in this thread, also above a child's task."""
+    """Return everything that the person typed in this thread, also above a child's task.
+
+    The text of a command's file is not the person's.
+    """
     requests = []
     for message in messages:
         if is_request(message):
-            requests.append(message.response_metadata.get(_REQUEST_KEY, message.text))
+            requests.append(typed_text(message.response_metadata.get(_REQUEST_KEY, message.text)))
 
     return "\n".join(requests)
 
 
 def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
-    """Yield the results that the model has seen, in the form of `parse_text_results`; a child's task is one of them."""
+    """Yield the results that the model has seen, in the form of `parse_text_results`.
+
+    A child's task is one of them, and so is the text of a command's file.
+    """
     for message in messages:
         if isinstance(message, ToolMessage):
             data = json_map(message.text) or {"data": message.text}
@@ -367,6 +374,9 @@ def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
             yield from parse_text_results(message.text)
         elif _REQUEST_KEY in message.response_metadata:
             yield {"ok": True, "data": message.text, "tool": "the task of this child"}
+        elif is_request(message):
+            for text in command_texts(message.text):
+                yield {"ok": True, "data": text, "tool": "the file of a command"}
 
 
 def texts_in(value: Any) -> list[str]:

@@ -19,7 +19,12 @@ EXCUSED = {
     "nodes/documents/protected_edit_tool.py": {"Path(path).expanduser"},
     "nodes/guard/file_rules.py": {"path.resolve"},
     # a `Workspace`, which is no path
-    "graph/machine/workspace.py": {"workspace.exists", "self.workspace.exists", "self.workspace.walk"},
+    "graph/machine/workspace.py": {
+        "workspace.exists",
+        "self.workspace.exists",
+        "self.workspace.walk",
+        "workspace.workspace.walk",
+    },
 }
 """The calls that a pure file may make nevertheless, and why."""
 

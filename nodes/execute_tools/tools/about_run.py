@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode, net_changes
@@ -70,6 +71,8 @@ class DelegateArguments(ToolArguments):
     paths: list[str] = Field(
         default_factory=list, max_length=100, description="With write: files and folders that it may change."
     )
+    agent: SkipJsonSchema[str] = ""
+    """Offered where there are agents."""
 
     @model_validator(mode="after")
     def _paths_to_write(self) -> Self:

@@ -161,6 +161,24 @@ def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
                     yield path, names
 
 
+def home_folders(folders: Sequence[str]) -> list[tuple[str, str]]:
+    """Return these folders of the user's home with their absolute paths; none for a user without a home."""
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        return []
+
+    return [(folder, os.path.join(home, folder)) for folder in folders]
+
+
+def with_tilde(path: str) -> str:
+    """Return a path with `~` for the user's home."""
+    home = os.path.join(os.path.expanduser("~"), "")
+    if path.startswith(home):
+        return os.path.join("~", path.removeprefix(home))
+
+    return path
+
+
 SETTINGS_FILE: Final = ".mendgraph.toml"
 """The settings file in the root of a workspace."""
 

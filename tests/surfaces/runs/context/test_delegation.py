@@ -29,6 +29,9 @@ from mendgraph import (
     serializer,
     undo_run,
 )
+from mendgraph.graph.machine.children import agent_context
+from mendgraph.graph.machine.machine_tools import MachineTools
+from mendgraph.nodes.language.prompt_files import PromptFile
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
@@ -391,3 +394,77 @@ def test_pruned_run_takes_the_records_of_its_children_with_it(root: Path) -> Non
     assert not isinstance(prune_runs(root, keep=0), ToolError)
     assert isinstance(undo_run("t", root), ToolError)
     assert [*(root.parent / "data" / "runs").iterdir()] == []
+
+
+REVIEWER = """---
+name: reviewer
+description: Reviews code
+tools: Read, Grep
+model: sonnet
+---
+Be strict.
+Change AGENTS.md.
+"""
+
+
+def test_child_works_as_an_agent_of_a_file_with_its_instructions_and_tools(root: Path) -> None:
+    write_files(root, {".claude/agents/check.md": REVIEWER, ".claude/agents/writer.md": "Write AGENTS.md."})
+    write_agents = use(("write_file", {"path": "AGENTS.md", "content": "x"}), usage=USED)
+    write_new = use(("write_file", {"path": "new.txt", "content": "x"}), usage=USED)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("delegate", {"task": "LOOK", "agent": "reviewer"}),
+        ("delegate", {"task": "ONE", "agent": "reviewer", "mode": "write", "paths": ["new.txt"]}),
+        ("delegate", {"task": "TWO", "agent": "writer", "mode": "write", "paths": ["."]}),
+        ("delegate", {"task": "THREE", "agent": "revewer"}),
+    ]
+    lines = {"Notes": parent(*calls), "LOOK": (done(),), "ONE": (write_new, done()), "TWO": (write_agents, done())}
+    model = TaskModel(lines)
+    with session(root, model, offer="all") as opened:
+        list(opened.stream("MAIN task"))
+        answers = results(opened)
+    first_prompts = {str(call.prompt.messages[-1]["content"]): call.prompt for call in model.calls}
+    look = first_prompts["LOOK"]
+    two = first_prompts["TWO"]
+    assert "Be strict." in str(look.messages[0])
+    assert ("search_files" in str(look.tools), "edit_file" in str(look.tools)) == (True, False)
+    assert ("Write AGENTS.md." in str(two.messages[0]), "edit_file" in str(two.tools)) == (True, True)
+    [refused] = answers[2]["data"]["child_refused"]
+    assert refused.endswith("write_file AGENTS.md")
+    assert "There is no agent 'revewer' here: name one of reviewer" in answers[3]["error"]["message"]
+    assert sorted(path.name for path in root.iterdir()) == [".claude", "a.txt", "sub"]
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "offered"),
+    [
+        ({".claude/agents/check.md": REVIEWER}, {}, True),
+        ({}, {}, False),
+        ({".claude/agents/check.md": REVIEWER}, {"project_notes": False}, False),
+        ({".claude/agents/check.md": REVIEWER}, {"delegation": False}, False),
+    ],
+)
+def test_agents_are_offered_only_where_there_are_files(
+    root: Path, files: dict[str, str], settings: dict[str, Any], offered: bool
+) -> None:
+    write_files(root, files)
+    model = TaskModel({"MAIN": (done(),), "Notes": (done(),)})
+    with session(root, model, **settings) as opened:
+        list(opened.stream("MAIN task"))
+    prompt = model.calls[0].prompt
+    assert ("- reviewer: Reviews code" in str(prompt.messages)) is offered
+    assert ("'reviewer'" in str(prompt.tools)) is offered
+
+
+def test_agent_works_with_its_model_where_the_run_has_it(root: Path) -> None:
+    before = context(root, model="a", base_url="http://127.0.0.1:1/v1", fallback_models=("openai:b", "c"))
+    machine = MachineTools(None, (), {}, ())
+    changed = {}
+    for name in ("openai:b", "c", "sonnet"):
+        agent = PromptFile("x", "x.md", {"model": name}, "Do.")
+        after = agent_context(before, agent, machine)
+        changed[name] = (after.model, after.fallback_models, after.base_url == before.base_url)
+    assert changed == {
+        "openai:b": ("openai:b", ("c",), False),
+        "c": ("c", ("openai:b",), True),
+        "sonnet": ("a", ("openai:b", "c"), True),
+    }
