@@ -8,8 +8,7 @@ import shutil
 import stat
 from base64 import b64decode
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from tempfile import TemporaryDirectory
@@ -150,7 +149,7 @@ def replay_run(
         workspace: the folder of the run; it is not changed.
         from_step: the replay has the conversation, the budget and the files of the run after this step. By default it
             begins with the first request.
-        copy: an empty folder in which the copy is kept. By default it is removed.
+        copy: a new or empty folder outside of the workspace, in which the copy is kept. By default it is removed.
         options: those of `run_task` that replace what the run had, such as `model` and `system_prompt`.
 
     Returns:
@@ -164,28 +163,66 @@ def replay_run(
     if isinstance(original, ToolError):
         return original
 
-    run_id = uuid4().hex
-    with _copied(root, copy, run_id) as workspace_copy:
-        if isinstance(workspace_copy, ToolError):
-            return workspace_copy
+    if copy is not None:
+        folder = os.path.abspath(copy)
+        return _check_place(root, folder) or _replay_in(folder, root, original, options, keep=True)
 
-        problem = _fill(workspace_copy, root, original)
+    with TemporaryDirectory(prefix="mendgraph-replay-", ignore_cleanup_errors=True) as base:
+        return _replay_in(os.path.join(base, "copy"), root, original, options, keep=False)
+
+
+def _check_place(root: str, folder: str) -> ToolError | None:
+    """Return why this folder cannot take a copy: what is in it would be overwritten, or it would be in the copy."""
+    place = os.path.realpath(folder)
+    if os.path.commonpath([place, root]) == root:
+        return invalid(f"{quoted(folder)} is in the workspace: name a folder outside of it.")
+
+    if os.path.lexists(place) and not (os.path.isdir(place) and not os.listdir(place)):
+        message = f"{quoted(folder)} exists and is no empty folder: name another one."
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
+    return None
+
+
+def _replay_in(
+    folder: str, root: str, original: _Original, options: Mapping[str, Any], *, keep: bool
+) -> Replay | ToolError:
+    """Replay the run in a copy in the folder, which stays if it is to be kept and the replay comes to an end."""
+    run_id = uuid4().hex
+    copy: Copy | ToolError | None = None
+    replay: Replay | ToolError | None = None
+    try:
+        copy = _make_copy(root, folder)
+        if isinstance(copy, ToolError):
+            return copy
+
+        problem = _fill(copy, root, original)
         if problem is not None:
             return problem
 
-        play = _play(original, run_id, workspace_copy.root, options)
-        if isinstance(play, ToolError):
-            return play
+        replay = _compared(original, run_id, copy, options, keep=keep)
+        return replay
+    finally:
+        if not (keep and isinstance(replay, Replay)):
+            _remove_copy(copy, folder, run_id)
 
-        figures, diff = play
-        return Replay(
-            original=original.figures,
-            replay=figures,
-            from_step=original.step,
-            diff=diff,
-            copy=workspace_copy.root if copy else "",
-            notes=workspace_copy.notes,
-        )
+
+def _compared(
+    original: _Original, run_id: str, copy: Copy, options: Mapping[str, Any], *, keep: bool
+) -> Replay | ToolError:
+    play = _play(original, run_id, copy.root, options)
+    if isinstance(play, ToolError):
+        return play
+
+    figures, diff = play
+    return Replay(
+        original=original.figures,
+        replay=figures,
+        from_step=original.step,
+        diff=diff,
+        copy=copy.root if keep else "",
+        notes=copy.notes,
+    )
 
 
 # --- The original
@@ -287,30 +324,21 @@ def _figures(run_id: str, outcome: Outcome, history: History, step: int | None) 
 # --- The copy
 
 
-@contextmanager
-def _copied(root: str, folder: StrPath | None, run_id: str) -> Iterator[Copy | ToolError]:
-    """Make a copy of the workspace; without a folder of its own it is removed at the end, with the run in it."""
-    if folder is not None:
-        yield _make_copy(root, os.path.abspath(folder))
-        return
-
-    with TemporaryDirectory(prefix="mendgraph-replay-", ignore_cleanup_errors=True) as base:
-        copy = _make_copy(root, os.path.join(base, "copy"))
-        try:
-            yield copy
-        finally:
-            if isinstance(copy, Copy):
-                with_store(copy.root, lambda store: store.delete(run_id))
-                shutil.rmtree(workspace_folder_path(copy.root), ignore_errors=True)
-                delete_copy(copy.folder)
-
-
 def _make_copy(root: str, folder: str) -> Copy | ToolError:
     copy = make_copy(root, HEAD, folder)
     if isinstance(copy, ToolError):  # it is in no repository
         copy = make_copy(root, "", folder)
 
     return copy
+
+
+def _remove_copy(copy: Copy | ToolError | None, folder: str, run_id: str) -> None:
+    """Remove the copy, finished or not, with the records of the replay."""
+    if isinstance(copy, Copy):
+        with_store(copy.root, lambda store: store.delete(run_id))
+        shutil.rmtree(workspace_folder_path(copy.root), ignore_errors=True)
+
+    delete_copy(folder)
 
 
 def _fill(copy: Copy, root: str, original: _Original) -> ToolError | None:

@@ -57,8 +57,10 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.NOT_CHECKED: "with --require-checks: files were changed, and nothing could check them; with"
     " --require-changes: the run is FINISHED, and a call was refused",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
-    ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question or in a batch; no file is left half written",
-    ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat or batch; no file is left half written",
+    ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question, in a batch or replay; no file is left half"
+    " written",
+    ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat, batch or replay; no file is left"
+    " half written",
     ExitCode.STUCK: "code that cannot be interrupted kept the process busy; `mendgraph resume` continues",
 }
 

@@ -14,7 +14,15 @@ from mendgraph.graph.runs.run_words import command_line, resume_command
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.options import options_without_a_task
 from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, terminal_width
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, refusal_words, unwrap, write_file
+from mendgraph.graph.terminal.process_end import (
+    ExitCode,
+    RefusedError,
+    Signals,
+    by_whom,
+    refusal_words,
+    unwrap,
+    write_file,
+)
 from mendgraph.nodes.language.display import count_of, one_line, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -296,7 +304,7 @@ def replay(
     ] = None,
     copy: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the copy here, with what was changed in it. Default: remove it."),
+        typer.Option(metavar="FOLDER", help="Keep the copy in this new folder, with its changes. Default: remove it."),
     ] = None,
 ) -> int:
     """Play runs again in a copy of their folder, and compare outcome, checks, calls, cost and path.
@@ -305,21 +313,23 @@ def replay(
     where there was one, or no passing check where there was one.
     """
     chosen = opt.options_without_events(context)
+    signals = Signals(lambda _: None, lambda: None)
     try:
-        chosen_runs = [*_chosen_runs(runs, str(chosen.root))]
-        if not chosen_runs:
-            context.fail("no run of these folders has ended, so there is nothing to replay")
-        if copy is not None and len(chosen_runs) > 1:
-            context.fail("--copy keeps the copy of one run: name one run")
+        with signals.handled():
+            chosen_runs = [*_chosen_runs(runs, str(chosen.root))]
+            if not chosen_runs:
+                context.fail("no run of these folders has ended, so there is nothing to replay")
+            if copy is not None and len(chosen_runs) > 1:
+                context.fail("--copy keeps the copy of one run: name one run")
 
-        options: dict[str, Any] = {"copy": copy, "from_step": from_step}
-        if prompt is not None:
-            options["system_prompt"] = prompt.read()
+            options: dict[str, Any] = {"copy": copy, "from_step": from_step}
+            if prompt is not None:
+                options["system_prompt"] = prompt.read()
 
-        results = _replay_all(chosen_runs, chosen, options)
+            results = _replay_all(chosen_runs, chosen, options)
     except KeyboardInterrupt:
-        message = "stopped by you (Ctrl-C); what was replayed is not kept"
-        raise RefusedError(ExitCode.INTERRUPTED, message) from None
+        message = f"stopped {by_whom(signals.last)}; what was replayed is not kept"
+        raise RefusedError(signals.exit_code, message) from None
 
     return _show_replays(results, chosen)
 

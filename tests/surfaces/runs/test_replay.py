@@ -225,3 +225,14 @@ def test_replay_is_worse_without_an_answer_or_a_passing_check_that_the_run_had(
 def test_worktree_of_a_replay_is_removed_from_the_repository(repository: Path) -> None:
     replayed(repository, played(repository).run_id)
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def test_copy_in_a_folder_with_files_or_in_the_workspace_is_refused(repository: Path, tmp_path: Path) -> None:
+    run = played(repository).run_id
+    copy = Path(replayed(repository, run, copy=tmp_path / "copy").copy)
+    (copy / "calc.py").write_text("mine\n")
+    assert error(replay_run(run, repository, copy=tmp_path / "copy")).code == ToolErrorCode.CONFLICT
+    assert (copy / "calc.py").read_text() == "mine\n"
+    before = tree(repository)
+    assert error(replay_run(run, repository, copy=repository / "a" / "copy")).code == ToolErrorCode.INVALID_ARGUMENT
+    assert tree(repository) == before

@@ -1,6 +1,7 @@
 """`mendgraph replay` at the command line, on an endpoint of its own."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.terminal.outcome_lines import path_words
-from tests.doubles.replies import Calls, Reply, Say
+from tests.doubles.replies import Calls, Reply, Say, Slow
 from tests.doubles.scripted_server import ScriptedServer
 from tests.providers.wire import JsonMap
 from tests.surfaces.conftest import Command
 from tests.surfaces.runs.run_plays import context, cut_off, played, tree
+from tests.surfaces.terminal.stopping import mendgraph
+from tests.workspace.processes.git_places import git, write
 
 WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
 
@@ -101,6 +104,25 @@ def test_run_that_cannot_be_replayed_fails_the_suite(command: Command, folder: P
     assert code == 2
     assert "no run of these folders has ended, so there is nothing to replay" in err
     assert command("replay", run, run, "--copy", "copy")[0] == 2
+
+
+def test_replay_that_a_signal_stops_leaves_no_worktree(tmp_path: Path) -> None:
+    def waiting(_: JsonMap) -> Reply:
+        running.send(signal.SIGTERM)
+        return Slow(60, Say("Too late."))
+
+    root = write(tmp_path / "root", {"a.py": "a = 1\n"})
+    git(root, "init", "--quiet")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "first")
+    with ScriptedServer([Say("Done."), waiting]) as server:
+        with mendgraph(root, server.base_url, "Look here.") as first:
+            assert first.end() == 0
+        with mendgraph(root, server.base_url, "replay", ".", "--copy", "../copy") as running:
+            assert running.end() == 143
+    assert running.err.endswith("mendgraph: stopped by SIGTERM; what was replayed is not kept\n")
+    assert len(git(root, "worktree", "list").splitlines()) == 1
+    assert not (tmp_path / "copy").exists()
 
 
 def test_equal_rounds_of_a_path_are_counted() -> None:
