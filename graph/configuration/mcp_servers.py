@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from mendgraph.nodes.records import JsonMap, Record, ToolError, invalid, quoted
 from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
-from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, read_settings_file, trusted_hash
+from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, hash_of, read_settings_file, trusted_hash
 
 SERVERS_TABLES: Final = ("mcp_servers", "mcpServers")
 """The names of the table in `config.toml`; the second is that of `.mcp.json`."""
@@ -146,11 +146,15 @@ def connection_of(name: str, settings: SharedServer, environment: Mapping[str, s
 
 
 def fingerprint(root: str, data: bytes, environment: Mapping[str, str]) -> str:
-    """Return the hash by which a `.mcp.json` is trusted: of the file, and of the workspace's files that it executes."""
-    digest = sha256(data)
+    """Return the mark by which a `.mcp.json` is trusted, and execute nothing.
+
+    It is the hash of the file, and that of the workspace's files that its servers name.
+    """
+    file_hash = hash_of(data)
+    digest = sha256()
     servers = shared_servers(data)
     if isinstance(servers, ToolError) or find_spec("mcp") is None:
-        return digest.hexdigest()
+        return file_hash + digest.hexdigest()
 
     from mendgraph.nodes.execute_tools.mcp_servers.connections import ConnectionSettingsError, resolve_server
 
@@ -163,7 +167,7 @@ def fingerprint(root: str, data: bytes, environment: Mapping[str, str]) -> str:
             continue
 
         try:
-            executes = resolve_server(name, connection, root).executes
+            executes = resolve_server(name, connection, root, find_modules=False).executes
         except ConnectionSettingsError:  # it does not start either
             continue
 
@@ -172,7 +176,12 @@ def fingerprint(root: str, data: bytes, environment: Mapping[str, str]) -> str:
             if isinstance(content, FileContent):
                 digest.update(content.sha256.encode())
 
-    return digest.hexdigest()
+    return file_hash + digest.hexdigest()
+
+
+def _is_trusted(root: str, data: bytes, environment: Mapping[str, str], mark: str) -> bool:
+    """Whether this file is the trusted one; only then are the names in it looked at."""
+    return mark.startswith(hash_of(data)) and fingerprint(root, data, environment) == mark
 
 
 def merge_servers(
@@ -187,9 +196,9 @@ def merge_servers(
     shared: Mapping[str, SharedServer] | ToolError
     if isinstance(data, ToolError):
         shared = data
-    elif not (trusted := trusted_hash(root, SERVERS_FILE)):
+    elif not (mark := trusted_hash(root, SERVERS_FILE)):
         shared = invalid(f"{SERVERS_FILE} is not used: {_UNTRUSTED}.")
-    elif fingerprint(root, data, environment) != trusted:
+    elif not _is_trusted(root, data, environment, mark):
         shared = invalid(f"{SERVERS_FILE} is not used, as it or what it runs has changed: {_UNTRUSTED}.")
     else:
         shared = shared_servers(data)
@@ -199,7 +208,7 @@ def merge_servers(
 
     for name, settings in shared.items():
         if settings.address and name not in servers:
-            own = user.get(name, ServerSettings())
-            servers[name] = ServerSettings(**{**own.model_dump(), **settings.model_dump()})
+            additions = user.get(name, ServerSettings())
+            servers[name] = ServerSettings(**{**additions.model_dump(), **settings.model_dump()})
 
     return McpSettings(servers)

@@ -42,8 +42,10 @@ class McpServer:
     executes: tuple[str, ...] = ()
 
 
-def resolve_server(name: str, connection: Connection, workspace: str) -> McpServer:
+def resolve_server(name: str, connection: Connection, workspace: str, *, find_modules: bool = True) -> McpServer:
     """Return the server of this connection; relative names are relative to its `cwd`, or to `workspace` without one.
+
+    `find_modules` starts the command, to ask Python where the module of `-m` is; without it nothing is executed.
 
     Raises:
         ConnectionSettingsError: the connection is invalid, or the agent could change what the server executes.
@@ -81,7 +83,9 @@ def resolve_server(name: str, connection: Connection, workspace: str) -> McpServ
 
     args = _resolve_arguments(command, program.args, base, files)
     cwd = base if program.cwd is not None else ""
-    files.add_module(command, args, env)
+
+    if find_modules and not files.problem:
+        files.add_module(command, args, env)
 
     if files.problem:
         raise ConnectionSettingsError(files.problem)
@@ -124,16 +128,23 @@ def _resolve_command(command: str, base: str, path: str) -> str:
 
 
 def _resolve_arguments(command: str, args: Sequence[str], base: str, files: ExecutedFiles) -> list[str]:
-    """Return the arguments with absolute real names of files, and of directories such as `.` or `./name`."""
+    """Return the arguments with absolute real names of files, and of directories such as `.` or `./name`.
+
+    Only Python's target may be a directory of the workspace: it is protected as a whole.
+    """
     target = python_target([command, *args])
     resolved = []
 
     for position, argument in enumerate(args, start=1):
         is_target = target is not None and position == target.position
         if is_target and target is not None and target.flag:  # a module or code is not a file
+            files.refuse_folders_in(argument)
             resolved.append(argument)
+        elif is_target:
+            resolved.append(_resolve_name(argument, base, files, is_script=True))
         else:
-            resolved.append(_resolve_name(argument, base, files, is_script=is_target))
+            resolved.append(_resolve_name(argument, base, files, is_script=False))
+            files.refuse_folders_in(resolved[-1])
 
     return resolved
 

@@ -128,14 +128,28 @@ class ExecutedFiles:
 
     def add_names_in(self, text: str) -> None:
         """Add the files of the workspace whose absolute names occur in a text, such as a shell's command."""
-        words = [text, *text.split()]
-        with suppress(ValueError):
-            words += shlex.split(text)
-
-        for word in words:
+        for word in _words(text):
             for part in (word, *_SEPARATORS.split(word)):
                 if os.path.isabs(part) and is_below(os.path.realpath(part), self.workspace) and os.path.isfile(part):
                     self.add(part)
+
+    def refuse_folders_in(self, argument: str) -> None:
+        """Refuse the directories of the workspace whose absolute names occur in an argument, such as `--prefix=/name`.
+
+        Programs such as `make -C` execute what they find there, and the agent may change it.
+        """
+        for word in _words(argument):
+            parts = [word, word.partition("=")[2]]
+            if word.startswith("-"):  # `-C/name`
+                parts.append(word[2:])
+
+            for part in parts:
+                if os.path.isabs(part) and os.path.isdir(part) and is_below(os.path.realpath(part), self.workspace):
+                    self._refuse(
+                        f"its argument {argument!r} names a folder of the workspace, where the agent may change what"
+                        " programs such as make, npm and uv execute: name the file that is executed, or a folder"
+                        " outside of the workspace"
+                    )
 
     def add_module(self, command: str, args: Sequence[str], env: Mapping[str, str]) -> None:
         """Add the package or module that `python -m` executes, if Python finds it in the workspace."""
@@ -167,6 +181,14 @@ class ExecutedFiles:
 
     def _refuse(self, problem: str) -> None:
         self.problem = self.problem or problem
+
+
+def _words(text: str) -> list[str]:
+    words = [text, *text.split()]
+    with suppress(ValueError):
+        words += shlex.split(text)
+
+    return words
 
 
 def _module_paths(probe: Sequence[str], env: Mapping[str, str]) -> list[str]:

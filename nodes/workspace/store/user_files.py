@@ -192,7 +192,9 @@ MOST_SETTINGS_BYTES: Final = 64_000
 """Size limit of a settings file."""
 
 _MARKS: Final = {SETTINGS_FILE: "trusted-settings", SERVERS_FILE: "trusted-servers"}
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_MARK: Final = re.compile(r"(?:[0-9a-f]{64}){1,2}")
+"""The hash of a file, and of `.mcp.json` also the hash of the files that it executes."""
+
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -228,7 +230,7 @@ def trusted_hash(root: str, name: str = SETTINGS_FILE) -> str:
     except RuntimeError:  # no home
         return ""
 
-    if isinstance(text, str) and _SHA256.fullmatch(text.strip()):
+    if isinstance(text, str) and _MARK.fullmatch(text.strip()):
         return text.strip()
 
     return ""

@@ -140,6 +140,26 @@ def test_change_of_the_file_or_of_what_it_executes_has_to_be_trusted_again(chang
     assert "it or what it runs has changed" in read.notes[0]
 
 
+@rows(
+    {"command": "./run", "args": ["python", "-m", "x"]},
+    {"command": sys.executable, "args": ["-m", "x"], "env": {"PYTHONPATH": "lib"}},
+)
+def test_changed_file_executes_nothing_before_it_is_trusted(server: dict[str, Any], root: Path) -> None:
+    share(root, s={"command": "true"})
+    trust_shared(root)
+
+    (root / "run").write_text(f"#!/bin/sh\ntouch {root}/executed\n")
+    (root / "run").chmod(0o755)
+    (root / "lib").mkdir(exist_ok=True)
+    (root / "lib" / "sitecustomize.py").write_text(f"open({str(root / 'executed')!r}, 'w')")
+    share(root, s=server)
+    assert servers_of(root).servers == {}
+
+    trust_shared(root)
+    assert servers_of(root).servers
+    assert not (root / "executed").exists()
+
+
 def test_servers_of_the_user_stay_theirs_and_add_permissions_to_others(root: Path) -> None:
     write_user(
         root, "[mcp_servers.a]\ncommand = 'mine'\n[mcp_servers.b]\nallow = ['t']\n[mcp_servers.c]\nallow = ['t']"

@@ -1,6 +1,7 @@
 """What a connection executes, and the names that it is started with."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,13 @@ OPENING = "exec(open('{}calc.py').read())"
     (["-X", "dev", "./calc.py", "none.py"], ["-X", "dev", "{}calc.py", "none.py"], ["calc.py"]),
     (["-I", "app"], ["-I", "{}app"], ["app"]),
     (["-c", "calc.py", OPTION.replace("{}", "")], ["-c", "calc.py", OPTION], ["settings.json"]),
-    (["-c", "pass", "."], ["-c", "pass", "{root}"], []),
     (["-c", OPENING], ["-c", OPENING], []),
 )
 def test_file_arguments_become_absolute_and_are_executed(
     args: list[str], resolved: list[str], executed: list[str], workspace: Path
 ) -> None:
     server = resolve(workspace, *(each.replace("{}", f"{workspace}/") for each in args))
-    shown = [each.replace("{}", f"{workspace}/").replace("{root}", str(workspace)) for each in resolved]
+    shown = [each.replace("{}", f"{workspace}/") for each in resolved]
     assert list(server.argv[1:]) == shown
     assert executed_in(workspace, server) == executed
 
@@ -116,6 +116,27 @@ def test_connection_that_the_agent_could_rewrite_is_refused(
     with pytest.raises(ConnectionSettingsError) as refusal:
         resolve_server("s", {"transport": "stdio", **connection}, str(workspace))
     assert str(refusal.value).startswith(reason.replace("{}", str(workspace)))
+
+
+@rows(
+    "-C .",
+    "-C{}",
+    "--prefix ./lib start",
+    "--prefix=. start",
+    "--directory {}/lib run x",
+    "-c 'cd {} && make'",
+)
+def test_folder_of_the_workspace_is_refused_as_an_argument(args: str, workspace: Path) -> None:
+    with pytest.raises(ConnectionSettingsError, match="names a folder of the workspace, where the agent may change"):
+        resolve(workspace, *shlex.split(args.replace("{}", str(workspace))), command="/bin/sh")
+
+
+def test_refused_connection_executes_nothing(workspace: Path) -> None:
+    (workspace / "sitecustomize.py").write_text(f"open({str(workspace / 'executed')!r}, 'w')")
+    with pytest.raises(ConnectionSettingsError, match="PYTHONPATH names the workspace"):
+        resolve(workspace, "-m", "pkg", env={"PYTHONPATH": "."})
+
+    assert not (workspace / "executed").exists()
 
 
 @rows(
