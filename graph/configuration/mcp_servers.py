@@ -145,6 +145,20 @@ def connection_of(name: str, settings: SharedServer, environment: Mapping[str, s
     return {"transport": "stdio", "args": [], **values}
 
 
+def without_values(text: str, settings: SharedServer, environment: Mapping[str, str]) -> str:
+    """Return a message about a server with `${NAME}` instead of the values that `connection_of` has put in."""
+    from mendgraph.nodes.execute_tools.secrets.redact import SHORTEST_VALUE  # only where a server fails
+
+    names = {match[1] for match in _VARIABLE.finditer(settings.model_dump_json(include=_EXPANDED))}
+    values = {environment.get(name, ""): name for name in sorted(names)}
+
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= SHORTEST_VALUE:
+            text = text.replace(value, f"${{{values[value]}}}")
+
+    return text
+
+
 def fingerprint(root: str, data: bytes, environment: Mapping[str, str]) -> str:
     """Return the mark by which a `.mcp.json` is trusted, and execute nothing.
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+from typer.core import TyperCommand
 
 from mendgraph.graph.terminal.options import Options, options_without_a_task
 from mendgraph.graph.terminal.output import Line, answer, table
@@ -41,7 +43,7 @@ Browser: TypeAlias = Annotated[bool, typer.Option(help="Open the browser; the ad
 Required: TypeAlias = Annotated[bool, typer.Option("--required", help="A run fails if the server does not start.")]
 
 Change = Callable[[Any], "ToolError | None"]
-"""Changes the table of servers in a TOML document; an error leaves the file as it is."""
+"""Changes the servers in a TOML document; an error leaves the file as it is."""
 
 
 @mcp_app.command("list")
@@ -82,7 +84,25 @@ def _as_map(server: "OpenedServer") -> dict[str, Any]:
     return {"name": server.name, "tools": names, "allowed": server.allowed, "problem": server.problem}
 
 
-@mcp_app.command(no_args_is_help=True)
+class AddCommand(TyperCommand):
+    """`mcp add`, where options of the server's program have to stand behind `--`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option before `--` that is none of this command."""
+        options = {"--help", "-h", *(name for param in self.params for name in param.opts)}
+        for word in args:
+            if word == "--":
+                break
+
+            if word.startswith("-") and word.partition("=")[0] not in options:
+                ctx.fail(
+                    f"No such option: {word}. Write `--` before the server's command: `mcp add NAME -- COMMAND ARGS`"
+                )
+
+        return super().parse_args(ctx, args)
+
+
+@mcp_app.command(cls=AddCommand, no_args_is_help=True)
 def add(
     context: typer.Context,
     name: Name,
@@ -95,7 +115,7 @@ def add(
 ) -> int:
     """Add a server to your config.toml: `mcp add NAME -- COMMAND ARGS...` or `mcp add NAME --url URL`.
 
-    A name that exists is replaced.
+    A name that exists is replaced; it keeps `allow` and `required` unless they are named.
     """
     if bool(command) == bool(url):
         context.fail("say how the server is reached: `-- COMMAND ARGS...` or --url URL")
@@ -112,8 +132,11 @@ def add(
     }
     settings = {field: value for field, value in settings.items() if value}
 
-    def change(servers: Any) -> None:
-        servers[name] = settings
+    def change(document: Any) -> None:
+        servers = _table_of(document, name)
+        previous = servers.get(name, {})
+        permissions = {field: previous[field] for field in ("allow", "required") if field in previous}
+        servers[name] = {**permissions, **settings}
 
     return _write(context, change, f"added {name}; `mendgraph mcp list` tries it", {"added": name})
 
@@ -121,8 +144,8 @@ def add(
 def _pairs(context: typer.Context, option: str, words: Pairs, separator: str) -> dict[str, str]:
     pairs = {}
     for word in words or ():
-        name, found, value = word.partition(separator)
-        if not found or not name:
+        name, mark, value = word.partition(separator)
+        if not mark or not name:
             context.fail(f"{option} {word!r}: write it as NAME{separator}VALUE")
 
         pairs[name.strip()] = value.strip()
@@ -134,7 +157,8 @@ def _pairs(context: typer.Context, option: str, words: Pairs, separator: str) ->
 def remove(context: typer.Context, name: Name) -> int:
     """Remove a server from your config.toml."""
 
-    def change(servers: Any) -> ToolError | None:
+    def change(document: Any) -> ToolError | None:
+        servers = _table_of(document, name)
         if servers.pop(name, None) is None:
             return invalid(f"There is no MCP server {quoted(name)} in your config.toml.")
 
@@ -189,7 +213,7 @@ def _write(context: typer.Context, change: Change, message: str, value: Mapping[
 
     path = named or unwrap(configuration_file(FILE_NAME))
     path = os.path.realpath(os.path.expanduser(path))  # a link into a repository of settings stays one
-    problem = exchange(path, lambda data: _changed(data, path, change))
+    problem = exchange(path, lambda data: _changed(data, path, change), keep_mode=True)
     if problem is not None:
         unwrap(problem)
 
@@ -201,13 +225,18 @@ def _changed(data: bytes, path: str, change: Change) -> bytes | ToolError:
     from tomlkit.exceptions import TOMLKitError
 
     from mendgraph.graph.configuration.loading import parse_settings
-    from mendgraph.graph.configuration.mcp_servers import SERVERS_TABLES
+
+    mark = BOM_UTF8 if data.startswith(BOM_UTF8) else b""
+    line_end = "\r\n" if b"\r\n" in data else "\n"
 
     try:
-        document = tomlkit.parse(data.decode())
-        key = next((key for key in SERVERS_TABLES if key in document), SERVERS_TABLES[0])
-        servers: Any = document.setdefault(key, tomlkit.table(is_super_table=True))
-        problem = change(servers)
+        text = data.removeprefix(mark).decode().replace("\r\n", "\n")
+        document = tomlkit.parse(text)
+        before = parse_settings(text, path)
+        if isinstance(before, tuple):
+            return invalid("\n".join(map(str, before)))
+
+        problem = change(document)
     except (UnicodeDecodeError, TOMLKitError) as error:
         return invalid(f"Cannot read {quoted(path)}: {error}.")
 
@@ -215,8 +244,23 @@ def _changed(data: bytes, path: str, change: Change) -> bytes | ToolError:
         return problem
 
     text = tomlkit.dumps(document)
-    problems = parse_settings(text, path)
-    if isinstance(problems, tuple):
-        return invalid("\n".join(map(str, problems)))
+    after = parse_settings(text, path)
+    if isinstance(after, tuple):
+        return invalid("\n".join(map(str, after)))
 
-    return text.encode()
+    return mark + text.replace("\n", line_end).encode()
+
+
+def _table_of(document: Any, name: str) -> Any:
+    """Return the table whose server of this name is used; for a new one, the first table, which may be added."""
+    import tomlkit
+
+    from mendgraph.graph.configuration.mcp_servers import SERVERS_TABLES
+
+    tables = [key for key in reversed(SERVERS_TABLES) if key in document]
+    for key in tables:
+        if name in document[key]:
+            return document[key]
+
+    key = tables[-1] if tables else SERVERS_TABLES[0]
+    return document.setdefault(key, tomlkit.table(is_super_table=True))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.mcp_servers import McpSettings, ServerSettings, connection_of
+from mendgraph.graph.configuration.mcp_servers import McpSettings, ServerSettings, connection_of, without_values
 from mendgraph.nodes.execute_tools.mcp_servers.connections import Connection
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.mcp_tools import load_configured_tools, load_session_tools
@@ -43,7 +43,7 @@ async def open_servers(running: McpServers, servers: Mapping[str, ServerSettings
 
         tools = await load_configured_tools(running, name, connection, root, settings.allow)
         if isinstance(tools, ToolError):
-            return OpenedServer(name, settings, problem=tools.message)
+            return OpenedServer(name, settings, problem=without_values(tools.message, settings, os.environ))
 
         return OpenedServer(name, settings, tools)
 

@@ -106,10 +106,10 @@ def write_whole(path: str, data: bytes, mode: int | None = None) -> None:
         sync_folder(handle)
 
 
-def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolError | None:
+def exchange(path: str, change: Callable[[bytes], bytes | ToolError], *, keep_mode: bool = False) -> ToolError | None:
     """Replace the content of a private file by what `change` returns for it; b"" stands for a missing file.
 
-    Processes that do so at once wait for each other.
+    With `keep_mode` a file that exists keeps its permission bits. Processes that do so at once wait for each other.
     """
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -124,7 +124,11 @@ def exchange(path: str, change: Callable[[bytes], bytes | ToolError]) -> ToolErr
             if isinstance(data, ToolError):
                 return data
 
-            write_whole(path, data, mode=0o600)
+            mode = 0o600
+            if keep_mode and not isinstance(content, ToolError):
+                mode = stat.S_IMODE(os.stat(path).st_mode)
+
+            write_whole(path, data, mode=mode)
     except OSError as error:
         return os_failure(error, "write", path)
 

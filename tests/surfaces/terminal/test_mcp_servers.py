@@ -3,6 +3,8 @@
 import json
 import stat
 import sys
+import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,7 @@ def test_link_to_a_file_of_settings_stays_a_link(command: Command, user_file: Pa
     [
         (("add", "s"), "say how the server is reached"),
         (("add", "s", "--url", "http://localhost", "--", "x"), "say how the server is reached"),
+        (("add", "s", "npx", "-y", "x"), "No such option: -y. Write `--` before the server's command"),
         (("add", "s", "--env", "A", "--", "x"), "--env 'A': write it as NAME=VALUE"),
         (("add", "s", "--env", "T=ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8", "--", "x"), "looks like a secret"),
         (("remove", "t"), "There is no MCP server 't' in your config.toml."),
@@ -96,6 +99,36 @@ def test_broken_file_is_left_as_it_is(command: Command, user_file: Path) -> None
     user_file.write_text("a = \n")
     code, _, err = command("mcp", "add", "s", "--", "x")
     assert (code, "Cannot read" in err, user_file.read_text()) == (2, True, "a = \n")
+
+
+def test_broken_table_of_servers_is_reported(command: Command, user_file: Path) -> None:
+    user_file.write_text("mcp_servers = 5\n")
+    code, _, err = command("mcp", "add", "s", "--", "x")
+    assert (code, "a server is a table" in err, user_file.read_text()) == (2, True, "mcp_servers = 5\n")
+
+
+def test_file_keeps_its_mode_line_ends_and_permissions_of_a_replaced_server(command: Command, user_file: Path) -> None:
+    text = '[mcp_servers.a]\ncommand = "a"\n[mcpServers.b]\ncommand = "b"\nallow = ["t"]\n'
+    user_file.write_bytes(BOM_UTF8 + text.replace("\n", "\r\n").encode())
+    user_file.chmod(0o644)
+
+    assert command("mcp", "add", "b", "--", "new")[0] == 0
+    data = user_file.read_bytes()
+    assert stat.S_IMODE(user_file.stat().st_mode) == 0o644
+    assert data.startswith(BOM_UTF8)
+    assert data.count(b"\n") == data.count(b"\r\n")
+    assert tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n"))["mcpServers"] == {
+        "b": {"command": "new", "allow": ["t"]}
+    }
+
+
+def test_value_of_a_variable_is_in_no_message(
+    command: Command, user_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADDRESS", "hunter2-is-no-pattern")
+    user_file.write_text("[mcp_servers.s]\ncommand = '${ADDRESS}'\n")
+    code, out, err = command("mcp", "list")
+    assert (code, "there is no program '${ADDRESS}'" in out, "hunter2" in out + err) == (0, True, False)
 
 
 def test_empty_variable_means_that_no_file_is_written(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
