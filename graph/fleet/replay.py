@@ -38,6 +38,7 @@ from mendgraph.graph.runs.runs import (
     with_store,
     with_store_alone,
 )
+from mendgraph.nodes.call_model.endpoint import address_for
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -150,10 +151,13 @@ def replay_run(
         from_step: the replay has the conversation, the budget and the files of the run after this step. By default it
             begins with the first request.
         copy: a new or empty folder outside of the workspace, in which the copy is kept. By default it is removed.
-        options: those of `run_task` that replace what the run had, such as `model` and `system_prompt`.
+        options: those of `run_task` that replace what the run had, such as `model` and `system_prompt`. A `model` of
+            another provider has its own address, and the run's fallback models are left out, unless they are given.
 
     Returns:
         Both runs, or a ToolError: the run has not ended, the step is none to begin after, or no copy can be made.
+
+    Raises ValueError: an option is not valid.
     """
     root = check_workspace(workspace)
     if isinstance(root, ToolError):
@@ -275,7 +279,7 @@ def _files_after(journal: Journal, workspace: Workspace, run: str, step: int) ->
     for path, state in states.items():
         data = _stored_bytes(journal, workspace, path, state)
         if state.sha256 and data is None:
-            message = f"What {quoted(path)} held after step {step} was not kept, or is damaged."
+            message = f"What {quoted(path)} held after step {step} is not stored, and the file has been changed since."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
         files[path] = _File(data, state.mode)
@@ -394,11 +398,16 @@ def _play(
     names = ContextFields.__annotations__.keys() & session_options.keys()
     changes = {name: session_options.pop(name) for name in names}
     changes |= context_overrides(with_defaults({"system_prompt": options.get("system_prompt")}))
-    if isinstance(options.get("model"), str):
-        changes["model"] = options.get("model")
+    model = options.get("model")
+    if model is not None:
+        changes.setdefault("fallback_models", ())
+    if isinstance(model, str):
+        before = original.record.context
+        changes.setdefault("base_url", address_for(model, before.model, before.base_url))
+        changes["model"] = model
 
     if original.state:
-        state = _state_in(root, original.state, changes, options.get("model"))
+        state = _state_in(root, original.state, changes, model)
         problem = with_store_alone(
             root,
             "mendgraph replay",

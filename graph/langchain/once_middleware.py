@@ -3,17 +3,17 @@
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from langchain.agents.middleware import types
 from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphInterrupt
 
 from mendgraph.graph.langchain.run_middleware import AsyncToolHandler, ToolAnswer, ToolHandler, failed_call, is_reading
 from mendgraph.graph.langchain.work_middleware import RedactionMiddleware
@@ -51,6 +51,9 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
     the same key. A call whose intent cannot be recorded is not run. Agents without a checkpointer run each call as it
     comes.
 
+    Run the agent with `durability="sync"`: with LangGraph's default the tool may run before the reply that calls it is
+    on the disk, and after a kill the model makes another reply, whose calls are other calls.
+
     A call that `interrupt()` suspends runs again from its start. So does one that has raised `RetryableToolError`,
     which says that nothing has happened; after any other exception the outcome is unknown.
     """
@@ -61,7 +64,7 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
         """Records are kept `keep_days` in the store of the folder `workspace`, without secrets.
 
         Tools that only read are not recorded: those with the effect READ or NONE in `effects`, in their metadata
-        (`{"effect": "read"}`), or by their name.
+        (`{"effect": "read"}`), or with the name of a reading tool of mendgraph or deepagents, such as `read_file`.
 
         Raises ValueError: the workspace is no folder, or has no store.
         """
@@ -76,6 +79,8 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
         self._keep = timedelta(days=keep_days)
         self._redaction = RedactionMiddleware()
         self._serializer = JsonPlusSerializer()
+        self._one_begins = threading.Lock()  # of two parallel calls with the same id one runs
+        self._is_first = True
 
     def wrap_tool_call(self, request: types.ToolCallRequest, handler: ToolHandler) -> ToolAnswer:
         """Run the tool unless its call has been made before."""
@@ -85,7 +90,7 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
 
         try:
             answer = handler(call.request)
-        except (GraphBubbleUp, RetryableToolError):
+        except (GraphInterrupt, RetryableToolError):
             self._record(call, _REPEATABLE)
             raise
 
@@ -109,7 +114,7 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
 
         try:
             answer = await handler(call.request)
-        except (GraphBubbleUp, RetryableToolError):
+        except (GraphInterrupt, RetryableToolError):
             await asyncio.to_thread(self._record, call, _REPEATABLE)
             raise
 
@@ -125,15 +130,16 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
         tool = request.tool
         takes_key = KEY_ARGUMENT in getattr(getattr(tool, "args_schema", None), "model_fields", {})
         try:
-            _ = self._old_records_removed
-            earlier = self._journal.find(key.thread, key.execution, key.place)
-            if earlier is not None and earlier.key == key and earlier.outcome != _REPEATABLE:
-                if earlier.outcome is not None:
-                    return self._recorded_answer(request, earlier.outcome)
-                if not takes_key:
-                    return _failure(request, unknown_outcome(key.tool))
+            with self._one_begins:
+                self._remove_old_records()
+                earlier = self._journal.find(key.thread, key.execution, key.place)
+                if earlier is not None and earlier.key == key and earlier.outcome != _REPEATABLE:
+                    if earlier.outcome is not None:
+                        return self._recorded_answer(request, earlier.outcome)
+                    if not takes_key:
+                        return _failure(request, unknown_outcome(key.tool))
 
-            number = self._journal.begin(key)
+                number = self._journal.begin(key)
         except StoreError as error:
             message = f"{key.tool} was not run, because its effect could not be recorded: {error}"
             return _failure(request, ToolError(code=ToolErrorCode.IO_ERROR, message=message))
@@ -142,7 +148,15 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
             return _OpenCall(number, request)
 
         call_key = idempotency_key(f"{key.thread} {key.execution}", 0, 0, key.tool, request.tool_call["args"])
-        keyed = _KeyedTool(name=tool.name, description=tool.description, keyed=tool, key=call_key)
+        keyed = _KeyedTool(
+            name=tool.name,
+            description=tool.description,
+            metadata=tool.metadata,
+            tags=tool.tags,
+            return_direct=tool.return_direct,
+            keyed=tool,
+            key=call_key,
+        )
         return _OpenCall(number, request.override(tool=keyed))
 
     def _key_of(self, request: types.ToolCallRequest) -> CallKey | None:
@@ -159,10 +173,11 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
         execution = f"{_reply_id(request)} {call['id']}"
         return CallKey(f"agent {thread}", execution, 0, 0, name, _EFFECT, call_fingerprint(name, call["args"]))
 
-    @cached_property
-    def _old_records_removed(self) -> bool:
-        self._journal.remove_calls(_EFFECT, datetime.now(UTC) - self._keep)
-        return True
+    def _remove_old_records(self) -> None:
+        """Remove the old records at the first call."""
+        if self._is_first:
+            self._journal.remove_calls(_EFFECT, datetime.now(UTC) - self._keep)
+            self._is_first = False
 
     def _record(self, call: _OpenCall, outcome: str) -> None:
         with suppress(StoreError):  # after a kill the outcome of the call is unknown

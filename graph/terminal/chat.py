@@ -23,7 +23,7 @@ from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_line
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
 from mendgraph.graph.terminal.unattended_output import commit_message
-from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, models_in_order, split_provider
+from mendgraph.nodes.call_model.endpoint import Endpoint, address_for, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line
@@ -193,11 +193,8 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
 
     context = turns.context
     if words:
-        update: dict[str, str | None] = {"model": words[0]}
-        if _provider_of(words[0]) != _provider_of(context.model or ""):  # the address is the other provider's
-            update["base_url"] = None
-
-        context = context.model_copy(update=update)
+        base_url = address_for(words[0], context.model, context.base_url)
+        context = context.model_copy(update={"model": words[0], "base_url": base_url})
 
     endpoint = find_endpoint(context.model, context.base_url, turns.setup.environment)
     if isinstance(endpoint, ProviderFailure):
@@ -220,11 +217,6 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
 
     value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
     return CommandAnswer([_setting_line("model", label, changed=bool(words))], {"model": value})
-
-
-def _provider_of(model: str) -> str:
-    """Return the provider whose package calls this model; "" for an OpenAI-compatible endpoint."""
-    return split_provider(model)[0].removeprefix("openai")
 
 
 def _model_problem(context: AgentContext, endpoint: Endpoint) -> str:

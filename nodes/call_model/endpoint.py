@@ -150,6 +150,12 @@ def split_provider(model: str) -> tuple[str, str]:
     return ("", model)
 
 
+def address_for(model: str, before: str | None, base_url: str | None) -> str | None:
+    """Return the address for a model that replaces the one before: None if it is another provider's."""
+    providers = [split_provider(name)[0].removeprefix("openai") for name in (model, before or "")]
+    return base_url if providers[0] == providers[1] else None
+
+
 def key_variable_of(base_url: str) -> str:
     """Return the variable with the key of a host that is not the run's own, or "" for an invalid address.
 

@@ -261,8 +261,8 @@ def recorded_outcome(
 def unknown_outcome(tool: str) -> ToolError:
     """Return the result of a call that was cut off and is not run again."""
     message = (
-        f"The run was cut off while {tool} worked, so its outcome is unknown: all, some or nothing of it may have"
-        " happened. It was not run again. Look at what there is before you decide to repeat it."
+        f"{tool} began, and how it ended was not recorded, so its outcome is unknown: all, some or nothing of it"
+        " may have happened. It was not run again. Look at what there is before you decide to repeat it."
     )
     return ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message)
 

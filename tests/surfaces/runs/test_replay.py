@@ -196,7 +196,7 @@ def test_run_that_cannot_be_replayed_is_an_error_that_says_why(folder: Path) -> 
     unknown = error(replay_run(run, folder, from_step=7))
     assert (unknown.code, unknown.suggestions) == (ToolErrorCode.NOT_FOUND, ("0", "1"))
     (folder / "a.txt").write_text("mine")
-    message = "What 'a.txt' held after step 1 was not kept, or is damaged."
+    message = "What 'a.txt' held after step 1 is not stored, and the file has been changed since."
     assert error(replay_run(run, folder, from_step=1)).message == message
     assert (folder / "a.txt").read_text() == "mine"
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.graph.fleet.replay import Replay, replay_run
 from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.runs import get_run
 from mendgraph.graph.terminal.outcome_lines import path_words
+from mendgraph.nodes.records import ToolError
 from tests.doubles.replies import Calls, Reply, Say, Slow
 from tests.doubles.scripted_server import ScriptedServer
 from tests.providers.wire import JsonMap
@@ -104,6 +107,20 @@ def test_run_that_cannot_be_replayed_fails_the_suite(command: Command, folder: P
     assert code == 2
     assert "no run of these folders has ended, so there is nothing to replay" in err
     assert command("replay", run, run, "--copy", "copy")[0] == 2
+
+
+def test_model_of_another_provider_is_not_sent_to_the_address_of_the_run(
+    folder: Path, server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    settings = context(folder, base_url=server.base_url, model="m", offer="all", fallback_models=("n",))
+    run = run_task("Write it.", settings).run_id
+    replay = replay_run(run, folder, model="anthropic:claude-sonnet-4-5", copy=tmp_path / "copy")
+    assert isinstance(replay, Replay)
+    stored = get_run(replay.replay.run_id, replay.copy)
+    assert not isinstance(stored, ToolError)
+    assert (stored.context.base_url, stored.context.fallback_models) == (None, ())
+    assert [request["model"] for request in server.requests] == ["m", "m"]
 
 
 def test_replay_that_a_signal_stops_leaves_no_worktree(tmp_path: Path) -> None:
