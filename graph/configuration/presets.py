@@ -25,7 +25,7 @@ CHECK_COMMANDS: tuple[str, ...] = (
     *("cargo build", "cargo check", "cargo clippy", "cargo fmt", "cargo test", "go build", "go test", "go vet"),
     *("npm test", "npm run build", "npm run lint", "npm run test", "pnpm test", "yarn test"),
 )
-"""The commands with which a model checks its work: what formats, builds, lints and tests, and starts nothing else."""
+"""The commands with which a model checks its work: what formats, builds, lints and tests. They run project code."""
 
 UNATTENDED: Mapping[str, Any] = {
     **HOSTED,

@@ -309,15 +309,13 @@ class EvidenceMiddleware(ModelCallMiddleware):
         if turn is None or not _is_turn(turn, messages):
             return {"verified": Verification(reason=_FORGOTTEN.reason).model_dump(mode="json")}
 
-        with self._index.lock:
-            changes = watch.changes_since(self._paths, self._index, _LIMITS, self._before.get(turn["turn"], _FORGOTTEN))
-
+        compared = watch.changes_since(self._paths, _LIMITS, self._before.get(turn["turn"], _FORGOTTEN))
         verified = Verification(reason=NO_FILE_CHANGED)
 
-        if isinstance(changes, watch.Unwatched):
-            verified = Verification(reason=changes.reason)
-        elif changes.files:
-            verified = self._verified(changes.files)
+        if isinstance(compared, watch.Unwatched):
+            verified = Verification(reason=compared.reason)
+        elif compared.changes.files:
+            verified = self._verified(compared.changes.files)
 
         update: dict[str, Any] = {"verified": verified.model_dump(mode="json")}
 

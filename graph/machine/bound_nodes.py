@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import Runnable
 from langgraph.config import get_config, get_stream_writer
+from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -123,10 +124,14 @@ class BoundNodes:
         """The records of the workspaces that this machine works in."""
         return self._tools.records
 
+    def end_jobs(self) -> None:
+        """End the jobs of all runs."""
+        self._tools.end_jobs()
+
     def close(self) -> None:
         """Close the connections of sync calls, and end the MCP servers."""
         self._models.close()
-        self._tools.end_jobs()
+        self.end_jobs()
         self._tools.end_servers()
 
     async def aclose(self) -> None:
@@ -134,7 +139,7 @@ class BoundNodes:
         try:
             await self._models.aclose()
         finally:
-            await asyncio.to_thread(self._tools.end_jobs)
+            await asyncio.to_thread(self.end_jobs)
             await asyncio.to_thread(self._tools.end_servers)
 
     def book_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
@@ -158,6 +163,10 @@ class BoundNodes:
 
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
+        with self._ending_jobs_of(state):
+            return self._call_model(state)
+
+    def _call_model(self, state: AgentState) -> Update:
         turn = self._turn(state)
         plan = turn.call_plan(state)
         if self.hooks:
@@ -169,6 +178,10 @@ class BoundNodes:
 
     async def acall_model(self, state: AgentState) -> Update:
         """Make the next model call without blocking the event loop."""
+        with self._ending_jobs_of(state):
+            return await self._acall_model(state)
+
+    async def _acall_model(self, state: AgentState) -> Update:
         turn = self._turn(state)
         plan = await asyncio.to_thread(turn.call_plan, state)
         if self.hooks:
@@ -279,7 +292,7 @@ class BoundNodes:
 
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; after a stop request no further call begins."""
-        with self._step_cancellation() as cancellation:
+        with self._ending_jobs_of(state), self._step_cancellation() as cancellation:
             children = self._open_children(state)
             tools = self._turn(state).tools
             update = run_tools(tools, state, get_stream_writer(), cancellation, _task_id(), open_children=children)
@@ -288,13 +301,28 @@ class BoundNodes:
 
     async def aexecute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, async tools in this event loop; a cancelled run changes nothing more."""
-        with self._step_cancellation() as cancellation, calls_in_loop() as in_loop:
+        with (
+            self._ending_jobs_of(state),
+            self._step_cancellation() as cancellation,
+            calls_in_loop() as in_loop,
+        ):
             children = self._open_children(state, in_loop)
             tools = self._turn(state).tools
             run = partial(run_tools, tools, state, get_stream_writer(), cancellation, _task_id(), in_loop, children)
             update = await await_call(run, scope=cancellation)
 
         return self._after_tools(state, update)
+
+    @contextmanager
+    def _ending_jobs_of(self, state: AgentState) -> Iterator[None]:
+        """End the jobs of the turn if the block fails or is cancelled: nothing else may follow in the turn."""
+        try:
+            yield
+        except GraphBubbleUp:  # a child of the run waits for a person
+            raise
+        except BaseException:
+            self._tools.end_jobs(state.get("run_id", ""))
+            raise
 
     @contextmanager
     def _step_cancellation(self) -> Iterator[CancellationScope]:

@@ -134,15 +134,15 @@ class MachineTools:
 
         return sandbox
 
-    def jobs(self, run_id: str, *, needed: bool = False) -> "Jobs | None":
-        """Return the jobs of a run's turn; None if it has none and they are not `needed`."""
-        jobs = self._jobs.get(run_id)
-        if jobs is None and needed:
-            from mendgraph.nodes.execute_tools.commands.jobs import Jobs
+    def jobs(self, run_id: str) -> "Jobs | None":
+        """Return the jobs of a run's turn; None if it has none."""
+        return self._jobs.get(run_id)
 
-            jobs = self._jobs.setdefault(run_id, Jobs())
+    def open_jobs(self, run_id: str, longest_s: float) -> "Jobs":
+        """Return the jobs of a run's turn; new ones end after `longest_s` seconds."""
+        from mendgraph.nodes.execute_tools.commands.jobs import LONGEST_S, Jobs
 
-        return jobs
+        return self._jobs.setdefault(run_id, Jobs(min(longest_s, LONGEST_S)))
 
     def end_jobs(self, run_id: str | None = None) -> None:
         """End the jobs of a run, or of all runs."""

@@ -5,7 +5,6 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from langgraph.runtime import get_runtime
@@ -18,7 +17,7 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.turn_tools import TurnTools, approved_resources
 from mendgraph.graph.machine.workspace import RestoredWork, WorkspaceRecords, first_hashes, kept_content
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy
-from mendgraph.nodes.execute_tools.commands.command_changes import Unwatched, changes_since_last, record_changes
+from mendgraph.nodes.execute_tools.commands.command_changes import CommandChanges, Unwatched, record_changes
 from mendgraph.nodes.execute_tools.engine import DelegatingEngine, Engine, EngineConfig
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolContext
@@ -29,13 +28,11 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
-from mendgraph.nodes.language.command_lines import COMMAND_TOOL
 from mendgraph.nodes.language.history import last_request, person_requests
 from mendgraph.nodes.parse.reading import CHECKS_TOOL
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
-    Effect,
     FileChange,
     JsonMap,
     Plan,
@@ -46,7 +43,7 @@ from mendgraph.nodes.records import (
 )
 from mendgraph.nodes.workspace.files.deadline import CancellationScope
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
-from mendgraph.nodes.workspace.journal.journal import CallKey, Journal, parent_of
+from mendgraph.nodes.workspace.journal.journal import Journal, parent_of
 from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.run_folder import Artifacts, run_folder
 
@@ -81,27 +78,21 @@ def run_tools(
         return run_calls(state, open_children=open_children)
 
     checks = any(item.tool == CHECKS_TOOL for item in state["items"])
-    before = settle_jobs(turn, state, write, task, end=checks)
+    before = settle_jobs(turn, state, write, end=checks)
     state = {**state, "changes": [*(state.get("changes") or ()), *before]}
     update = run_calls(state, open_children=open_children)
 
     changes = update.get("changes", [])
-    after = settle_jobs(turn, state, write, task, known={change.path: change.sha256_after for change in changes})
+    after = settle_jobs(turn, state, write, edits=changes)
     return {**update, "changes": [*before, *changes, *after]}
 
 
 def settle_jobs(
-    turn: TurnTools,
-    state: AgentState,
-    write: Write,
-    task: str = "",
-    *,
-    end: bool = False,
-    known: Mapping[str, str] = MappingProxyType({}),
+    turn: TurnTools, state: AgentState, write: Write, *, end: bool = False, edits: Sequence[FileChange] = ()
 ) -> list[FileChange]:
-    """Record what the jobs of the run have changed since the last time, and return it; with `end` they end first.
+    """Record what has changed since the last time while jobs were running, and return it; with `end` they end first.
 
-    `known` are the hashes of files that others have changed meanwhile.
+    `edits` are the changes of the calls since then, oldest first.
     """
     run_id = state.get("run_id", "")
     jobs = turn.machine.jobs(run_id)
@@ -110,35 +101,29 @@ def settle_jobs(
 
     if end:
         jobs.end()
-    else:
-        jobs.close_idle()
 
-    jobs.are_settled = jobs.have_ended
-    if not jobs.are_watched:
+    changes = jobs.take_changes(turn.workspace(), edits)
+    step = state.get("step", 0)
+    sink = trace_sink(turn, Execution(run_id, "", step), write)
+
+    if isinstance(changes, Unwatched):
+        if jobs.are_settled:
+            sink.emit("jobs.unrecorded", {"reason": changes.reason})
         return []
 
-    changes = changes_since_last(turn.workspace(), known)
-    if isinstance(changes, Unwatched) or not changes.files:
+    if changes == CommandChanges():
         return []
-
-    execution = Execution(run_id, task, state.get("step", 0))
-    sink = trace_sink(turn, execution, write)
-    key = CallKey(run_id, task, execution.step, _NO_CALL, COMMAND_TOOL, Effect.EXECUTE.value, "")
 
     with turn.machine.records.journal(turn.context.workspace, run_id, sink, needed=True) as journal:
         try:
             if isinstance(journal, Journal):
-                record_changes(journal.recorder(journal.begin(key, "")), changes)
+                record_changes(journal.recorder_beside_jobs(run_id, step), changes)
             elif journal is not None:
                 sink.emit("jobs.unrecorded", {"reason": journal.message})
         except StoreError as error:
             sink.emit("jobs.unrecorded", {"reason": str(error)})
 
     return [*file_changes(changes)]
-
-
-_NO_CALL = 1_000_000
-"""The place of what jobs change, in the journal: no step has so many calls."""
 
 
 def _run_calls(

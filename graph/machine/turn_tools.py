@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AnyMessage
@@ -391,7 +392,7 @@ class TurnTools:
         if problem:
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
 
-        return self.machine.jobs(run_id, needed=True)
+        return self.machine.open_jobs(run_id, self.context.max_seconds or inf)
 
     def _has_jobs(self) -> bool:
         """Return whether commands of this run may go on in the background."""

@@ -367,6 +367,7 @@ class WorkspaceRecords:
     ) -> RestoredWork:
         """Restore the files as they were before the run's step `first_step`, except those changed by others.
 
+        Files that were changed only while a job was running stay, too: a person may have changed them.
         `changed` are the files that the run reports as changed; one without a record stays, and is named.
         """
         with self.journal(files.root, run_id, sink, needed=True) as journal:
@@ -389,7 +390,7 @@ def _restore(
 ) -> RestoredWork | ToolError:
     from mendgraph.nodes.workspace.journal import restoring
 
-    restored = restoring.restore(journal, files, run_id, first_step, skip_changed=True)
+    restored = restoring.restore(journal, files, run_id, first_step, skip_changed=True, skip_beside_jobs=True)
     if isinstance(restored, ToolError):
         return restored
 

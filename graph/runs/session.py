@@ -422,10 +422,9 @@ class Session:
 
     @contextmanager
     def _ending_turn(self) -> Iterator[None]:
-        """Convert an expected error of the turn to `Ended`, and decide about the lock of the workspace.
+        """Convert an expected error of the turn to `Ended`, and release the workspace.
 
-        After `Asked` it is kept and the session is idle; after `Ended` it is kept until the outcome is written. In
-        every other case it is released here.
+        After `Asked` it is kept, as are the jobs, and the session is idle; after `Ended` the outcome is written first.
         """
         over = False
         try:
@@ -578,7 +577,8 @@ class Session:
         return stored_run if isinstance(stored_run, run_records.RunRecord) else None
 
     def _release(self) -> None:
-        """Unlock the workspace."""
+        """End the jobs, and unlock the workspace."""
+        self._nodes.end_jobs()
         self._at_work = False
         if self._locks is not None:
             self._locks.release()

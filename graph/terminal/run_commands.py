@@ -206,8 +206,16 @@ _RESTORED = {"edited": "restored", "deleted": "removed", "created": "brought bac
 
 def restored_lines(restored: "Restored") -> list[Line]:
     """Return a line for each file that was restored or left unchanged."""
+    lines: list[Line] = []
+    for file in restored.files:
+        note = ""
+        if file.path in restored.beside_jobs:
+            note = ", which was changed while a job was running"
+
+        lines.append(Line(one_line(f"{_RESTORED[file.kind]} {file.path}{note}")))
+
     return [
-        *(Line(one_line(f"{_RESTORED[file.kind]} {file.path}")) for file in restored.files),
+        *lines,
         *(Line(one_line(f"removed {path}/, which was empty")) for path in restored.removed),
         *(Line(one_line(f"left {file.path}: {file.why}", 500), "yellow") for file in restored.left),
         *(
@@ -224,6 +232,7 @@ def restored_object(restored: "Restored") -> dict[str, Any]:
         "left": [{"path": file.path, "why": file.why} for file in restored.left],
         "removed_directories": list(restored.removed),
         "cut_off": list(restored.cut_off),
+        "beside_jobs": list(restored.beside_jobs),
         "steps": list(restored.steps),
     }
 

@@ -8,7 +8,7 @@ words: the grammar of bash (tree-sitter-bash) says which are.
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,26 +44,38 @@ def simple_words(line: str) -> list[str]:
     """Return the words of a command line that is one simple command of literal words; none for every other line.
 
     Assignments, redirections, here-documents, pipes, lists, substitutions, expansions, patterns, escapes and builtins
-    of the shell are for the shell.
+    of the shell are for the shell, and so are lines of more than `LONGEST_LINE` bytes.
     """
+    return [*_simple_words(line)]
+
+
+LONGEST_LINE: Final = 4_096
+"""Bytes of a simple command: the time of the grammar grows with the square of a line."""
+
+
+@lru_cache(maxsize=64)
+def _simple_words(line: str) -> tuple[str, ...]:
     source = line.encode("utf-8", "surrogatepass")
+    if len(source) > LONGEST_LINE or b"\r" in source:
+        return ()
+
     root = _parser().parse(source).root_node
     if root.has_error or [child.type for child in root.children] != ["command"]:
-        return []
+        return ()
 
-    words = []
+    words: list[str] = []
 
     for node in root.children[0].children:
         word = _literal(node.children[0] if node.type == "command_name" else node)
         if word is None:
-            return []
+            return ()
 
         words.append(word)
 
     if not words or not words[0] or words[0] in _BUILTINS or words != _split(line):
-        return []
+        return ()
 
-    return words
+    return tuple(words)
 
 
 @cache
@@ -157,14 +169,21 @@ _OF_SCRIPTS: Final = _names("npm pnpm yarn")
 
 _STARTING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "cargo": ("--config", "-Z"),
+        "cargo": ("--config",),
+        "file": ("--co",),
         "find": ("-exec", "-ok", "-delete", "-fprint", "-fls"),
-        "go": ("-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool"),
+        "git": ("--ou", "--ed"),
+        "go": ("-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool", "-ldflags", "--ldflags"),
+        "mypy": ("--python-e",),
+        "pyright": ("--pythonpath",),
         "rg": ("--pre", "--hostname-bin"),
         **dict.fromkeys(_OF_SCRIPTS, ("-",)),
     }
 )
-"""Prefixes of options that start other programs, or delete or write files."""
+"""Prefixes of options that start other programs, or delete or write files. Some programs take abbreviated options."""
+
+_STARTING_LETTERS: Final[Mapping[str, str]] = MappingProxyType({"cargo": "Z", "file": "C", "pytest": "p"})
+"""Letters of such options, which may stand behind others (`-qZ`)."""
 
 
 def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | None:
@@ -175,11 +194,11 @@ def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | 
     else:
         options = words
 
-    if any(word.startswith(_STARTING.get(name, ())) for word in options):
+    if any(_starts_programs(name, word) for word in options):
         return None
     if name in _ALONE:
         return (name,)
-    if name in _OF_SCRIPTS and words[:1] == ["run"] and len(words) > 1:
+    if name in _OF_SCRIPTS and words[:1] == ["run"] and len(words) > 1 and not words[1].startswith("-"):
         return (name, *words[:2])
 
     subcommands = _WITH_SUBCOMMAND.get(name, frozenset())
@@ -187,3 +206,11 @@ def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | 
         return (name, words[0])
 
     return None
+
+
+def _starts_programs(name: str, word: str) -> bool:
+    if word.startswith(_STARTING.get(name, ())):
+        return True
+
+    letter = _STARTING_LETTERS.get(name)
+    return letter is not None and letter in word and re.match("-[^-]", word) is not None

@@ -11,12 +11,14 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
+from mendgraph.nodes.records import FileChange
 from mendgraph.nodes.workspace.files.change_records import (
     UNKNOWN_SHA256,
     ChangeRecorder,
@@ -27,6 +29,7 @@ from mendgraph.nodes.workspace.files.change_records import (
 from mendgraph.nodes.workspace.files.file_changes import LARGEST_BACKUP
 from mendgraph.nodes.workspace.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.workspace.files.sandbox import JudgedPaths
+from mendgraph.nodes.workspace.files.text_files import escaped_name
 from mendgraph.nodes.workspace.files.tree_walk import (
     DEEPEST,
     GIT_DIRECTORY,
@@ -311,10 +314,15 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
     return index.last
 
 
-def changes_since(
-    paths: JudgedPaths, index: FileIndex, limits: WatchLimits, before: Snapshot | Unwatched
-) -> CommandChanges | Unwatched:
-    """Return the changes since the snapshot `before`. `index` gets the new snapshot."""
+class Comparison(NamedTuple):
+    """The changes between two snapshots, and the second one."""
+
+    changes: CommandChanges
+    after: Snapshot
+
+
+def changes_since(paths: JudgedPaths, limits: WatchLimits, before: Snapshot | Unwatched) -> Comparison | Unwatched:
+    """Return the changes since the snapshot `before`."""
     if isinstance(before, Unwatched):
         return before
 
@@ -330,9 +338,8 @@ def changes_since(
     except OSError:
         return _UNOPENED
 
-    index.last = Snapshot(after, contents)
     new_folders = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
-    return CommandChanges(changes, tuple(new_folders))
+    return Comparison(CommandChanges(changes, tuple(new_folders)), Snapshot(after, contents))
 
 
 def _compared(
@@ -400,10 +407,14 @@ _LIMITS: Final = WatchLimits()
 
 
 class WatchedRun(NamedTuple, Generic[Result]):
-    """The result of a function and its changes. `unrecorded`: why they could not be recorded, "" if they were."""
+    """The result of a function, its changes, and the snapshot after it.
+
+    `unrecorded` says why the changes could not be recorded, "" if they were.
+    """
 
     result: Result
     changes: CommandChanges | Unwatched
+    after: Snapshot | Unwatched
     unrecorded: str = ""
 
 
@@ -418,7 +429,8 @@ def watched(
     index = file_index(workspace.root)
     deadline = time.monotonic() + patience_s
     if not index.lock.acquire(timeout=min(max(patience_s, 0.0), threading.TIMEOUT_MAX)):
-        return WatchedRun(run(), Unwatched("another command was at work in the workspace"))
+        unwatched = Unwatched("another command was at work in the workspace")
+        return WatchedRun(run(), unwatched, unwatched)
 
     try:
         paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
@@ -428,31 +440,63 @@ def watched(
         try:
             result = run()
         finally:
-            changes = changes_since(paths, index, limits, before)
+            compared = changes_since(paths, limits, before)
+            changes: CommandChanges | Unwatched
+            after: Snapshot | Unwatched
+            if isinstance(compared, Unwatched):
+                changes = after = compared
+            else:
+                changes, after = compared
+                index.last = after
+
             try:
                 record_changes(workspace.recorder, changes)
             except StoreError as error:
                 problem = str(error)
 
-        return WatchedRun(result, changes, problem)
+        return WatchedRun(result, changes, after, problem)
     finally:
         index.lock.release()
 
 
-def changes_since_last(
-    workspace: Workspace, known: Mapping[str, str], limits: WatchLimits = _LIMITS
-) -> CommandChanges | Unwatched:
-    """Return what has changed since the last snapshot, except files that have the hashes in `known`."""
-    index = file_index(workspace.root)
-    with index.lock:
-        paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
-        changes = changes_since(paths, index, limits, index.last)
+def changes_beside(
+    workspace: Workspace, before: Snapshot | Unwatched, edits: Iterable[FileChange], limits: WatchLimits = _LIMITS
+) -> Comparison | Unwatched:
+    """Return the changes since the snapshot `before`, without the `edits` of the run since then, oldest first.
 
-    if isinstance(changes, Unwatched):
-        return changes
+    A file that was changed after an edit has changed from its state after the edit.
+    """
+    paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
+    compared = changes_since(paths, limits, before)
+    if isinstance(compared, Unwatched):
+        return compared
 
-    files = [change for change in changes.files if known.get(change.effect.path) != change.effect.after.sha256]
-    return changes._replace(files=tuple(files))
+    edits_by_path = defaultdict[str, list[FileChange]](list)
+    for edit in edits:
+        edits_by_path[edit.path].append(edit)
+
+    files: list[CommandChange] = []
+    for change in compared.changes.files:
+        rest = _without_edits(change, edits_by_path[escaped_name(change.effect.path)])
+        if rest is not None:
+            files.append(rest)
+
+    return compared._replace(changes=compared.changes._replace(files=tuple(files)))
+
+
+def _without_edits(change: CommandChange, edits: Sequence[FileChange]) -> CommandChange | None:
+    """Return what has changed in a file after the edits that begin at its former state, or None."""
+    before = change.effect.before
+    for edit in edits:
+        if before.sha256 in (UNKNOWN_SHA256, edit.sha256_before):
+            before = FileState(edit.sha256_after, before.mode if edit.sha256_after else None)
+
+    if before.sha256 == change.effect.before.sha256:
+        return change
+    if before.sha256 == change.effect.after.sha256:
+        return None
+
+    return CommandChange(change.effect._replace(before=before), after_data=change.after_data)
 
 
 def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Unwatched) -> None:

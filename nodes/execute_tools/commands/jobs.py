@@ -5,22 +5,26 @@ a job, later commands run beside it, as long as they may see and change the same
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
+from mendgraph.nodes.execute_tools.commands.command_changes import CommandChanges, Snapshot, Unwatched, changes_beside
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands
 from mendgraph.nodes.language.os_errors import os_failure
-from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
+from mendgraph.nodes.records import FileChange, ToolError, ToolErrorCode, quoted
 from mendgraph.nodes.workspace.files.deadline import ScopeOverError
 from mendgraph.nodes.workspace.files.handles import closing, open_root
+from mendgraph.nodes.workspace.files.workspace import Workspace
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput
 from mendgraph.nodes.workspace.sandboxes.bubblewrap import Bubblewrap
 from mendgraph.nodes.workspace.sandboxes.shared import SharedCommand, SharedSandbox
 
 MOST_JOBS: Final = 8
+LONGEST_S: Final = 3_600.0
+"""Seconds until the jobs of a turn end: nobody may come back to a turn that was cancelled or waits for a person."""
 
 HOW_JOBS_END: Final = "Jobs end with the turn, before its changes are checked, and with the process of the run"
 
@@ -41,13 +45,14 @@ class Job:
 
     def wait(self, seconds: float, text: str, check: Callable[[], None]) -> None:
         """Wait until the job has ended, or has printed `text` since the last `take_output`, if that is not empty."""
-        wanted = text.encode()
+        pattern = text.encode(errors="replace")
 
-        def is_there() -> bool:
+        def is_over() -> bool:
             outputs = (self.command.stdout, self.command.stderr)
-            return self.command.has_ended or bool(wanted and any(wanted in out.head + out.tail for out in outputs))
+            is_printed = bool(pattern) and any(pattern in output.head + output.tail for output in outputs)
+            return is_printed or self.command.has_ended
 
-        self.sandbox.wait(is_there, seconds, check)
+        self.sandbox.wait(is_over, seconds, check)
 
     def take_output(self) -> tuple[CapturedOutput, CapturedOutput]:
         """Return what the job has printed since the last call of this method."""
@@ -56,17 +61,12 @@ class Job:
 
 @dataclass
 class Jobs:
-    """The jobs of one turn.
+    """The jobs of one turn, which end after `longest_s` seconds at the latest."""
 
-    Attributes:
-        are_watched: whether the snapshots of the workspace find what they change.
-        are_settled: whether all that they have changed is recorded.
-    """
-
-    are_watched: bool = True
-    are_settled: bool = True
+    longest_s: float = LONGEST_S
     _jobs: dict[str, Job] = field(default_factory=dict)
     _shared: SharedSandbox | None = None
+    _last: Snapshot | Unwatched | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @staticmethod
@@ -86,7 +86,7 @@ class Jobs:
         if job is not None:
             return job
 
-        running = [job.name for job in self._jobs.values() if job.is_running]
+        running = [job.name for job in self._running()]
         listed = f"running are {', '.join(running)}" if running else "none is running"
         message = f"There is no job {quoted(name)}: {listed}. {HOW_JOBS_END}, and are not started again."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=tuple(running))
@@ -102,48 +102,68 @@ class Jobs:
         with self._lock:
             started = monotonic()
             seconds = min(seconds, commands.rules.soft_timeout_s)
-            running = [job for job in self._jobs.values() if job.is_running]
-            if len(running) >= MOST_JOBS:
+            has_room = len(self._running()) < MOST_JOBS
+            if background and not has_room:
                 message = f"{MOST_JOBS} jobs are running: end one by job_kill before the next one."
                 return ToolError(code=ToolErrorCode.RATE_LIMITED, message=message)
 
-            program = commands.resolve(argv)
-            if isinstance(program, ToolError):
-                return program
+            with ExitStack() as ending:
+                ending.callback(self.close_idle)
+                start = self._start(commands, argv, cwd, started + seconds)
+                if isinstance(start, ToolError):
+                    return start
 
-            try:
-                sandbox = self._sandbox(commands, cwd, started + seconds)
-            except ScopeOverError:
-                raise
-            except OSError as error:
-                return os_failure(error, "run", argv[0])
+                shared, command = start
+                ending.callback(shared.kill, command)
+                if not background:
+                    remaining = started + seconds - monotonic()
+                    shared.wait(lambda: command.has_ended, remaining, commands.check_scope)
 
-            if isinstance(sandbox, ToolError):
-                return sandbox
+                timed_out = not command.has_ended
+                if has_room and (timed_out or (background and command.start_error is None)):
+                    ending.pop_all()
+                    return self._add(argv[0], step, command, shared)
 
-            shared, folder = sandbox
-            with commands.scope.effect():
-                command = shared.start([program, *argv[1:]], folder, commands.env, commands.rules.max_output_bytes)
+                shared.kill(command, commands.rules.grace_s)
 
-            if isinstance(command, ToolError):
-                return command
+            result = _result(command, shared, seconds, monotonic() - started)
+            return replace(result, timed_out=timed_out) if isinstance(result, CommandResult) else result
 
-            try:
-                limit = 0.0 if background else started + seconds - monotonic()
-                shared.wait(lambda: command.has_ended, limit, commands.check_scope)
-            except BaseException:
-                shared.kill(command)
-                self.close_idle()
-                raise
+    def _add(self, program: str, step: int, command: SharedCommand, shared: SharedSandbox) -> Job:
+        name = f"{step}.{len(self._jobs) + 1}"
+        self._jobs[name] = Job(name, program, command, shared)
+        return self._jobs[name]
 
-            if not command.has_ended:
-                name = f"{step}.{len(self._jobs) + 1}"
-                self.are_settled = False
-                self._jobs[name] = Job(name, argv[0], command, shared)
-                return self._jobs[name]
+    def _start(
+        self, commands: Commands, argv: Sequence[str], cwd: str, deadline: float
+    ) -> tuple[SharedSandbox, SharedCommand] | ToolError:
+        """Start a command in the sandbox, and wait until it runs."""
+        program = commands.resolve(argv)
+        if isinstance(program, ToolError):
+            return program
 
-            self.close_idle()
-            return _result(command, shared, seconds, monotonic() - started)
+        try:
+            sandbox = self._sandbox(commands, cwd, deadline)
+        except ScopeOverError:
+            raise
+        except OSError as error:
+            return os_failure(error, "run", argv[0])
+
+        if isinstance(sandbox, ToolError):
+            return sandbox
+
+        shared, folder = sandbox
+        with commands.scope.effect():
+            command = shared.start([program, *argv[1:]], folder, commands.env, commands.rules.max_output_bytes)
+
+        if isinstance(command, ToolError):
+            return command
+
+        shared.wait_for_start(command)
+        return shared, command
+
+    def _running(self) -> list[Job]:
+        return [job for job in self._jobs.values() if job.is_running]
 
     def kill(self, job: Job, grace_s: float) -> None:
         """End a job, and the sandbox with the last one."""
@@ -153,9 +173,12 @@ class Jobs:
 
     def end(self) -> None:
         """End all jobs, and wait for their end."""
+        shared = self._shared
+        if shared is not None:
+            shared.close()  # a command that holds the lock ends by this
+
         with self._lock:
-            if self._shared is not None:
-                self._shared.close()
+            if self._shared is shared:
                 self._shared = None
 
     @property
@@ -165,8 +188,41 @@ class Jobs:
 
     def close_idle(self) -> None:
         """Close the sandbox if all jobs have ended: what they have left in it ends, too."""
-        if not any(job.is_running for job in self._jobs.values()):
+        if not self._running():
             self.end()
+
+    # --- What they change
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether `take_changes` has returned all that they have changed."""
+        return self._last is None
+
+    def watch_since(self, snapshot: Snapshot | Unwatched) -> None:
+        """Begin to look for changes: those since this snapshot."""
+        with self._lock:
+            if self._last is None:
+                self._last = snapshot
+
+    def take_changes(self, workspace: Workspace, edits: Iterable[FileChange] = ()) -> CommandChanges | Unwatched:
+        """Return what has changed since the last call, by whomever, without these `edits` of the run since then."""
+        with self._lock:
+            if self._last is None:
+                return CommandChanges()
+
+            self.close_idle()
+            is_last = self.have_ended
+            compared = changes_beside(workspace, self._last, edits)
+
+            if is_last:
+                self._last = None
+            elif not isinstance(compared, Unwatched):
+                self._last = compared.after
+
+        if isinstance(compared, Unwatched):
+            return compared
+
+        return compared.changes
 
     def _sandbox(self, commands: Commands, cwd: str, deadline: float) -> tuple[SharedSandbox, str] | ToolError:
         """Return the sandbox for the next command, and the name of its folder."""
@@ -181,7 +237,8 @@ class Jobs:
 
             if self._shared is None:
                 commands.check_scope()
-                self._shared = SharedSandbox(commands.sandbox, view, commands.env, stack.pop_all())
+                resources = stack.pop_all()
+                self._shared = SharedSandbox.opened(commands.sandbox, view, commands.env, resources, self.longest_s)
             elif self._shared.view.names != view.names:
                 message = (
                     "The files that programs may see or change are not those of the running jobs any more: end the jobs"
@@ -193,6 +250,9 @@ class Jobs:
 
 
 def _result(command: SharedCommand, shared: SharedSandbox, limit_s: float, seconds: float) -> CommandResult | ToolError:
+    if command.start_error is not None:
+        return os_failure(command.start_error, "run", command.program)
+
     if command.exit_code is None and command.limit is None:
         problem = shared.problem.message if shared.problem else f"It was ended: {command.why}."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=problem)

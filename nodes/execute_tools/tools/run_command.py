@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.commands.command_changes import CommandChanges, Unwatched, watched
+from mendgraph.nodes.execute_tools.commands.command_changes import CommandChanges, Unwatched, record_changes, watched
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, last_words, output_text
 from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
@@ -16,9 +16,10 @@ from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, T
 from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.files.text_files import escaped_name
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput
+from mendgraph.nodes.workspace.store.database import StoreError
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.commands.jobs import Job
+    from mendgraph.nodes.execute_tools.commands.jobs import Job, Jobs
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
 JOBS_ARE_OFF = "No command goes on in the background in this run: set `jobs` (`--jobs`)."
@@ -106,9 +107,38 @@ def _run(context: ToolContext, argv: Sequence[str], arguments: RunCommandArgumen
         step = context.state.get("step", 0)
         return jobs.run(commands, argv, arguments.cwd, remaining, step, background=arguments.background)
 
-    result, changes, unrecorded = watched(context.workspace, run, seconds)
-    program = argv[0]
+    if not isinstance(jobs, ToolError) and not jobs.are_settled:
+        return _answer(argv[0], *_run_beside_jobs(context, jobs, run))
 
+    result, changes, after, unrecorded = watched(context.workspace, run, seconds)
+    if not isinstance(jobs, ToolError) and not isinstance(result, CommandResult | ToolError):
+        jobs.watch_since(after)
+
+    return _answer(argv[0], result, changes, unrecorded)
+
+
+def _run_beside_jobs(
+    context: ToolContext, jobs: "Jobs", run: "Callable[[], CommandResult | Job | ToolError]"
+) -> "tuple[CommandResult | Job | ToolError, CommandChanges | Unwatched, str]":
+    """Run a command beside jobs. Its changes are all since the last look: theirs cannot be told from its own."""
+    result = run()
+    earlier = len(context.state.get("changes") or ())
+    changes = jobs.take_changes(context.workspace, context.changes[earlier:])
+    recorder = context.workspace.recorder
+    if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
+        return result, changes, ""
+
+    try:
+        record_changes(recorder.beside_jobs(), changes)
+    except StoreError as error:
+        return result, changes, str(error)
+
+    return result, changes, ""
+
+
+def _answer(
+    program: str, result: "CommandResult | Job | ToolError", changes: CommandChanges | Unwatched, unrecorded: str
+) -> ToolAnswer:
     if unrecorded:
         message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {unrecorded}"
         outcome = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
@@ -121,13 +151,10 @@ def _run(context: ToolContext, argv: Sequence[str], arguments: RunCommandArgumen
     else:
         outcome = ToolResult(ok=True, data=_data(result) | _changed_files(changes))
 
-    if not isinstance(changes, Unwatched):
-        return ToolOutput(outcome, file_changes(changes))
+    if isinstance(changes, Unwatched):
+        return ToolOutput(outcome)
 
-    if not isinstance(jobs, ToolError):
-        jobs.are_watched = False
-
-    return ToolOutput(outcome)
+    return ToolOutput(outcome, file_changes(changes))
 
 
 def _data(result: CommandResult) -> JsonMap:
@@ -216,8 +243,8 @@ class JobOutputArguments(ToolArguments):
     """Which job, and how long to wait for what."""
 
     job: str
-    wait_s: float = Field(default=0, ge=0, allow_inf_nan=False, description="Wait this long for its end,")
-    pattern: str = Field(default="", max_length=1_000, description="or until it prints this text.")
+    wait_s: float = Field(default=0, ge=0, allow_inf_nan=False, description="Seconds to wait for its end.")
+    pattern: str = Field(default="", max_length=1_000, description="Wait until it prints this text.")
 
 
 @tool(effect=Effect.NONE, self_timed=True)

@@ -60,7 +60,10 @@ class ChangeState(StrEnum):
 
 
 class RecordedChange(NamedTuple):
-    """Files that change together. `folders` are the directories that the change creates, outermost first."""
+    """Files that change together. `folders` are the directories that the change creates, outermost first.
+
+    `beside_jobs`: it was found while jobs of the run were at work, and may be theirs, a command's or a person's.
+    """
 
     token: str
     call: int
@@ -68,6 +71,7 @@ class RecordedChange(NamedTuple):
     effects: tuple[FileEffect, ...]
     folders: tuple[str, ...]
     state: ChangeState
+    beside_jobs: bool = False
 
 
 class ChangeRecorder(Protocol):
@@ -92,6 +96,9 @@ class ChangeRecorder(Protocol):
 
     def settle(self, token: str, state: ChangeState) -> None:
         """Record how the change ended; after a failure recovery decides that by the files' hashes."""
+
+    def beside_jobs(self) -> "ChangeRecorder":
+        """Return the recorder for what has changed beside the jobs of the same run."""
 
 
 def folders_above(path: str) -> list[str]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +77,12 @@ UNDO_EFFECT = "undo"
 """The effect of a person's calls of `restore`, which do not belong to the run's work."""
 
 _NO_BYTES = hashlib.sha256(b"").hexdigest()
-_CHANGE_COLUMNS = "changes.id, token, call, step, state, made FROM changes JOIN calls ON calls.id = changes.call"
+JOBS_EFFECT = "jobs"
+"""The effect of the calls that record what has changed beside jobs. No model makes them."""
+
+_CHANGE_COLUMNS = (
+    "changes.id, token, call, step, state, made, effect FROM changes JOIN calls ON calls.id = changes.call"
+)
 
 
 class CallKey(NamedTuple):
@@ -172,10 +178,10 @@ class Journal:
 
     def calls_of_step(self, thread: str, step: int) -> dict[int, RecordedCall]:
         """Return the calls of the step's latest execution, by their places."""
-        latest = "SELECT max(id) FROM calls WHERE thread = ? AND step = ? AND effect <> ?"
+        latest = "SELECT max(id) FROM calls WHERE thread = ? AND step = ? AND effect NOT IN (?, ?)"
         where = f"thread = ? AND place >= 0 AND execution = (SELECT execution FROM calls WHERE id = ({latest}))"  # noqa: S608
         with self._opened() as database:
-            calls = _calls(database, where, thread, thread, step, UNDO_EFFECT)
+            calls = _calls(database, where, thread, thread, step, UNDO_EFFECT, JOBS_EFFECT)
 
         return {call.key.place: call for call in calls}
 
@@ -316,6 +322,19 @@ class Journal:
         """Return the recorder for the file changes of a call."""
         return CallRecorder(self, call)
 
+    def recorder_beside_jobs(self, thread: str, step: int) -> "CallRecorder":
+        """Return the recorder for what has changed beside the jobs of a thread."""
+        key = CallKey(thread, f"jobs-{secrets.token_hex(8)}", step, 0, "", JOBS_EFFECT, "")
+        return self.recorder(self.begin(key, ""))
+
+    @once_more
+    def owner_of(self, call: int) -> tuple[str, int]:
+        """Return the thread and the step of a call."""
+        with self._opened() as database:
+            ((thread, step),) = database.execute("SELECT thread, step FROM calls WHERE id = ?", (call,)).fetchall()
+
+        return str(thread), int(step)
+
     @contextmanager
     def _opened(self) -> Iterator[Database]:
         """Open the database in one transaction, which is on the disk at the end."""
@@ -354,6 +373,10 @@ class CallRecorder:
         """See `ChangeRecorder`."""
         self._unsettled[token] = state
         self._settle_unsettled()
+
+    def beside_jobs(self) -> "CallRecorder":
+        """See `ChangeRecorder`."""
+        return self._journal.recorder_beside_jobs(*self._journal.owner_of(self._call))
 
     def _settle_unsettled(self) -> None:
         """Settle changes, also those for which it failed before: the next change alters their files."""
@@ -396,7 +419,14 @@ def _changes(database: Database, where: str, *values: object) -> list[RecordedCh
 
 
 def _change(
-    database: Database, number: int, token: str, call: int, step: int, state: str, folders_json: str
+    database: Database,
+    number: int,
+    token: str,
+    call: int,
+    step: int,
+    state: str,
+    folders_json: str,
+    effect_of_call: str,
 ) -> RecordedChange:
     columns = "path, sha256_before, mode_before, sha256_after, mode_after"
     rows = database.execute(f"SELECT {columns} FROM effects WHERE change = ? ORDER BY place", (number,))  # noqa: S608
@@ -411,7 +441,8 @@ def _change(
     if type(step) is not int or not isinstance(folders, list) or not all(isinstance(name, str) for name in folders):
         raise TypeError("its step is not a number, or its directories are not names")
 
-    return RecordedChange(token, call, step, tuple(effects), tuple(folders), ChangeState(state))
+    beside_jobs = effect_of_call == JOBS_EFFECT
+    return RecordedChange(token, call, step, tuple(effects), tuple(folders), ChangeState(state), beside_jobs)
 
 
 def _file_state(sha256: object, mode: object) -> FileState:

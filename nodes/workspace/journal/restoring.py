@@ -51,6 +51,7 @@ class Obstacle(StrEnum):
     CHANGED_SINCE = "Changed since the run"
     CHANGED_BETWEEN = "Changed also between two recorded changes of the run"
     NOT_KEPT = "Changed by a command or tool, and what it held was not recorded"
+    BESIDE_JOBS = "Changed while a job was running"
     TOO_LARGE = "Too large to be replaced"
     BACKUP_MISSING = "The backup is missing or damaged"
     DENIED = "May not be written"
@@ -85,6 +86,7 @@ class Restored(NamedTuple):
     """The result of a restore: the files that were restored and those that were not, and the removed directories.
 
     `steps` are the reverted steps. `cut_off` are tools that ran programs and never ended: their changes are unknown.
+    `beside_jobs` are those of the files that were changed while a job was running, perhaps by a person.
     """
 
     files: tuple[RestoredFile, ...] = ()
@@ -92,6 +94,7 @@ class Restored(NamedTuple):
     removed: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
     cut_off: tuple[str, ...] = ()
+    beside_jobs: tuple[str, ...] = ()
 
 
 # --- Effects
@@ -158,12 +161,19 @@ def restoring_effect(effect: FileEffect, now: FileState | str) -> FileEffect | L
 
 
 def restore(
-    journal: Journal, workspace: Workspace, run: str, from_step: int = 0, *, skip_changed: bool = False
+    journal: Journal,
+    workspace: Workspace,
+    run: str,
+    from_step: int = 0,
+    *,
+    skip_changed: bool = False,
+    skip_beside_jobs: bool = False,
 ) -> Restored | ToolError:
     """Restore the bytes and permission bits of each file that the run changed from this step on.
 
     Empty directories that the run created are removed. A file that somebody else has changed, that may not be written
     or whose backup is missing is an error that names it, and nothing is restored; with `skip_changed` it is skipped.
+    With `skip_beside_jobs` files are skipped that were changed only while a job was running: a person may have done it.
     The caller holds the workspace's lock and has recovered open changes.
 
     Returns:
@@ -172,7 +182,8 @@ def restore(
     """
     try:
         with closing(open_root(workspace.root)) as root, journal.connected():
-            return _Restore(journal, workspace, root, run, from_step).run(skip_changed=skip_changed)
+            restoring = _Restore(journal, workspace, root, run, from_step)
+            return restoring.run(skip_changed=skip_changed, skip_beside_jobs=skip_beside_jobs)
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
     except OSError as error:
@@ -192,18 +203,25 @@ class _Restore:
         self._new_files: set[str] = set()
         self._removed: list[str] = []
 
-    def run(self, *, skip_changed: bool) -> Restored | ToolError:
+    def run(self, *, skip_changed: bool, skip_beside_jobs: bool) -> Restored | ToolError:
         changes = self._journal.changes_of(self._run, self._from_step)
         for change in changes:
             self._folders.update(change.folders)
 
         effects = net_effects(changes)
+        beside_jobs = _paths_of(change for change in changes if change.beside_jobs)
+        by_others = _paths_of(change for change in changes if not change.beside_jobs)
         self._new_files = {effect.path for effect in effects if effect.kind is ChangeKind.CREATED}
         planned: list[FileEffect] = []
         left: list[LeftFile] = []
 
         for effect in effects:
-            step = self._plan(effect)
+            step: FileEffect | LeftFile | None
+            if skip_beside_jobs and effect.path not in by_others:
+                step = LeftFile(effect.path, Obstacle.BESIDE_JOBS)
+            else:
+                step = self._plan(effect)
+
             if isinstance(step, FileEffect):
                 planned.append(step)
             elif step is not None:
@@ -228,6 +246,7 @@ class _Restore:
             removed=tuple(self._removed),
             steps=tuple(sorted({change.step for change in changes})),
             cut_off=tuple(self._journal.commands(self._run, self._from_step, cut_off=True)),
+            beside_jobs=tuple(effect.path for effect in planned if effect.path in beside_jobs),
         )
 
     def _plan(self, effect: FileEffect) -> FileEffect | LeftFile | None:
@@ -347,6 +366,10 @@ class _Restore:
                     return os_failure(error, "delete", name)
 
         return None
+
+
+def _paths_of(changes: Iterable[RecordedChange]) -> set[str]:
+    return {effect.path for change in changes for effect in change.effects}
 
 
 def state_at(root_fd: int, path: str) -> FileState | str:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, Watch
 from mendgraph.nodes.workspace.sandboxes import shared_launcher
@@ -26,6 +26,8 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import PROGRAM_FOLDERS, Sandbox
 
 _POLL_S: Final = 0.05
 _START_S: Final = 20.0
+_ANSWER_S: Final = 5.0
+"""Seconds in which the launcher has to answer; a program can stop it by a signal."""
 _LOOK_S: Final = 0.5
 """Seconds between two looks at the files that the sandbox hides or protects."""
 _CHUNK: Final = 65_536
@@ -36,20 +38,27 @@ _MARSHAL_VERSION: Final = 2
 _LAUNCHER: Final = "/run/shared_launcher.py"
 
 CHANGED: Final = "a file that programs may not see or change was replaced"
+TOO_LONG: Final = "its sandbox has reached its longest time"
 
 
 @dataclass
 class SharedCommand:
-    """A command in a shared sandbox. `exit_code` is None until it has ended; `why` says what else has ended it."""
+    """A command in a shared sandbox.
+
+    `exit_code` is None until it has ended; `why` says what else has ended it, `start_error` why it was not executed.
+    """
 
     number: int
+    program: str
     stdout: CapturedOutput
     stderr: CapturedOutput
     size: int = 0
     exit_code: int | None = None
     limit: LimitReached | None = None
     why: str = ""
-    _pipes: dict[int, CapturedOutput] = field(default_factory=dict)
+    is_started: bool = False
+    start_error: OSError | None = None
+    pipes: dict[int, CapturedOutput] = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -58,9 +67,9 @@ class SharedCommand:
 
 
 class SharedSandbox:
-    """One sandbox with this view. `close` kills all that runs in it, then closes the `resources` of the view."""
+    """One sandbox with this view. `close` kills all that runs in it, then closes the resources of the view."""
 
-    def __init__(self, sandbox: Sandbox, view: View, env: Mapping[str, str], resources: ExitStack) -> None:
+    def __init__(self, view: View, longest_s: float) -> None:
         self.view = view
         self.problem: ToolError | None = None
         self.watch: Watch | None = None
@@ -70,22 +79,28 @@ class SharedSandbox:
         self._is_ready = False
         self._is_over = False
         self._closing = False
+        self._deadline = time.monotonic() + longest_s
         self._identities = _identities(view)
-        self._channel, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, self._inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._selector = selectors.DefaultSelector()
+        self._thread: threading.Thread | None = None
 
-        def serve() -> None:
-            with resources, self._channel, self._selector:
-                try:
-                    self._serve(sandbox, env, inside)
-                except OSError as error:
-                    self.problem = ToolError(code=ToolErrorCode.IO_ERROR, message=f"The sandbox has ended: {error}.")
-                finally:
-                    self._end()
+    @classmethod
+    def opened(
+        cls, sandbox: Sandbox, view: View, env: Mapping[str, str], resources: ExitStack, longest_s: float
+    ) -> Self:
+        """Start a sandbox that ends after `longest_s` seconds, and wait until it takes commands or has failed.
 
-        self._thread = threading.Thread(target=serve, name="shared sandbox", daemon=True)
-        self._thread.start()
-        self.wait(lambda: self._is_ready or self._is_over, _START_S)
+        `resources` are those of the view.
+        """
+        shared = cls(view, longest_s)
+        shared._thread = threading.Thread(
+            target=shared._run, args=(sandbox, env, resources), name="shared sandbox", daemon=True
+        )
+        shared._thread.start()
+        shared.wait(lambda: shared._is_ready or shared._is_over, _START_S)
+
+        return shared
 
     @property
     def is_over(self) -> bool:
@@ -96,8 +111,12 @@ class SharedSandbox:
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], most_output: int
     ) -> SharedCommand | ToolError:
         """Start a command, whose first word is an absolute name."""
+        if any(not is_argument(word) for word in (*argv, cwd)):
+            return invalid("A program takes no argument with a NUL character or half a surrogate pair.")
+
         self._count += 1
-        command = SharedCommand(self._count, CapturedOutput(most=most_output), CapturedOutput(most=most_output))
+        outputs = (CapturedOutput(most=most_output), CapturedOutput(most=most_output))
+        command = SharedCommand(self._count, argv[0], *outputs)
         text = marshal.dumps({"argv": list(argv), "cwd": cwd, "env": dict(env)}, _MARSHAL_VERSION)
 
         with ExitStack() as handles, self._changed:
@@ -110,7 +129,7 @@ class SharedSandbox:
                 reader, writer = os.pipe()
                 handles.callback(os.close, writer)
                 inner.append(writer)
-                command._pipes[reader] = output  # noqa: SLF001 - of this module
+                command.pipes[reader] = output
 
             self._commands[command.number] = command
             try:
@@ -120,6 +139,11 @@ class SharedSandbox:
                 return _unavailable(error.strerror or str(error))
 
         return command
+
+    def wait_for_start(self, command: SharedCommand) -> None:
+        """Wait until a command runs or has ended; the sandbox is closed if nothing says so."""
+        if not self.wait(lambda: command.is_started or command.has_ended, _ANSWER_S):
+            self.close()
 
     def wait(self, until: Callable[[], bool], seconds: float, check: Callable[[], None] = lambda: None) -> bool:
         """Wait until the condition is met; False after `seconds`. `check` is called from time to time and may raise."""
@@ -136,23 +160,29 @@ class SharedSandbox:
         return True
 
     def kill(self, command: SharedCommand, grace_s: float = 0.0) -> None:
-        """End a command by SIGTERM, and after `grace_s` seconds by SIGKILL, and wait for its end."""
-        for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _START_S)):
+        """End a command by SIGTERM, and after `grace_s` seconds by SIGKILL, and wait for its end.
+
+        The sandbox is closed if that does not end it.
+        """
+        for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _ANSWER_S)):
             if seconds and not command.has_ended:
                 with suppress(OSError):
                     self._channel.send(b"%d %d" % (command.number, number))
 
                 self.wait(lambda: command.has_ended, seconds)
 
+        if not command.has_ended:
+            self.close()
+
     def take_output(self, command: SharedCommand) -> tuple[CapturedOutput, CapturedOutput]:
         """Return what a command has printed since the last call of this method."""
         with self._changed:
-            taken = (replace(command.stdout), replace(command.stderr))
+            outputs = (replace(command.stdout), replace(command.stderr))
             for output in (command.stdout, command.stderr):
                 output.head = output.tail = b""
                 output.size = 0
 
-        return taken
+        return outputs
 
     def close(self) -> None:
         """Kill everything, and wait for the end."""
@@ -160,11 +190,21 @@ class SharedSandbox:
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)  # wakes the thread
 
-        self._thread.join(_START_S)
+        if self._thread is not None:
+            self._thread.join(_START_S)
 
     # --- The thread
 
-    def _serve(self, sandbox: Sandbox, env: Mapping[str, str], inside: socket.socket) -> None:
+    def _run(self, sandbox: Sandbox, env: Mapping[str, str], resources: ExitStack) -> None:
+        with resources, self._channel, self._inside, self._selector:
+            try:
+                self._serve(sandbox, env)
+            except OSError as error:
+                self.problem = ToolError(code=ToolErrorCode.IO_ERROR, message=f"The sandbox has ended: {error}.")
+            finally:
+                self._end()
+
+    def _serve(self, sandbox: Sandbox, env: Mapping[str, str]) -> None:
         python = _python(self.view)
         if python is None:
             self.problem = _unavailable("no Python that it needs can be seen in the sandbox")
@@ -173,14 +213,14 @@ class SharedSandbox:
         with ExitStack() as stack:
             text = stack.enter_context(text_handle(Path(shared_launcher.__file__).read_bytes()))
             added = (*self.view.added_files, (text, _LAUNCHER))
-            view = replace(self.view, added_files=added, inherited=(stack.enter_context(inside).fileno(),))
-            launcher = [python, "-I", "-S", _LAUNCHER, str(inside.fileno())]
+            view = replace(self.view, added_files=added, inherited=(self._inside.fileno(),))
+            launcher = [python, "-I", "-S", _LAUNCHER, str(self._inside.fileno())]
             running = stack.enter_context(sandbox.started(view, launcher, env))
             if isinstance(running, ToolError):
                 self.problem = running
                 return
 
-            inside.close()
+            self._inside.close()
             diagnostics = CapturedOutput(most=_MOST_BYTES)
             for handle, handler in running.output_handlers(diagnostics.add, diagnostics.add).items():
                 self._selector.register(handle, selectors.EVENT_READ, handler)
@@ -213,6 +253,10 @@ class SharedSandbox:
             if self._is_exceeded(running):
                 return
 
+            if time.monotonic() > self._deadline:
+                self._fail_all(TOO_LONG)
+                return
+
             if time.monotonic() > next_look:
                 next_look = time.monotonic() + _LOOK_S
                 if _identities(self.view) != self._identities:
@@ -237,13 +281,16 @@ class SharedSandbox:
 
             if codes:
                 self._drop(command)
-                command.exit_code = codes[0]
-                self._changed.notify_all()
+                command.exit_code, *error = codes
+                if error:
+                    command.start_error = OSError(error[0], os.strerror(error[0]))
             else:
-                for reader, output in command._pipes.items():  # noqa: SLF001 - of this module
+                command.is_started = True
+                for reader, output in command.pipes.items():
                     os.set_blocking(reader, False)
                     self._selector.register(reader, selectors.EVENT_READ, self._adder(command, output))
 
+            self._changed.notify_all()
             return True
 
         return False
@@ -276,7 +323,7 @@ class SharedSandbox:
         """Read the rest of the outputs, and close them."""
         del self._commands[command.number]
 
-        for reader, output in command._pipes.items():  # noqa: SLF001 - of this module
+        for reader, output in command.pipes.items():
             with suppress(KeyError):
                 self._selector.unregister(reader)
 
@@ -290,7 +337,7 @@ class SharedSandbox:
     def _fail_all(self, why: str) -> None:
         with self._changed:
             for command in self._commands.values():
-                command.why = why
+                command.why = command.why or why
 
     def _end(self) -> None:
         self._fail_all("its sandbox was closed")
@@ -300,6 +347,14 @@ class SharedSandbox:
 
             self._is_over = True
             self._changed.notify_all()
+
+
+def is_argument(word: str) -> bool:
+    """Return whether a program can have this argument."""
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
 
 
 def _identities(view: View) -> list[tuple[int, int] | None]:

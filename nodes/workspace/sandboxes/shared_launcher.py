@@ -4,8 +4,8 @@
 
 CHANNEL is a socket of messages. The request `N` comes with three handles: a file with the command (a dict in the format
 of `marshal` with `argv`, `cwd` and `env`), and its outputs. The request `N S` sends the signal S to the command. The
-answers are `N` when it is started, and `N C` when it has ended with the exit code C and all that is left of its session
-is killed. When CHANNEL is closed this process ends, and with it the sandbox.
+answers are `N` when it is executed, `N C E` if the error E prevents that, and `N C` when it has ended with the exit
+code C and all that is left of its session is killed. When CHANNEL is closed this process ends, and with it the sandbox.
 """
 
 import _socket  # `socket` imports much, and each command waits for that
@@ -20,8 +20,8 @@ _MOST_BYTES = 4_096
 _HANDLE_BYTES = 4
 
 
-def _become_command(specification: int, out: int, err: int) -> None:
-    """Execute the command in a session of its own; never returns."""
+def _become_command(specification: int, out: int, err: int, failure: int) -> None:
+    """Execute the command in a session of its own; never returns. A pipe gets the number of the error."""
     try:
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals
@@ -36,7 +36,7 @@ def _become_command(specification: int, out: int, err: int) -> None:
         os.chdir(command["cwd"])
         os.execve(command["argv"][0], command["argv"], command["env"])  # noqa: S606 - it is allowed, and in a sandbox
     except OSError as error:
-        os.write(2, f"{error.strerror}\n".encode())
+        os.write(failure, b"%d" % (error.errno or 0))
     finally:
         os._exit(_NOT_EXECUTED)
 
@@ -93,12 +93,20 @@ def main(handle: int) -> None:
             for inherited in handles:
                 os.set_inheritable(inherited, False)
 
+            reader, failure = os.pipe()  # closed by the execution
             child = os.fork()
             if not child:
-                _become_command(*handles)
+                _become_command(handles[0], handles[1], handles[2], failure)
 
-            for inherited in handles:
+            for inherited in (*handles, failure):
                 os.close(inherited)
+
+            error = os.read(reader, _MOST_BYTES)
+            os.close(reader)
+            if error:
+                os.waitpid(child, 0)
+                channel.send(b"%d %d %s" % (number, _NOT_EXECUTED, error))
+                continue
 
             end = os.pidfd_open(child)
             waiting.register(end, select.POLLIN)

@@ -1,6 +1,12 @@
 """Which command lines are one simple command, and which beginnings of commands may be listed."""
 
-from mendgraph.nodes.language.command_lines import command_argv, is_command_prefix, simple_words
+from mendgraph.nodes.language.command_lines import (
+    LONGEST_LINE,
+    command_argv,
+    is_command_prefix,
+    prefix_of,
+    simple_words,
+)
 from tests.row_tables import rows
 
 
@@ -24,10 +30,21 @@ source a   . a   command ls   builtin ls   time ls   trap ls EXIT   ls 'a   ls "
 """
 
 
-@rows(*(line for lines in COMPOUND.split("\n") for line in lines.split("   ") if line), "ls\nrm a", "cat <<E\na\nE", "")
+@rows(
+    *(line for lines in COMPOUND.split("\n") for line in lines.split("   ") if line),
+    "ls\nrm a",
+    "ls\r",
+    "cat <<E\na\nE",
+    "",
+)
 def test_every_other_line_is_for_the_shell(line: str) -> None:
     assert simple_words(line) == []
     assert command_argv("run_shell", {"command": line}) == ["bash", "-c", line]
+
+
+def test_long_line_is_for_the_shell_without_a_look_at_it() -> None:
+    assert simple_words("<<E\n" * 25_000) == []
+    assert simple_words(f"ls {'a' * LONGEST_LINE}") == []
 
 
 def test_command_of_another_tool_is_no_command_line() -> None:
@@ -42,3 +59,11 @@ def test_beginning_of_simple_commands_may_be_listed(line: str) -> None:
 @rows("python", "bash", "make", "git", "git -c a=b", "ls -l", "env ls", "git log | ls", "xargs", "npm run", "")
 def test_beginning_that_could_start_other_programs_may_not_be_listed(line: str) -> None:
     assert not is_command_prefix(line)
+
+
+@rows(
+    *("npm run -- lint", "cargo build -qZx", "git diff --outp=a", "git branch --edit-description", "pytest -qp x"),
+    *("file -zC", "mypy --python-exec=a", "pyright --pythonpath a", "go build -ldflags=-x", "find -delete"),
+)
+def test_command_with_an_option_that_starts_or_writes_more_has_no_prefix(line: str) -> None:
+    assert prefix_of(simple_words(line)) is None

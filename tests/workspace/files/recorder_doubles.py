@@ -38,6 +38,9 @@ class MemoryJournal:
         self.changes[token] = self.changes[token]._replace(state=state)
         self.told.append(state.value)
 
+    def beside_jobs(self) -> "MemoryJournal":
+        return self
+
     def open_changes(self) -> list[RecordedChange]:
         return [each for each in self.changes.values() if each.state is ChangeState.INTENDED]
 

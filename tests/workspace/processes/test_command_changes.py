@@ -194,7 +194,7 @@ def test_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, entr
     workspace = Workspace(str(place), no_env).recorded(journal)
     found = watched(workspace, run, 600.0, LIMITS._replace(entries=entries))
     reason = f"the workspace has more than {entries} files and directories"
-    assert (found, journal.told) == (WatchedRun(7, Unwatched(reason)), [])
+    assert (found, journal.told) == (WatchedRun(7, Unwatched(reason), Unwatched(reason)), [])
 
 
 def test_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:

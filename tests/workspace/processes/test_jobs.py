@@ -13,11 +13,15 @@ from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Comma
 from mendgraph.nodes.execute_tools.commands.jobs import MOST_JOBS, Job, Jobs
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.workspace.sandboxes.shared import CHANGED
+from mendgraph.nodes.workspace.sandboxes.shared import CHANGED, TOO_LONG
 from tests.architecture.product import ROOT
 from tests.workspace.processes.command_place import alive, opened, unique
 
 PATIENCE_S = 30.0
+STOP_LAUNCHER = """for folder in /proc/[0-9]*; do
+  number=${folder#/proc/}
+  if [ $number != $$ ] && grep -q shared_launcher $folder/cmdline; then kill -STOP $number; fi
+done"""
 
 
 class Shared:
@@ -130,9 +134,55 @@ def test_sandbox_that_works_on_a_copy_has_no_jobs(tmp_path: Path) -> None:
 def test_number_of_jobs_is_limited(shared: Shared) -> None:
     for _ in range(MOST_JOBS):
         shared.job("sleep 100")
-    refused = shared.run("true")
+    refused = shared.run("true", background=True)
     assert isinstance(refused, ToolError)
     assert refused.code is ToolErrorCode.RATE_LIMITED
+    assert shared.says("echo done") == "done\n"
+    stopped = shared.run("sleep 100", 0.5)
+    assert isinstance(stopped, CommandResult)
+    assert stopped.timed_out
+
+
+@pytest.mark.parametrize("way", ["kill", "run"])
+def test_sandbox_that_does_not_answer_is_closed(shared: Shared, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    job = shared.job(f"{STOP_LAUNCHER}; echo stopped; sleep 100")
+    assert shared.wait(job, "stopped") == "stopped\n"
+    monkeypatch.setattr("mendgraph.nodes.workspace.sandboxes.shared._ANSWER_S", 0.2)
+    if way == "kill":
+        shared.jobs.kill(job, 0.1)
+    else:
+        refused = shared.run("true")
+        assert isinstance(refused, ToolError)
+        assert refused.message == "It was ended: its sandbox was closed."
+    assert (job.is_running, shared.jobs.have_ended) == (False, True)
+
+
+def test_jobs_end_after_their_longest_time(shared: Shared) -> None:
+    shared.jobs = Jobs(0.3)
+    job = shared.job("sleep 100")
+    shared.wait(job)
+    assert (job.is_running, job.command.why) == (False, TOO_LONG)
+
+
+def test_jobs_of_two_sandboxes_have_names_of_their_own(shared: Shared) -> None:
+    first = shared.job("exit 0")
+    shared.wait(first)
+    assert shared.says("echo done") == "done\n"
+    second = shared.job("sleep 100")
+    assert (first.name, second.name, shared.jobs.find("3.1")) == ("3.1", "3.2", first)
+
+
+def test_command_that_cannot_be_executed_is_an_error(shared: Shared) -> None:
+    for script in ("a\0b", "\ud800"):
+        refused = shared.run(script)
+        assert isinstance(refused, ToolError)
+        assert refused.code is ToolErrorCode.INVALID_ARGUMENT
+    (shared.root / "tool").write_text("#!/no/such/interpreter\n")
+    (shared.root / "tool").chmod(0o755)
+    commands = opened(shared.root, programs=("./tool",), sandbox="bubblewrap")
+    missing = shared.jobs.run(commands, ["./tool"], ".", PATIENCE_S, 3, background=False)
+    assert isinstance(missing, ToolError)
+    assert missing.code is ToolErrorCode.NOT_FOUND
 
 
 def test_job_of_a_dead_process_is_reported_as_ended() -> None:
