@@ -138,13 +138,14 @@ def _resolve_arguments(command: str, args: Sequence[str], base: str, files: Exec
     for position, argument in enumerate(args, start=1):
         is_target = target is not None and position == target.position
         if is_target and target is not None and target.flag:  # a module or code is not a file
-            files.refuse_folders_in(argument)
+            files.refuse_folders_in(argument, command)
             resolved.append(argument)
         elif is_target:
             resolved.append(_resolve_name(argument, base, files, is_script=True))
         else:
             resolved.append(_resolve_name(argument, base, files, is_script=False))
-            files.refuse_folders_in(resolved[-1])
+            before = args[position - 2] if position > 1 else ""
+            files.refuse_folders_in(resolved[-1], command, before)
 
     return resolved
 

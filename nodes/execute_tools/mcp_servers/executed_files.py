@@ -133,11 +133,16 @@ class ExecutedFiles:
                 if os.path.isabs(part) and is_below(os.path.realpath(part), self.workspace) and os.path.isfile(part):
                     self.add(part)
 
-    def refuse_folders_in(self, argument: str) -> None:
+    def refuse_folders_in(self, argument: str, program: str, before: str = "") -> None:
         """Refuse the directories of the workspace whose absolute names occur in an argument, such as `--prefix=/name`.
 
-        Programs such as `make -C` execute what they find there, and the agent may change it.
+        Programs such as `make -C` execute what they find there, and the agent may change it. A directory that is data
+        for a server, as in `npx server-filesystem .`, is allowed: `before` is the argument before this one.
         """
+        names_project = not _PROJECT_OPTIONS.isdisjoint({before, argument.partition("=")[0], argument[:2]})
+        if os.path.basename(program) not in _FOLDER_PROGRAMS and not names_project:
+            return
+
         for word in _words(argument):
             parts = [word, word.partition("=")[2]]
             if word.startswith("-"):  # `-C/name`
@@ -181,6 +186,15 @@ class ExecutedFiles:
 
     def _refuse(self, problem: str) -> None:
         self.problem = self.problem or problem
+
+
+_FOLDER_PROGRAMS: Final = frozenset(
+    {"bash", "bun", "cargo", "deno", "go", "gradle", "just", "make", "mvn", "node", "npm", "pnpm", "sh", "task", "yarn"}
+)
+"""Programs that execute the files of a directory that an argument names."""
+
+_PROJECT_OPTIONS: Final = frozenset({"-C", "--chdir", "--cwd", "--dir", "--directory", "--prefix", "--project"})
+"""Options of other programs, such as `uv` and `npx`, that name the directory whose files they execute."""
 
 
 def _words(text: str) -> list[str]:

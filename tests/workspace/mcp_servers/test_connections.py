@@ -30,6 +30,12 @@ def resolve(workspace: Path, *args: str, command: str = PYTHON, **more: Any) -> 
     return resolve_server("s", connection, str(workspace))
 
 
+def executable(path: Path) -> str:
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def executed_in(workspace: Path, server: McpServer) -> list[str]:
     """What the server executes of the workspace, by relative names."""
     return [os.path.relpath(each, workspace) for each in server.executes if each.startswith(f"{workspace}/")]
@@ -129,6 +135,22 @@ def test_connection_that_the_agent_could_rewrite_is_refused(
 def test_folder_of_the_workspace_is_refused_as_an_argument(args: str, workspace: Path) -> None:
     with pytest.raises(ConnectionSettingsError, match="names a folder of the workspace, where the agent may change"):
         resolve(workspace, *shlex.split(args.replace("{}", str(workspace))), command="/bin/sh")
+
+
+@rows(
+    ("npx", "-y @modelcontextprotocol/server-filesystem ."),
+    ("uvx", "mcp-server-git --repository ."),
+    ("python3", "server.py ."),
+)
+def test_folder_of_the_workspace_may_be_data_of_a_server(program: str, args: str, workspace: Path) -> None:
+    server = resolve(workspace, *args.split(), command=executable(workspace.parent / program))
+    assert server.argv[-1] == str(workspace.resolve())
+
+
+@rows(("uv", "--directory . run x"), ("npx", "--prefix=. x"))
+def test_folder_whose_files_a_program_executes_is_refused(program: str, args: str, workspace: Path) -> None:
+    with pytest.raises(ConnectionSettingsError, match="names a folder of the workspace"):
+        resolve(workspace, *args.split(), command=executable(workspace.parent / program))
 
 
 def test_refused_connection_executes_nothing(workspace: Path) -> None:
