@@ -96,12 +96,30 @@ class Screen:
         self._put(f"{text_shown}\n", f"{coloured}\n")
 
     def markdown(self, text: str) -> None:
-        """Write a block of Markdown on lines of its own, as wide as the terminal."""
+        """Write a block of Markdown on lines of its own, as wide as the terminal.
+
+        HTML, references and images are text: Rich would leave them out.
+        """
+        from markdown_it import MarkdownIt
+        from rich.console import Console
         from rich.markdown import Markdown  # it takes a moment
 
+        console = self._console
+        if self._colours is None:  # NO_COLOR alone leaves bold and italic
+            console = Console(width=console.width, color_system=None)
+
+        parser = MarkdownIt().enable(["strikethrough", "table"])
+        parser.disable(["html_inline", "autolink", "reference", "image"])
+        markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+        markdown.parsed = parser.parse(plain(text))
+
+        for token in markdown.parsed:
+            if token.type == "html_block":
+                token.type = "code_block"
+
         self.end_line()
-        with self._console.capture() as capture:
-            self._console.print(Markdown(plain(text), code_theme="ansi_dark", hyperlinks=False))
+        with console.capture() as capture:
+            console.print(markdown)
 
         block = "\n".join(line.rstrip() for line in capture.get().split("\n"))
         self._put(block.strip("\n") + "\n")

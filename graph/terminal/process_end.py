@@ -212,8 +212,15 @@ def make_streams_writable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+BEFORE_LEAVING: Final[list[Callable[[], None]]] = []
+"""What `leave_at_once` calls, as no `finally` runs: each restores the terminal, and raises nothing."""
+
+
 def leave_at_once(code: int) -> NoReturn:
     """End the process without waiting for threads: one of them may still wait for an endpoint."""
+    for restore in BEFORE_LEAVING:
+        restore()
+
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, RuntimeError):  # nobody reads, or a signal has interrupted another flush
             stream.flush()

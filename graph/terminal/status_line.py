@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.style import Style
 
 from mendgraph.graph.terminal.output import clock
+from mendgraph.graph.terminal.process_end import BEFORE_LEAVING
 from mendgraph.graph.terminal.run_view import WAITING, RunView
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.language.display import one_line
@@ -50,26 +51,53 @@ class TypedWords:
         """`terminal` is the terminal's file descriptor."""
         self._terminal = terminal
         self._send = send
+        self._before: list[Any] = []
         self._decode = codecs.getincrementaldecoder("utf-8")("ignore").decode
         self.text = ""
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Read keys inside; enter it in a task of an event loop."""
-        before = termios.tcgetattr(self._terminal)
+        """Read keys inside, unless the process is a background job; enter it in a task of an event loop."""
+        if not self._in_foreground():
+            yield
+            return
+
+        self._before = termios.tcgetattr(self._terminal)
         loop = asyncio.get_running_loop()
         tty.setcbreak(self._terminal, termios.TCSANOW)
         loop.add_reader(self._terminal, self._read)
+        BEFORE_LEAVING.append(self._restore)
 
         try:
             yield
         finally:
+            BEFORE_LEAVING.remove(self._restore)
             loop.remove_reader(self._terminal)
-            termios.tcsetattr(self._terminal, termios.TCSADRAIN, before)
+            self._restore()
+
+    def _in_foreground(self) -> bool:
+        """Return whether the process may use the terminal: a background job that does is stopped (POSIX, SIGTTOU)."""
+        try:
+            return os.tcgetpgrp(self._terminal) == os.getpgrp()
+        except OSError:  # the terminal is gone, or is not the one that controls the process
+            return False
+
+    def _restore(self) -> None:
+        if self._in_foreground():
+            with suppress(termios.error):
+                termios.tcsetattr(self._terminal, termios.TCSANOW, self._before)
 
     def _read(self) -> None:
-        keys = self._decode(os.read(self._terminal, 1_000))
-        for key in _ESCAPES.sub("", keys):
+        data = b""
+        if self._in_foreground():
+            with suppress(OSError):
+                data = os.read(self._terminal, 1_000)
+
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._terminal)
+            return
+
+        for key in _ESCAPES.sub("", self._decode(data)):
             if key in "\r\n" and self.text.strip():
                 self._send(self.text)
                 self.text = ""

@@ -46,6 +46,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+from tests.surfaces.terminal.played_terminal import TerminalFile
 
 READ = ToolCall(call_id="1", tool="read_file", arguments={"path": "calc.py"}, raw_arguments="{}")
 EDIT = ToolCall(call_id="2", tool="edit_file", arguments={"path": ".env", "token": "s3cret-value"}, raw_arguments="{}")
@@ -265,3 +266,30 @@ def test_notes_that_are_read_are_told() -> None:
     files = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a\x1b/AGENTS.md", "lines": 1, "cut": True}]
     shown = Shown().show(Traced("notes.read", {"files": files}, "run", "1", 0))
     assert shown.out == ("→ AGENTS.md  34 lines of notes\n→ a\\x1b/AGENTS.md  1 line of notes, the rest left out\n")
+
+
+LITERAL = """I replaced <Foo> by <Bar attr=1> in List<int>, see <https://a.example> and ![a plan](plan.png).
+
+<config>
+  <a>1</a>
+</config>
+
+[foo]: https://b.example
+"""
+
+
+def test_markdown_that_is_no_prose_reaches_the_screen_completely_and_without_codes_if_there_are_no_colours() -> None:
+    file = TerminalFile()
+    screen = Screen(Console(file=file, width=120, no_color=True, force_terminal=True))
+    screen.markdown(f"It is **bold**.\n\n{LITERAL}")
+    shown = file.getvalue()
+    assert "\x1b" not in shown
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
+    assert lines == [
+        "It is bold.",
+        "I replaced <Foo> by <Bar attr=1> in List<int>, see <https://a.example> and !a plan (plan.png).",
+        "<config>",
+        "<a>1</a>",
+        "</config>",
+        "[foo]: https://b.example",
+    ]
