@@ -14,7 +14,16 @@ from mendgraph.graph.fleet.unattended import commit_run
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.runs.command_files import call_file, listed_files
 from mendgraph.graph.runs.images import images_in
-from mendgraph.graph.runs.runs import RunStep, get_run, run_diffs, run_permissions, run_plan, steps_of, undo_run
+from mendgraph.graph.runs.runs import (
+    RunState,
+    RunStep,
+    get_run,
+    run_diffs,
+    run_permissions,
+    run_plan,
+    steps_of,
+    undo_run,
+)
 from mendgraph.graph.terminal.approval import ReadLine
 from mendgraph.graph.terminal.outcome_lines import diff_lines
 from mendgraph.graph.terminal.output import Line, terminal_width
@@ -271,6 +280,10 @@ def _commit(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
 
     message = " ".join(words)
     if not message:
+        if record.standing in {RunState.WORKING, RunState.ASKS, RunState.CUT_OFF, RunState.FORKED}:
+            problem = "The last turn has not ended: resume it (`mendgraph resume`), or use /commit MESSAGE."
+            return ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
+
         models = dict.fromkeys(payment.model for payment in turns.account.paid)
         message = commit_message(record.request, turns.session.result(), [*models])
 
@@ -339,6 +352,7 @@ KEYS: Final = (
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
     "What you type during a turn, and send with Enter, reaches the model after the running step.",
+    "A command that you type during a turn waits for the prompt.",
     "A request that begins with / needs another / before it.",
 )
 """The keys of `mendgraph.graph.terminal.prompt_input`."""

@@ -44,7 +44,8 @@ def is_live(console: Console) -> bool:
 class TypedWords:
     """Reads what a person types while a turn runs, key by key; each line goes to `send` at Enter.
 
-    The terminal does not echo the keys, the status line shows `text`. Ctrl-C stays a signal.
+    A line that begins with "/" is a command for the prompt, and stays in `text`. The terminal does not
+    echo the keys, the status line shows `text`. Ctrl-C stays a signal.
     """
 
     def __init__(self, terminal: int, send: Callable[[str], None]) -> None:
@@ -98,7 +99,9 @@ class TypedWords:
             return
 
         for key in _ESCAPES.sub("", self._decode(data)):
-            if key in "\r\n" and self.text.strip():
+            if key in "\r\n" and self.text.lstrip().startswith("/"):  # a command, which needs the prompt
+                self.text = f"{self.text.rstrip()}\n"
+            elif key in "\r\n" and self.text.strip():
                 self._send(self.text)
                 self.text = ""
             elif key in "\x7f\b":

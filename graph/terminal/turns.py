@@ -140,6 +140,7 @@ class Turns:
 
     def use(self, context: AgentContext, *, anew: bool = False) -> None:
         """Continue with this context, in the same thread or `anew` in a new one. The session releases its lock."""
+        self._keep_unread()
         options = {**self.setup.session_options, "thread_id": self.session.thread_id}
         if anew:
             options["thread_id"] = None
@@ -217,7 +218,7 @@ class Turns:
 
         text = self._typed.text
         self._typed.text = ""
-        return text
+        return text.strip()
 
     def compact(self) -> str:
         """Summarise the conversation now; return why that is not possible, "" if it is done."""
@@ -237,6 +238,7 @@ class Turns:
         except (KeyboardInterrupt, asyncio.CancelledError):
             problem.append(f"Stopped {by_whom(self._signals.last)}.")
 
+        self._keep_unread()
         return "".join(problem)
 
     def _begin_turn(self, *, resumed: bool = False) -> None:

@@ -344,6 +344,10 @@ def _uncommitted_note(repository: Repository) -> list[str]:
     return [f"Not in it, as it is not committed: {' and '.join(parts)}."] if parts else []
 
 
+_OPERATIONS: Final = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+"""Files and folders of git that exist while an operation has not ended. Source: git 2.45, wt-status.c."""
+
+
 class BranchCommit(NamedTuple):
     """The `id` of a commit, "" if the branch has no change, and the files that are not in it, each with the reason."""
 
@@ -380,8 +384,9 @@ def commit_branch(
 def commit_files(root: str, versions: Mapping[str, Sequence[str]], message: str) -> BranchCommit | ToolError:
     """Commit these files of the user's repository, as they are, to its current branch. What else is staged stays so.
 
-    `versions` are the hashes that a run has written and found of each file, newest first. A file whose committed text
-    is none of them has other changes than the run's, and is left out. Otherwise as `commit_branch`.
+    `versions` are the hashes that a run has written and found of each file, newest first. A file whose changes do
+    not lead back to its committed text has other changes than the run's, and is left out. Otherwise as `commit_branch`.
+    UNAVAILABLE: a merge, cherry-pick, revert or rebase has not ended; nothing is staged.
     """
     identity = find_identity(root)
     if isinstance(identity, ToolError):
@@ -389,6 +394,7 @@ def commit_files(root: str, versions: Mapping[str, Sequence[str]], message: str)
 
     try:
         repository = _repository_of(root)
+        _refuse_in_operation(repository)
         left_out = _left_out(repository, root, list(versions))
         names = []
 
@@ -400,7 +406,7 @@ def commit_files(root: str, versions: Mapping[str, Sequence[str]], message: str)
 
             if _hash_of_file(root, name) != hashes[0]:
                 left_out.setdefault(name, "it has changed since")
-            elif sha256 not in hashes:
+            elif not _leads_back(hashes, sha256):
                 left_out.setdefault(name, "it had changes that were not committed")
             elif sha256 != hashes[0] and name not in left_out:
                 names.append(name)
@@ -415,6 +421,26 @@ def commit_files(root: str, versions: Mapping[str, Sequence[str]], message: str)
         return BranchCommit(_git(repository, "rev-parse", HEAD), left_out)
     except CopyError as error:
         return error.error
+
+
+def _refuse_in_operation(repository: Repository) -> None:
+    for name in _OPERATIONS:
+        path = _git(repository, "rev-parse", "--git-path", name)
+        if os.path.lexists(os.path.join(repository.path, path)):
+            message = f"An operation of git has not ended (.git/{name} exists). End or abort it, then commit."
+            raise CopyError(ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
+
+
+def _leads_back(hashes: Sequence[str], committed: str) -> bool:
+    """Return whether changes alone lead from the newest text back to the committed one; `hashes` as `versions`."""
+    text = hashes[0]
+    for after, before in zip(hashes[::2], hashes[1::2], strict=True):
+        if text == committed:
+            break
+        if text == after:
+            text = before
+
+    return text == committed
 
 
 def _hash_of_file(root: str, name: str) -> str:

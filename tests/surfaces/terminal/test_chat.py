@@ -15,6 +15,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import StepDone
 from mendgraph.graph.terminal.chat import COMMANDS, KEYS, _files, chat, prompt_for, terminal_prompt
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import Turns
@@ -146,6 +147,43 @@ def test_commit_has_what_the_chat_has_changed_and_nothing_else(tmp_path: Path) -
     assert git(tmp_path, "log", "--format=%s").split("\n")[:3] == ["say it", "fix add", "first"]
     assert git(tmp_path, "show", "--name-only", "--format=", "HEAD~1").split() == ["calc.py", "new.py"]
     assert git(tmp_path, "status", "--porcelain").split("\n")[:3] == [" M calc.py", " M mine.py", "A  staged.py"]
+
+
+def test_edits_of_a_person_between_two_changes_of_the_chat_are_not_committed(tmp_path: Path) -> None:
+    repository(tmp_path)
+
+    def lines() -> Iterator[str]:
+        yield "fix add"
+        calc = tmp_path / "calc.py"
+        calc.write_text(calc.read_text(encoding="utf-8") + "mine = 1\n", encoding="utf-8")
+        yield from ("say it", "/commit")
+
+    terminal = Terminal(tmp_path, [FIX, "Fixed.", READ, COMMENT, "Said."], lines=lines())
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert f"There is nothing to commit; 'calc.py' stays in {tmp_path} (it had changes that were not" in terminal.out
+    assert git(tmp_path, "log", "--format=%s") == "first\n"
+
+
+@pytest.mark.parametrize("name", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge"])
+def test_commit_during_an_operation_of_git_is_refused_and_stages_nothing(tmp_path: Path, name: str) -> None:
+    repository(tmp_path)
+    (tmp_path / ".git" / name).write_text(git(tmp_path, "rev-parse", "HEAD"), encoding="utf-8")
+    terminal = talked(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
+    assert f"An operation of git has not ended (.git/{name} exists)." in terminal.err
+    assert git(tmp_path, "diff", "--cached", "--name-only") == ""
+
+
+def test_commit_of_a_turn_that_was_cut_off_needs_a_message(tmp_path: Path) -> None:
+    repository(tmp_path)
+    terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=["/commit", "/commit add adds"])
+    with Turns(terminal.setup) as turns:
+        events = turns.session.stream("fix add")
+        next(event for event in events if isinstance(event, StepDone))
+        events.close()
+
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "The last turn has not ended: resume it" in terminal.err
+    assert git(tmp_path, "log", "--format=%s") == "add adds\nfirst\n"
 
 
 def test_report_permissions_and_commit_of_a_chat_as_objects(tmp_path: Path) -> None:
