@@ -12,6 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph import (
     BudgetMiddleware,
     EvidenceMiddleware,
+    ExactlyOnceMiddleware,
     FileRulesMiddleware,
     HealingMiddleware,
     LoopGuardMiddleware,
@@ -31,6 +32,7 @@ MAKE: Final[dict[str, Callable[[Path], Any]]] = {
     "RedactionMiddleware": lambda _: RedactionMiddleware(),
     "FileRulesMiddleware": lambda root: FileRulesMiddleware(root=str(root)),
     "LoopGuardMiddleware": lambda _: LoopGuardMiddleware(),
+    "ExactlyOnceMiddleware": lambda root: ExactlyOnceMiddleware(root),
     "EvidenceMiddleware": lambda root: EvidenceMiddleware(str(root)),
     "HealingMiddleware": lambda _: HealingMiddleware(),
     "BudgetMiddleware": lambda _: BudgetMiddleware(
