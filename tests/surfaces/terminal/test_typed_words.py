@@ -1,4 +1,4 @@
-"""The terminal of `TypedWords`: as it was after the process, untouched by a background job, and gone."""
+"""The terminal of `TypedWords`: as it was after the process, untouched by a background job, and gone; commands stay."""
 
 import subprocess
 import sys
@@ -20,7 +20,13 @@ async def read_and_leave():
 
 async def read_until_gone():
     loop = asyncio.get_running_loop()
-    with TypedWords(0, print).reading():
+    sent = []
+    words = TypedWords(0, sent.append)
+    with words.reading():
+        os.write(1, b"type")
+        while not words.text.endswith("more"):
+            await asyncio.sleep(0.01)
+        results.write(f"sent {sent}, typed {words.text.split()}\\n")
         os.write(1, b"hang up")
         while True:
             try:
@@ -51,6 +57,9 @@ if pid == 0:
     leave_at_once(0)
 
 screen = b""
+while b"type" not in screen:
+    screen += os.read(master, 1_000)
+os.write(master, b"hello\\r/undo\\rmore")
 while b"hang up" not in screen:
     screen += os.read(master, 1_000)
 os.close(master)
@@ -58,10 +67,11 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
-def test_terminal_is_restored_and_a_background_job_leaves_it_alone_and_a_gone_one_is_not_read() -> None:
+def test_terminal_is_restored_or_left_alone_and_commands_are_not_sent_and_what_is_gone_is_not_read() -> None:
     command = [sys.executable, "-c", TERMINAL]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     foreground = ["reads, echo False", "stopped False, echo True"]
     background = ["reads, echo True", "stopped False, echo True"]
-    assert done.stdout.splitlines() == [*foreground, *background, "reads what is gone: False"]
+    typed = "sent ['hello'], typed ['/undo', 'more']"
+    assert done.stdout.splitlines() == [*foreground, *background, typed, "reads what is gone: False"]
