@@ -412,7 +412,9 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
         sys.stderr.write(f"mendgraph: {one_line(message + chat_command(record.run_id, root), 1_000)}\n")
         return ExitCode.FINISHED
 
-    stored = record.context.model_dump(exclude={"questions"})  # whether somebody can answer is seen anew
+    stored = record.context.model_dump()
+    settings_now = setup_commands.settings_for(chosen, root)[1]
+    stored["questions"] = settings_now.get("questions", True)  # the stored value also says whether anybody could answer
     settings = {**opt.merged(stored, chosen.settings), "workspace": root}
     resumed = replace(chosen, settings=settings, run_id=record.run_id)
     if "--durability" not in chosen.run_options:

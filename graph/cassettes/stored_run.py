@@ -18,7 +18,7 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.history import is_added, is_request
 from mendgraph.nodes.language.media import media_of
 from mendgraph.nodes.records import ModelReply, Outcome, Profile, ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
@@ -72,6 +72,9 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
 
     if any(media_of(message) for message in messages if is_request(message)):
         return invalid("A request of the run has an image or a file, which a test cannot send: take another run.")
+
+    if any(map(is_added, messages)):
+        return invalid("Words were added during a turn of the run, which a test cannot send: take another run.")
 
     if len(requests) != len(outcomes):
         return invalid(

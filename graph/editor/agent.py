@@ -40,7 +40,7 @@ from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
-from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.history import is_typed
 from mendgraph.nodes.language.prompt_files import called_name
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
 
@@ -153,7 +153,7 @@ class EditorAgent:
         visible = visible_text((tool.name for tool in session.tools), context)
 
         for message in messages:
-            if is_request(message):
+            if is_typed(message):
                 await self._client.session_update(session_id, helpers.update_user_message_text(message.text))
             elif message.type == "ai" and (text := visible.feed(message.text) + visible.end()).strip():
                 await self._client.session_update(session_id, helpers.update_agent_message_text(text))

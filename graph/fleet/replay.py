@@ -22,7 +22,7 @@ from mendgraph.graph.configuration.context_fields import ContextFields
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.models import MachineModels, TurnModel
 from mendgraph.graph.machine.options import context_overrides, with_defaults
-from mendgraph.graph.machine.run_records import RunRecord, is_resuming, requests_of
+from mendgraph.graph.machine.run_records import RunRecord, is_resuming
 from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History, read_history
@@ -43,6 +43,7 @@ from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import short_id
+from mendgraph.nodes.language.history import is_added, is_typed
 from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import Copy, delete_copy, make_copy
@@ -121,14 +122,14 @@ class _File(NamedTuple):
 class _Original(NamedTuple):
     """A recorded run, and the start of its replay: the `state` at a step, {} for a start with the first request.
 
-    `requests` are those that follow, `files` those that the run has changed, as they were then.
+    `typed` is what a person typed after it, `files` those that the run has changed, as they were then.
     """
 
     record: RunRecord
     figures: RunFigures
     step: int
     state: Mapping[str, Any]
-    requests: Sequence[AnyMessage]
+    typed: Sequence[AnyMessage]
     files: Mapping[str, _File]
 
 
@@ -260,7 +261,9 @@ def _read_original(store: Store, root: str, run: str, from_step: int | None) -> 
 
     figures = _figures(record.run_id, outcome, history, step if state else None)
     values = build_graph(store.saver).get_state(thread_config(record.run_id)).values
-    return _Original(record, figures, step, state, requests_of(values)[len(requests_of(state)) :], files)
+    typed = [*filter(is_typed, values.get("messages", ()))]
+    typed_before = [*filter(is_typed, state.get("messages", ()))]
+    return _Original(record, figures, step, state, typed[len(typed_before) :], files)
 
 
 def _judged(root: str, context: AgentContext) -> Workspace:
@@ -458,17 +461,31 @@ def _state_in(root: str, state: Mapping[str, Any], changes: Mapping[str, Any], m
 
 
 def _send_requests(session: Session, original: _Original) -> Outcome:
-    """Resume the turn of the state, send the requests that follow it, and return the last outcome."""
+    """Resume the turn of the state, send the requests that follow it, and return the last outcome.
+
+    What a person added to a turn is read after its first step.
+    """
     outcome = None
+    typed = deque(original.typed)
     if original.state:
+        _add_messages(session, typed)
         outcome = _outcome_of(session, deque(session.resume(), maxlen=1)[0])
 
-    for request in original.requests:
+    while typed:
+        request = typed.popleft()
+        _add_messages(session, typed)
         is_done = outcome is not None and outcome.kind is OutcomeKind.FINISHED
         if not (is_done and is_resuming(request.text)):
             outcome = _outcome_of(session, session.work(request.text, images=_images_of(request)))
 
     return outcome or session.result().outcome
+
+
+def _add_messages(session: Session, typed: deque[AnyMessage]) -> None:
+    """Add the words that precede the next request to the turn that begins, and drop what the last one has not read."""
+    session.unread_messages()
+    while typed and is_added(typed[0]):
+        session.add_message(typed.popleft().text)
 
 
 def _images_of(request: AnyMessage) -> list[Image]:

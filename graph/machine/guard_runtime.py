@@ -77,7 +77,7 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
         scope=scope,
         need_approval=machine.need_approval,
         granted=machine.granted,
-        questions=context.questions,
+        questions=context.questions and QUESTION_TOOL in machine.added,
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)
@@ -191,7 +191,7 @@ class Previewer:
             pins = tuple((name, dry.on_disk(name), "") for name in names)
             return Preview(self._shown_preview("arguments", _lines_of(call.arguments)), names, pins or None)
 
-        if call.tool == QUESTION_TOOL:
+        if call.tool == QUESTION_TOOL and call.tool in self._turn.machine.added:
             return Preview(self._shown_preview("question", _question_text(call.arguments)))
 
         line = _command_line(call)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.nodes.language.history import is_request, last_request
+from mendgraph.nodes.language.history import is_request, is_typed, last_request
 from mendgraph.nodes.language.read_ahead import MAX_BYTES, MAX_SMALL_BYTES, Files, read_named_files
 from mendgraph.nodes.records import EditForm, ExtractionError, ModelReply, Profile
 
@@ -65,7 +65,7 @@ def example_lines(profile: Profile, messages: Sequence[AnyMessage]) -> frozenset
     from mendgraph.nodes.small_model.turn_view import view_turn
 
     view = view_turn(messages)
-    requests = [message.text for message in messages if is_request(message)]
+    requests = [message.text for message in messages if is_typed(message)]
     return foreign_lines("\n".join([*requests, *view.files, *view.files.values(), *view.found]))
 
 

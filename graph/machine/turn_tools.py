@@ -123,7 +123,7 @@ class TurnTools:
             usable -= self.machine.need_approval
         if self.machine.search and (context.mode == "read-only" or usable.isdisjoint(self.machine.unlisted)):
             usable -= {self.machine.search.name}
-        if not context.questions:
+        if ask_user.name in self.machine.added and not context.questions:
             usable -= {ask_user.name}
 
         return usable - {name for name, most in context.tool_quotas.items() if not most}

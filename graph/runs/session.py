@@ -1,7 +1,4 @@
-"""A session: the turns of one thread. `run_task` and the terminal use it.
-
-The thread is kept in the workspace's database or in a checkpointer of the user.
-"""
+"""A session: the turns of one thread, which the workspace's database or a checkpointer of the user keeps."""
 
 import asyncio
 import hashlib
@@ -195,13 +192,17 @@ class Session:
         `Compacted` is among the events; otherwise the last one is `Ended`, which says why there is no summary.
         """
         compacted = False
-        async with aclosing(self._astream(self._begin_compaction)) as events:
-            async for event in events:
-                compacted = compacted or isinstance(event, Compacted | Ended)
-                yield event
+        started: list[TurnInput] = []
+        try:
+            async with aclosing(self._astream(partial(self._begin_compaction, started))) as events:
+                async for event in events:
+                    compacted = compacted or isinstance(event, Compacted | Ended)
+                    yield event
+        finally:
+            if started:  # another turn may run in this thread
+                with suppress(StoreError):
+                    await asyncio.to_thread(end_compaction, self._machine, self._config())
 
-        if self._failed is None:
-            await asyncio.to_thread(end_compaction, self._machine, self._config())
         if not compacted:
             yield Ended(self._failed_outcome(self._values.get("stop") or NO_SUMMARY))
 
@@ -233,10 +234,7 @@ class Session:
         return self._result or self._read_result()
 
     def file_content(self, path: str, sha256: str) -> bytes | None:
-        """Return the bytes with this hash that a file of the workspace holds, or held before a change of this session.
-
-        None if they are not known.
-        """
+        """Return the bytes with this hash that a file holds or held before a change; None if unknown."""
         now = self._nodes.read_file(self.context, path)
         same = now is not None and hashlib.sha256(now).hexdigest() == sha256
         if same or self._root is None:
@@ -342,7 +340,7 @@ class Session:
 
         return start
 
-    def _begin_compaction(self) -> TurnInput | StopCause:
+    def _begin_compaction(self, started: list[TurnInput]) -> TurnInput | StopCause:
         request = self._lock_and_record()
         if isinstance(request, StopCause):
             return request
@@ -351,6 +349,8 @@ class Session:
         start = compaction_input(self._machine, self._config())
         if isinstance(start, StopCause):
             self._release()
+        else:
+            started.append(start)
         return start
 
     def _open_turn(self, prepare: PrepareTurn, *, new: bool) -> TurnInput | Ended:

@@ -23,7 +23,7 @@ from mendgraph.nodes.call_model.window import (
     shown_after,
     stand_in,
 )
-from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.history import is_request, is_typed
 from mendgraph.nodes.language.media import text_without_media
 from mendgraph.nodes.records import JsonMap, Plan, PlanStatus, StopCause, StopReason
 
@@ -174,6 +174,16 @@ class _Compaction:
         view = shown_after(self.history, self.window.cleared, self.start, self.stand_ins)
         return [self.size_of(message) for message in view]
 
+    @cached_property
+    def _current(self) -> int:
+        """The index of the current request in the history; 0 if there is none."""
+        requests = [place for place, message in enumerate(self.history) if is_request(message)]
+        return max(requests, default=0)
+
+    def _typed(self, first: int, end: int) -> list[str]:
+        """Return what a person typed between these places of the history."""
+        return [text_without_media(message) for message in self.history[first:end] if is_typed(message)]
+
     def best(self) -> Compacted | NeedsSummary | None:
         """Return the mildest step that reaches the target, else one that fits the maximum."""
         replies = [place for place in self.starts if isinstance(self.tail[place], AIMessage)]
@@ -273,8 +283,7 @@ class _Compaction:
         if self.window.no_summary:
             return slid
 
-        requests = [message.text for message in self.history if is_request(message)]
-        request = requests[-1] if requests else ""
+        request = "\n\n".join(self._typed(self._current, len(self.history)))
         most = self.limits.aim if self.budget.window_tokens is None else self.limits.most
         messages = summary_request(self.tail[:cut], request, self.window.summary, self.size_of, most)
         if messages is None:
@@ -302,22 +311,19 @@ class _Compaction:
             return ""
 
         parts = ["The beginning of this conversation is not shown any more, to save room; files can be read again."]
-        requests = [
-            (place, text_without_media(message)) for place, message in enumerate(self.history) if is_request(message)
-        ]
-        hidden_requests = [text for place, text in requests if place < end]
-        current_request = None
-        if hidden_requests and requests[-1][0] < end:
-            current_request = hidden_requests.pop()
+        earlier = self._typed(0, min(self._current, end))
+        current = self._typed(self._current, end)
 
         if not bare:
             if summary is None:
                 summary = self.window.summary
 
-            parts += self._facts(hidden_requests, summary)
+            parts += self._facts(earlier, summary)
 
-        if current_request is not None:
-            parts.append(f"The request, which you are working on:\n{current_request}")
+        if current:
+            parts.append(f"The request, which you are working on:\n{current[0]}")
+        for text in current[1:]:
+            parts.append(f"The person added since:\n{text}")
 
         return "\n\n".join(parts)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_typed
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results, render_native_result, render_text_results
 from mendgraph.nodes.records import CallResult, JsonMap, Record, ToolErrorCode, ToolResult
@@ -65,7 +65,7 @@ def shown(history: Sequence[AnyMessage], window: Window, stand_ins: StandIns | N
     if not start:
         return view
 
-    if view and is_request(view[0]) and isinstance(view[0].content, str):
+    if view and is_typed(view[0]) and isinstance(view[0].content, str):
         return [_added("head", f"{window.head}\n\n{view[0].content}", stand_ins), *view[1:]]
 
     return [_added("head", window.head, stand_ins), *view]

@@ -52,6 +52,9 @@ ADDED: Final = "I read what you add."
 _AUTHOR_KEY: Final = "written_by"
 """The key in `response_metadata` of messages that mendgraph wrote. It is not sent to endpoints."""
 
+_ADDED_KEY: Final = "added"
+"""The key in `response_metadata` of a person's words that belong to the turn that was running."""
+
 _REQUEST_KEY: Final = "asked"
 """The key in `response_metadata` of a child's task that holds the person's requests."""
 
@@ -74,7 +77,8 @@ def added_messages(texts: Sequence[str]) -> list[AnyMessage]:
     if not texts:
         return []
 
-    return [machine_message(ADDED), HumanMessage("\n\n".join(texts))]
+    words = HumanMessage("\n\n".join(texts), response_metadata={_ADDED_KEY: True})
+    return [machine_message(ADDED), words]
 
 
 # --- A reply and its results enter the history
@@ -322,7 +326,17 @@ def _with_relative_output(result: CallResult, specs: Mapping[str, ToolSpec], roo
 
 
 def is_request(message: AnyMessage) -> bool:
-    """Return whether this is a person's message, and not one with results or a hand-off."""
+    """Return whether the message begins a turn of a person: no results, no hand-off, no words added to the turn."""
+    return is_typed(message) and not is_added(message)
+
+
+def is_added(message: AnyMessage) -> bool:
+    """Return whether a person added the message while a turn was running."""
+    return _ADDED_KEY in message.response_metadata
+
+
+def is_typed(message: AnyMessage) -> bool:
+    """Return whether this is a person's message, a request or added words, and not one with results or a hand-off."""
     if message.type in {"ai", "tool"}:  # faster than `isinstance`, for histories of hundreds of messages
         return False
 
@@ -355,7 +369,7 @@ def person_requests(messages: Sequence[AnyMessage]) -> str:
     """
     requests = []
     for message in messages:
-        if is_request(message):
+        if is_typed(message):
             requests.append(typed_text(message.response_metadata.get(_REQUEST_KEY, message.text)))
 
     return "\n".join(requests)
@@ -374,7 +388,7 @@ def results_in(messages: Sequence[AnyMessage]) -> Iterator[JsonMap]:
             yield from parse_text_results(message.text)
         elif _REQUEST_KEY in message.response_metadata:
             yield {"ok": True, "data": message.text, "tool": "the task of this child"}
-        elif is_request(message):
+        elif is_typed(message):
             for text in command_texts(message.text):
                 yield {"ok": True, "data": text, "tool": "the file of a command"}
 

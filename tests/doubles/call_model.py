@@ -19,7 +19,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from mendgraph.nodes.language.chat_messages import as_map
-from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.history import is_typed
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.history import history_problems
 from tests.doubles.sdk_errors import sdk_error, status_error
@@ -174,7 +174,7 @@ def check_history(messages: Sequence[AnyMessage], protocol: Protocol) -> None:
 def _is_corrected(history: Sequence[AnyMessage], place: int) -> bool:
     """Whether the message is a reply that a request or a correction follows."""
     following = history[place + 1 : place + 2]
-    return history[place].type == "ai" and bool(following) and is_request(following[0])
+    return history[place].type == "ai" and bool(following) and is_typed(following[0])
 
 
 def last_chunk(reply: ModelReply, streamed_text: str) -> AIMessageChunk:

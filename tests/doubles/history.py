@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.language.history import READ_AHEAD, RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.history import READ_AHEAD, RESULT_MESSAGE_NAME, is_typed
 from mendgraph.nodes.language.text_protocol import extract_in_order, parse_text_results
 from tests.vocabulary import Protocol
 
@@ -33,7 +33,7 @@ def history_problems(messages: Sequence[AnyMessage], protocol: Protocol) -> list
             if waiting[: len(answered)] != answered or not answered:
                 problems.append(f"message {index} answers {answered} where {waiting} wait")
             waiting = waiting[len(answered) :]
-        elif not is_request(message):
+        elif not is_typed(message):
             problems.append(f"message {index} is a {message.type} message")
         may_reply = not isinstance(message, AIMessage)
     return [*problems, f"no results of {waiting}"] if waiting else problems

@@ -318,3 +318,17 @@ def test_role_that_cannot_be_used_ends_the_run_before_it_costs(root: Path) -> No
         result, model = ran(root, context={"role": role}, roles=roles)
         assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
         assert message in result.outcome.message
+
+
+@tool(effect=Effect.NONE, name="ask_user")
+def own_ask_user(text: str) -> dict[str, str]:
+    """Ask in the user's own way."""
+    return {"answer": f"mine: {text}"}
+
+
+@pytest.mark.parametrize("questions", [False, True])
+def test_tool_of_the_user_named_ask_user_is_an_ordinary_one(root: Path, questions: bool) -> None:
+    ask = use(("ask_user", {"text": "Which?"}))
+    result, model = ran(root, ask, DONE, tools=(*default_tools(), own_ask_user), context={"questions": questions})
+    assert "ask_user" in told(model)
+    assert (result.outcome.kind, results_of(model, 1)[0]["data"]["answer"]) == (OutcomeKind.FINISHED, "mine: Which?")

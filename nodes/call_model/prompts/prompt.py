@@ -23,7 +23,7 @@ from mendgraph.nodes.language.chat_messages import (
     size_of,
     texts_of,
 )
-from mendgraph.nodes.language.history import HANDOFF_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.history import HANDOFF_MESSAGE_NAME, is_typed
 from mendgraph.nodes.language.media import media_of, without_media
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
@@ -70,7 +70,7 @@ class ShownMessages:
         start = 0
 
         for handoff in handoffs:
-            requests = [place for place in range(start, handoff) if is_request(history[place])]
+            requests = [place for place in range(start, handoff) if is_typed(history[place])]
             others = requests[-1] + 1 if requests else start
             shown_messages += self._shown_all(history[start:others], native)
             shown_messages += messages_of_others(history[others : handoff + 1])

@@ -7,7 +7,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from mendgraph.nodes.call_model.compaction import TARGET, Budget, Compacted, NeedsSummary, compact
 from mendgraph.nodes.call_model.summary import summary_request
 from mendgraph.nodes.call_model.window import TRIGGER, WHOLE, StandIns, Window, shown
-from mendgraph.nodes.language.history import close_dangling_calls, is_request
+from mendgraph.nodes.language.history import added_messages, close_dangling_calls, is_request
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.row_tables import rows
 from tests.rules.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
@@ -172,3 +172,11 @@ def test_request_for_a_summary_is_clipped_to_fit() -> None:
     assert clipped is not None
     assert len(whole[1]["content"]) > len(clipped[1]["content"])
     assert summary_request(old, "R", "", size_of, 100) is None
+
+
+def test_words_added_to_the_turn_do_not_replace_its_request() -> None:
+    task = HumanMessage("The task: " + " ".join(f"rule-{at}" for at in range(400)))
+    history = with_ids([task, *added_messages(["Be brief."]), *talk(40)[1:]])
+    done = settled(look(history), GARBAGE)
+    assert isinstance(done, Compacted)
+    assert f"working on:\n{task.text}\n\nThe person added since:\nBe brief." in done.window.head

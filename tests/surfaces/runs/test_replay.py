@@ -8,7 +8,7 @@ import pytest
 
 from mendgraph.graph.fleet.replay import Replay, RunFigures, replay_run
 from mendgraph.graph.runs.run import Session, run_task
-from mendgraph.graph.runs.runs import RunState, fork_run, undo_run
+from mendgraph.graph.runs.runs import Forked, RunState, fork_run, undo_run
 from mendgraph.nodes.records import ToolErrorCode
 from mendgraph.nodes.workspace.store.run_folder import records_folders
 from tests.doubles.history_model import HistoryModel
@@ -236,3 +236,25 @@ def test_copy_in_a_folder_with_files_or_in_the_workspace_is_refused(repository: 
     before = tree(repository)
     assert error(replay_run(run, repository, copy=repository / "a" / "copy")).code == ToolErrorCode.INVALID_ARGUMENT
     assert tree(repository) == before
+
+
+def test_words_added_to_a_turn_are_no_request_of_a_fork_and_are_added_in_a_replay(folder: Path) -> None:
+    with Session(context(folder), model=HistoryModel(LINES)) as session:
+        session.add_message("Be brief.")
+        session.work("Mend add.")
+    model = HistoryModel(LINES)
+    assert isinstance(replay_run(session.thread_id, folder, model=model), Replay)
+    assert typed_in(model) == ["Mend add.", "Be brief."]
+
+    forked = fork_run(session.thread_id, 2, folder)
+    assert isinstance(forked, Forked), forked
+    model = HistoryModel((Say("Done."),))
+    with Session(context(folder), model=model, thread_id=forked.run_id) as fork:
+        fork.work("And then?")
+    assert typed_in(model)[0] == "Mend add."
+    assert typed_in(model)[-1] == "And then?"
+
+
+def typed_in(model: HistoryModel) -> list[str]:
+    messages = model.calls[-1].prompt.messages
+    return [str(message["content"]) for message in messages if message["role"] == "user"]

@@ -1,5 +1,6 @@
 """A session of turns, and what it gives back."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.serializer import ScrubbingSerializer, serializer
-from mendgraph.graph.runs.events import Asked, Text
+from mendgraph.graph.runs.events import Asked, StepDone, Text
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
@@ -133,3 +134,19 @@ def test_words_that_are_added_after_the_last_step_stay_for_the_next_request(fold
         assert session.unread_messages() == []
         with pytest.raises(TypeError, match="int is no text"):
             session.add_message(1)  # type: ignore[arg-type]
+
+
+def test_compaction_does_not_touch_the_thread_of_a_running_turn(folder: Path) -> None:
+    async def compact(session: Session) -> list[Any]:
+        return [event async for event in session.acompact()]
+
+    with Session(context(folder), model=told(use(READ), use(READ), DONE, use(EDIT), DONE)) as session:
+        session.work("Look.")
+        positions = []
+        for event in session.stream(TASK):
+            if isinstance(event, StepDone):
+                before = session._machine.get_state(session._config()).config
+                asyncio.run(compact(session))
+                positions.append(session._machine.get_state(session._config()).config == before)
+    assert positions
+    assert all(positions)

@@ -199,3 +199,16 @@ def test_command_says_one_line_of_a_run_that_needs_nothing(run: Run, folder: Pat
     assert re.fullmatch(r"mendgraph: run ([0-9a-f]{8}); undo with: mendgraph undo \1\n", run("Mend add.")[2])
     assert [each for each in run("Mend add.", "--json")[2].splitlines() if each.startswith("mendgraph")] == []
     assert len(listed(folder)) == 2
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_run_that_is_continued_asks_questions_only_where_the_settings_allow_it(
+    run: Run, folder: Path, allowed: bool
+) -> None:
+    (folder / ".mendgraph.toml").write_text("" if allowed else "questions = false\n")
+    with Session(context(folder), model=HistoryModel((Say("Done."),))) as session:
+        session.work("Look.")
+    code, _, err = run("-c", "Look again.", lines=(Say("Done."), Say("Done.")), typed=Person())
+    record = get_run(session.thread_id, folder)
+    assert isinstance(record, ListedRun), record
+    assert (code, record.context.questions) == (0, allowed), err
