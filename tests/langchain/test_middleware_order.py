@@ -32,7 +32,7 @@ MAKE: Final[dict[str, Callable[[Path], Any]]] = {
     "RedactionMiddleware": lambda _: RedactionMiddleware(),
     "FileRulesMiddleware": lambda root: FileRulesMiddleware(root=str(root)),
     "LoopGuardMiddleware": lambda _: LoopGuardMiddleware(),
-    "ExactlyOnceMiddleware": lambda root: ExactlyOnceMiddleware(root),
+    "ExactlyOnceMiddleware": ExactlyOnceMiddleware,
     "EvidenceMiddleware": lambda root: EvidenceMiddleware(str(root)),
     "HealingMiddleware": lambda _: HealingMiddleware(),
     "BudgetMiddleware": lambda _: BudgetMiddleware(
