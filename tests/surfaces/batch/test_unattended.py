@@ -15,6 +15,7 @@ import yaml
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.mcp_servers import fingerprint
 from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.fleet.unattended import cost_limit
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -378,7 +379,7 @@ def test_server_of_a_trusted_file_is_used_in_the_worktree_too(
     git(project, "commit", "--quiet", "--no-gpg-sign", "--message", "servers")
 
     data = (project / ".mcp.json").read_bytes()
-    user_files.trust(str(project), user_files.hash_of(data), user_files.SERVERS_FILE)
+    user_files.trust(str(project), fingerprint(str(project), data, os.environ), user_files.SERVERS_FILE)
     _, out, err = run("--unattended", "Echo it", *FREE, script=('tool: s__echo({"a": 1})', "Echoed."))
     assert "s__echo  ok" in out
     assert ".mcp.json is not used" not in err

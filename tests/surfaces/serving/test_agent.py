@@ -111,7 +111,7 @@ def test_tenant_approves_no_program_that_the_server_does_not_allow(
 @pytest.mark.parametrize(
     ("user", "context", "words"),
     [
-        ("bob", {"workspace": "website"}, "Nobody knows who asks"),
+        ("bob", {"workspace": "website"}, "The request names no known user"),
         ("ann", {}, "names no project"),
         ("ann", {"workspace": "website", "mode": "all"}, "does not fit: mode"),
     ],
@@ -136,10 +136,10 @@ def test_user_without_a_free_slot_is_refused(machine: ServedMachine) -> None:
 
 def test_refused_continuation_leaves_no_trace(machine: ServedMachine, subtests: pytest.Subtests) -> None:
     rows: list[tuple[Any, str, str]] = [
-        (None, "ann", "There is nothing to go on with"),
-        ({}, "ann", "There is nothing to go on with"),
-        (Command(resume="approve"), "bob", "Nobody knows who asks"),
-        (None, "bob", "Nobody knows who asks"),
+        (None, "ann", "There is nothing to continue"),
+        ({}, "ann", "There is nothing to continue"),
+        (Command(resume="approve"), "bob", "The request names no known user"),
+        (None, "bob", "The request names no known user"),
         (Command(update={"context": {}}), "ann", "written by its runs alone"),
         (Command(goto="execute_tools"), "ann", "written by its runs alone"),
     ]
