@@ -118,7 +118,7 @@ def test_run_of_the_command_that_is_killed_in_its_calls_is_resumed_to_its_end(se
     result, (run,), (day,) = json.loads(output), runs, days
     assert (result["outcome"]["kind"], result["outcome"]["answer"]) == ("FINISHED", "Counted.")
     assert errors.startswith(
-        f"mendgraph: resumes run {short_id(run['run_id'])} (Count, and log it.); model gpt-5-mini, "
+        f"mendgraph: resumes run {short_id(run['run_id'])} (Count, and log it.), model gpt-5-mini, "
     )
     assert (run["state"], run["kind"], run["files"]) == ("finished", "FINISHED", sorted(FILES))
 

@@ -121,7 +121,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
     ({"workspace": ""}, "String should have at least 1 character"),
     ({"max_calls_per_turn": 0}, "greater than or equal to 1"),
     ({"max_cost_usd": "NaN"}, "Input should be a finite number"),
-    ({"mode": "root"}, "Input should be 'read-only', 'ask' or 'auto'"),
+    ({"mode": "root"}, "Input should be 'read-only', 'plan', 'ask' or 'auto'"),
     ({"base_url": "http://me:secret@host/v1"}, "base_url may hold no user name or password"),
     ({"response_format": {"$ref": "http://169.254.169.254/x"}}, "response_format cannot be followed"),
     ({"role": "root"}, "does not allow its clients what the request sets: role."),
