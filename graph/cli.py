@@ -569,8 +569,13 @@ def _with_file(setup: "Setup", root: Path, task: str) -> str:
         return task
 
     from mendgraph.graph.runs.command_files import call_file
+    from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-    called = unwrap(call_file(task, os.path.realpath(root), setup.context.denied_paths))
+    called = call_file(task, os.path.realpath(root), setup.context.denied_paths)
+    if isinstance(called, ToolError) and called.code is ToolErrorCode.NOT_FOUND and not called.suggestions:
+        return task  # such as "/login returns 404"
+
+    called = unwrap(called)
     setup.display.err.line(f"mendgraph: {called.words}")
     return called.request
 

@@ -18,7 +18,6 @@ from uuid import uuid4
 from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.context_fields import ContextFields
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.models import MachineModels, TurnModel
 from mendgraph.graph.machine.options import context_overrides, with_defaults
@@ -28,7 +27,7 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History, read_history
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.images import Image
-from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.run import Session, split_options
 from mendgraph.graph.runs.runs import (
     begin_fork,
     call_after,
@@ -397,20 +396,11 @@ def _play(
     original: _Original, run_id: str, root: str, options: Mapping[str, Any]
 ) -> tuple[RunFigures, str] | ToolError:
     """Play the run in its copy at `root`; return its figures and the diff of what it changed."""
-    session_options: dict[str, Any] = {**options}
-    names = ContextFields.__annotations__.keys() & session_options.keys()
-    changes = {name: session_options.pop(name) for name in names}
-    changes |= context_overrides(with_defaults({"system_prompt": options.get("system_prompt")}))
-    model = options.get("model")
-    if model is not None:
-        changes.setdefault("fallback_models", ())
-    if isinstance(model, str):
-        before = original.record.context
-        changes.setdefault("base_url", address_for(model, before.model, before.base_url))
-        changes["model"] = model
+    changes, session_options = split_options(options)
+    changes |= _overrides(original.record.context, options)
 
     if original.state:
-        state = _state_in(root, original.state, changes, model)
+        state = _state_in(root, original.state, changes, options.get("model"))
         problem = with_store_alone(
             root,
             "mendgraph replay",
@@ -433,6 +423,21 @@ def _play(
         return history
 
     return _figures(run_id, outcome, history, None), diff
+
+
+def _overrides(context: AgentContext, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the context that the other options decide, unless the options name these fields as well."""
+    overrides: dict[str, Any] = context_overrides(with_defaults({"system_prompt": options.get("system_prompt")}))
+    model = options.get("model")
+    if model is not None and "fallback_models" not in options:
+        overrides["fallback_models"] = ()
+
+    if isinstance(model, str):
+        overrides["model"] = model
+        if "base_url" not in options:
+            overrides["base_url"] = address_for(model, context.model, context.base_url)
+
+    return overrides
 
 
 def _context_in(root: str, context: AgentContext, changes: Mapping[str, Any]) -> AgentContext:

@@ -27,7 +27,14 @@ from mendgraph.graph.machine.models import MachineModels, book_thread
 from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
 from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_step import OpenChildren, restore_files, run_tools, settle_jobs
+from mendgraph.graph.machine.tool_step import (
+    InLoop,
+    OpenChildren,
+    restore_files,
+    run_tools,
+    settle_jobs,
+    with_changes_of_jobs,
+)
 from mendgraph.graph.machine.workspace import WorkspaceRecords, marks_of
 from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.call_model import ledger
@@ -294,8 +301,7 @@ class BoundNodes:
         """Run the allowed calls, and charge the time to the turn; after a stop request no further call begins."""
         with self._ending_jobs_of(state), self._step_cancellation() as cancellation:
             children = self._open_children(state)
-            tools = self._turn(state).tools
-            update = run_tools(tools, state, get_stream_writer(), cancellation, _task_id(), open_children=children)
+            update = self._tool_step(state, cancellation, children)()
 
         return self._after_tools(state, update)
 
@@ -307,11 +313,30 @@ class BoundNodes:
             calls_in_loop() as in_loop,
         ):
             children = self._open_children(state, in_loop)
-            tools = self._turn(state).tools
-            run = partial(run_tools, tools, state, get_stream_writer(), cancellation, _task_id(), in_loop, children)
-            update = await await_call(run, scope=cancellation)
+            update = await await_call(self._tool_step(state, cancellation, children, in_loop), scope=cancellation)
 
         return self._after_tools(state, update)
+
+    def _tool_step(
+        self,
+        state: AgentState,
+        cancellation: CancellationScope,
+        open_children: OpenChildren | None,
+        in_loop: InLoop | None = None,
+    ) -> Callable[[], Update]:
+        """Return the function that runs the calls of a step, in any thread."""
+        tools = self._turn(state).tools
+        write = get_stream_writer()
+        run_calls = partial(
+            run_tools,
+            tools,
+            write=write,
+            cancellation=cancellation,
+            task=_task_id(),
+            in_loop=in_loop,
+            open_children=open_children,
+        )
+        return partial(with_changes_of_jobs, tools, state, write, run_calls)
 
     @contextmanager
     def _ending_jobs_of(self, state: AgentState) -> Iterator[None]:

@@ -60,27 +60,17 @@ OpenChildren = Callable[[dict[str, int], WorkspaceRecords], "Children"]
 """(calls of this turn by tool, records of the workspace) -> the children of a step."""
 
 
-def run_tools(
-    turn: TurnTools,
-    state: AgentState,
-    write: Write,
-    cancellation: CancellationScope | None = None,
-    task: str = "",
-    in_loop: InLoop | None = None,
-    open_children: OpenChildren | None = None,
+def with_changes_of_jobs(
+    turn: TurnTools, state: AgentState, write: Write, run_calls: Callable[[AgentState], Update]
 ) -> Update:
-    """Run the calls that guard allowed: `_run_calls`, and before and after it record what jobs have changed.
-
-    Jobs end before checks.
-    """
-    run_calls = partial(_run_calls, turn, write=write, cancellation=cancellation, task=task, in_loop=in_loop)
+    """Run the calls of a step, and record before and after it what jobs have changed. Jobs end before checks."""
     if not turn.context.jobs:
-        return run_calls(state, open_children=open_children)
+        return run_calls(state)
 
     checks = any(item.tool == CHECKS_TOOL for item in state["items"])
     before = settle_jobs(turn, state, write, end=checks)
     state = {**state, "changes": [*(state.get("changes") or ()), *before]}
-    update = run_calls(state, open_children=open_children)
+    update = run_calls(state)
 
     changes = update.get("changes", [])
     after = settle_jobs(turn, state, write, edits=changes)
@@ -126,7 +116,7 @@ def settle_jobs(
     return [*file_changes(changes)]
 
 
-def _run_calls(
+def run_tools(
     turn: TurnTools,
     state: AgentState,
     write: Write,

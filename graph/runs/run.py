@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
 from typing import Any, Unpack, cast
 
@@ -153,13 +153,20 @@ async def astream_task(
 
 def _open_session(context: AgentContext | None, options: TaskOptions) -> Session:
     """Open a session with the fields of the context that are among the options."""
-    session_options: dict[str, Any] = {**options}
-    names = ContextFields.__annotations__.keys() & session_options.keys()
-    fields = {name: session_options.pop(name) for name in names}
+    fields, session_options = split_options(options)
     if fields and isinstance(context, AgentContext | None):
         context = AgentContext(**{**dict(context or ()), **fields})
 
     return Session(context, **session_options)
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of the context and the options of a session."""
+    names = ContextFields.__annotations__.keys()
+    fields = {name: value for name, value in options.items() if name in names}
+    session_options = {name: value for name, value in options.items() if name not in names}
+
+    return fields, session_options
 
 
 async def _last_of(events: AsyncGenerator[Event, None]) -> Event:

@@ -101,6 +101,12 @@ def test_task_that_begins_with_a_name_is_the_text_of_its_file(
     assert (f"mendgraph: /setup is the file {file}\n" in err) is bool(file)
 
 
+def test_task_that_begins_with_a_path_like_no_command_stays_a_task(command: Command, folder: Path) -> None:
+    write_files(folder, PROJECT)
+    assert command("--protocol", "text", "/login returns 404", says=("It is repaired.",))[0] == 0
+    assert '"/login returns 404"' in command("runs", "--json")[1]
+
+
 def test_task_that_names_no_file_is_refused_before_the_run(command: Command, folder: Path) -> None:
     write_files(folder, PROJECT)
     code, out, err = command("--protocol", "text", "/setpu", says=())
