@@ -12,6 +12,8 @@ from rich.style import Style
 from mendgraph.nodes.language.display import plain
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
     from rich.console import Console
 
 LONGEST_LINE = 1_000
@@ -96,11 +98,7 @@ class Screen:
         self._put(f"{text_shown}\n", f"{coloured}\n")
 
     def markdown(self, text: str) -> None:
-        """Write a block of Markdown on lines of its own, as wide as the terminal.
-
-        HTML, references and images are text: Rich would leave them out.
-        """
-        from markdown_it import MarkdownIt
+        """Write a block of Markdown on lines of its own, as wide as the terminal."""
         from rich.console import Console
         from rich.markdown import Markdown  # it takes a moment
 
@@ -108,10 +106,8 @@ class Screen:
         if self._colours is None:  # NO_COLOR alone leaves bold and italic
             console = Console(width=console.width, color_system=None)
 
-        parser = MarkdownIt().enable(["strikethrough", "table"])
-        parser.disable(["html_inline", "autolink", "reference", "image"])
         markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
-        markdown.parsed = parser.parse(plain(text))
+        markdown.parsed = _markdown_parser().parse(plain(text))
 
         for token in markdown.parsed:
             if token.type == "html_block":
@@ -190,3 +186,26 @@ def _strict(value: Any) -> Any:
         return [_strict(item) for item in value]
 
     return value
+
+
+def _markdown_parser() -> "MarkdownIt":
+    """Return a parser of Markdown that changes no code which stands outside of code marks.
+
+    HTML, references, images, entities and escapes stay as they are, and so do `__init__` and `a*b*c`: only a star at
+    the edge of a word is a mark.
+    """
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import emphasis
+
+    def tokenize_emphasis(state: "StateInline", silent: bool) -> bool:
+        before = state.src[: state.pos][-1:]
+        after = state.src[state.pos :].lstrip("*")[:1]
+        if state.src[state.pos] != "*" or (before.isalnum() and after.isalnum()):
+            return False
+
+        return emphasis.tokenize(state, silent)
+
+    parser = MarkdownIt().enable(["strikethrough", "table"])
+    parser.disable(["html_inline", "autolink", "reference", "image", "entity", "escape"])
+    parser.inline.ruler.at("emphasis", tokenize_emphasis)
+    return parser

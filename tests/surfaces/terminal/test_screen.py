@@ -278,15 +278,19 @@ LITERAL = """I replaced <Foo> by <Bar attr=1> in List<int>, see <https://a.examp
 """
 
 
+CODE = r"__init__.py has a*b*c, *args, **kwargs, f(*args), &lt; and \\_a_; x_y_z stays."
+
+
 def test_markdown_that_is_no_prose_reaches_the_screen_completely_and_without_codes_if_there_are_no_colours() -> None:
     file = TerminalFile()
     screen = Screen(Console(file=file, width=120, no_color=True, force_terminal=True))
-    screen.markdown(f"It is **bold**.\n\n{LITERAL}")
+    screen.markdown(f"It is **bold**, *slanted* and `code`.\n\n{CODE}\n\n{LITERAL}")
     shown = file.getvalue()
     assert "\x1b" not in shown
     lines = [line.strip() for line in shown.splitlines() if line.strip()]
     assert lines == [
-        "It is bold.",
+        "It is bold, slanted and code.",
+        CODE,
         "I replaced <Foo> by <Bar attr=1> in List<int>, see <https://a.example> and !a plan (plan.png).",
         "<config>",
         "<a>1</a>",
