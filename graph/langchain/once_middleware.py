@@ -85,8 +85,10 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
     def wrap_tool_call(self, request: types.ToolCallRequest, handler: ToolHandler) -> ToolAnswer:
         """Run the tool unless its call has been made before."""
         call = self._begin(request)
+        if call is None:
+            return handler(request)
         if not isinstance(call, _OpenCall):
-            return call or handler(request)
+            return call
 
         try:
             answer = handler(call.request)
@@ -109,8 +111,10 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
 
             raise
 
+        if call is None:
+            return await handler(request)
         if not isinstance(call, _OpenCall):
-            return call or await handler(request)
+            return call
 
         try:
             answer = await handler(call.request)
@@ -234,4 +238,4 @@ class _KeyedTool(BaseTool):
         return {**call, "args": {**call["args"], KEY_ARGUMENT: self.key}}
 
     def _run(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("it is invoked")
+        raise NotImplementedError("its `invoke` runs the tool that it wraps")

@@ -68,7 +68,7 @@ class CallPlan(NamedTuple):
     profile: Profile
     settings: CallSettings
     tools: tuple[ToolSpec, ...]
-    found: frozenset[str] = frozenset()
+    discovered: frozenset[str] = frozenset()
 
 
 class TurnServices:
@@ -83,11 +83,11 @@ class TurnServices:
     def call_plan(self, state: AgentState) -> CallPlan:
         """Return how the calls of the turn are made and paid, and which tools the model is offered."""
         profile = state["profile"]
-        found = self.tools.found(state.get("messages") or ())
+        discovered = self.tools.discovered_tools(state.get("messages") or ())
         plan = self._call_plan
-        if plan is None or plan.profile is not profile or plan.found != found:
+        if plan is None or plan.profile is not profile or plan.discovered != discovered:
             settings = self.model.settings(profile, state.get("run_id", ""))
-            plan = CallPlan(profile, settings, self.tools.offered(profile, found), found)
+            plan = CallPlan(profile, settings, self.tools.offered(profile, discovered), discovered)
             self._call_plan = plan
 
         return plan

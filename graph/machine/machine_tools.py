@@ -63,25 +63,25 @@ class MachineTools:
         self._sandboxes: dict[tuple[object, ...], Any] = {}
 
         defaults = default_tools()
-        known = [*(defaults if tools is None else tools)]
-        names = {tool.name for tool in known}
+        all_tools = [*(defaults if tools is None else tools)]
+        names = {tool.name for tool in all_tools}
         own_tools = (remember, read_skill, ask_user) if read_file.name in names else (remember, ask_user)
         added = [tool for tool in own_tools if tool.name not in names]
-        known += added
+        all_tools += added
         self.added = {tool.name for tool in added}
         if final_answer.name not in names:
-            known.append(replace(final_answer, offered=False))
+            all_tools.append(replace(final_answer, offered=False))
 
-        self.registry = ActionRegistry(known, arg_validators)
+        self.registry = ActionRegistry(all_tools, arg_validators)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
-        self._known = tuple(known)
-        self.child_tools: set[str] = {tool.name for tool in known if tool.child}
-        self.executed_files = tuple(dict.fromkeys(file for tool in known for file in tool.executes))
-        self._has_remote_tools = any(tool.remote for tool in known)
+        self._all_tools = tuple(all_tools)
+        self.child_tools: set[str] = {tool.name for tool in all_tools if tool.child}
+        self.executed_files = tuple(dict.fromkeys(file for tool in all_tools for file in tool.executes))
+        self._has_remote_tools = any(tool.remote for tool in all_tools)
         self._parallel: set[str] = set()
         own = {id(tool) for tool in (*defaults, *added)}
 
-        for tool in known:
+        for tool in all_tools:
             # Our tools that only read files take a moment, and run in order so that their trace is in order.
             waits = tool.effect is Effect.NETWORK or (tool.effect in WITHOUT_CHANGE and id(tool) not in own)
             if waits and not tool.child and not tool.terminal:
@@ -90,22 +90,22 @@ class MachineTools:
     @cached_property
     def need_approval(self) -> frozenset[str]:
         """The names of the tools whose calls run only if a person approves them."""
-        return frozenset([tool.name for tool in self._known if tool.approval == "required"])
+        return frozenset([tool.name for tool in self._all_tools if tool.approval == "required"])
 
     @cached_property
     def granted(self) -> frozenset[str]:
         """The names of the tools that run without an approval."""
-        return frozenset([tool.name for tool in self._known if tool.approval == "granted"])
+        return frozenset([tool.name for tool in self._all_tools if tool.approval == "granted"])
 
     @cached_property
     def search(self) -> Tool | None:
         """The tool that searches the others, if there is one."""
-        return next((tool for tool in self._known if tool.finds), None)
+        return next((tool for tool in self._all_tools if tool.finds), None)
 
     @cached_property
     def unlisted(self) -> frozenset[str]:
         """The names of the tools that a model has to search for."""
-        return frozenset([tool.name for tool in self._known if tool.remote and not tool.offered])
+        return frozenset([tool.name for tool in self._all_tools if tool.remote and not tool.offered])
 
     def tools_with_effect(self, *effects: Effect) -> frozenset[str]:
         """Return the names of the tools with one of these effects."""

@@ -128,7 +128,7 @@ class TurnTools:
 
         return usable - {name for name, most in context.tool_quotas.items() if not most}
 
-    def found(self, messages: Sequence[AnyMessage]) -> frozenset[str]:
+    def discovered_tools(self, messages: Sequence[AnyMessage]) -> frozenset[str]:
         """Return the names of the tools that the model has searched for in this thread."""
         search = self.machine.search
         if search is None or search.finds is None:
@@ -162,10 +162,10 @@ class TurnTools:
 
         return agent_files(self.context.workspace, self.rules(), users=not machine.served)
 
-    def offered(self, profile: Profile, found: frozenset[str] = frozenset()) -> tuple[ToolSpec, ...]:
+    def offered(self, profile: Profile, discovered: frozenset[str] = frozenset()) -> tuple[ToolSpec, ...]:
         """Return the tools that the model of this turn is offered, by the mode, the role and the permissions.
 
-        Those that it has `found` are added to the listed ones.
+        Those that it has `discovered` are added to the listed ones.
         """
         context = self.context
         machine = self.machine
@@ -180,7 +180,7 @@ class TurnTools:
         hosts = (*context.allowed_hosts, *permissions.get(NETWORK_TOOL, ()))
 
         specs = dict(machine.specs)
-        also_offered = found & machine.unlisted
+        also_offered = discovered & machine.unlisted
         if context.delegation:
             also_offered |= machine.child_tools
 

@@ -83,6 +83,8 @@ def server_tools(
     servers: Mapping[str, ServerSettings], root: str, *, asks: bool, tell: Tell
 ) -> Iterator[tuple[Tool, ...] | ToolError]:
     """Start the servers, yield what `usable_tools` returns, and end them."""
+    tell(f"starting the MCP servers: {', '.join(servers)}")
+
     with McpServers() as running:
         yield usable_tools(asyncio.run(open_servers(running, servers, root)), asks=asks, tell=tell)
 
