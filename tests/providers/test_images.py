@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph import run_task
+from mendgraph import ToolError, get_run, run_task
 from mendgraph.graph import cli
+from mendgraph.graph.cassettes.from_run import cassette_from_run
 from mendgraph.graph.runs.images import images_in
 from mendgraph.nodes.language.media import MOST_MEDIA_BYTES
 from tests.providers.clients import client
@@ -111,6 +112,20 @@ def test_compacted_conversation_says_that_its_image_is_gone(tmp_path: Path) -> N
     assert result.outcome.kind == "FINISHED", result.outcome.message
     assert encoded(PIXEL) not in last
     assert "[image, which is not shown any more]" in last
+
+
+def test_record_of_a_request_names_its_images_and_no_test_is_made_of_its_run(tmp_path: Path) -> None:
+    (tmp_path / "shot.png").write_bytes(PIXEL)
+    with FAMILIES["openai_gpt5"]([say("It is red.")]) as server:
+        images = [str(tmp_path / "shot.png"), OTHER]
+        result = run_task("Look.", workspace=str(tmp_path), model=client(server), images=images)
+    run = get_run(result.thread_id, str(tmp_path))
+    assert not isinstance(run, ToolError)
+    assert run.request == f"Look.\n[image '{images[0]!s}']\n[image]"
+    refusal = cassette_from_run(result.thread_id, str(tmp_path))
+    assert isinstance(refusal, ToolError)
+    assert "has an image or a file, which a test cannot send" in refusal.message
+    assert not (tmp_path / "tests").exists()
 
 
 def test_model_without_vision_is_told_of_an_image_that_it_reads(tmp_path: Path) -> None:
