@@ -117,7 +117,7 @@ def test_compacted_conversation_says_that_its_image_is_gone(tmp_path: Path) -> N
 def test_record_of_a_request_names_its_images_and_no_test_is_made_of_its_run(tmp_path: Path) -> None:
     (tmp_path / "shot.png").write_bytes(PIXEL)
     with FAMILIES["openai_gpt5"]([say("It is red.")]) as server:
-        images = [str(tmp_path / "shot.png"), OTHER]
+        images: list[str | bytes] = [str(tmp_path / "shot.png"), OTHER]
         result = run_task("Look.", workspace=str(tmp_path), model=client(server), images=images)
     run = get_run(result.thread_id, str(tmp_path))
     assert not isinstance(run, ToolError)
