@@ -95,13 +95,13 @@ class PostgresPool:
             kwargs=settings,
             min_size=0,
             max_size=MOST_CONNECTIONS + 1,  # one is for the locks
-            timeout=LONGEST_WAIT_S,
             reconnect_timeout=LONGEST_WAIT_S,  # afterwards the next use tries again at once
             configure=_configure,
             check=ConnectionPool.check_connection,
             num_workers=1,
             open=False,
         )
+        self._is_reachable = False
         self.locks = Locks(self)
         logger = logging.getLogger("psycopg")
         if not logger.handlers:  # otherwise Python prints what our errors say
@@ -114,7 +114,7 @@ class PostgresPool:
         Raises StoreError: the server refuses something. Raises LostError: the connection has ended.
         """
         self._open()
-        with self.errors(), self._pool.connection() as connection:
+        with self.errors(), self._pool.connection(LONGEST_WAIT_S) as connection:
             connection.execute(begin.encode())
             yield connection
             if connection.info.transaction_status == TransactionStatus.INERROR:  # an error was caught inside
@@ -123,12 +123,16 @@ class PostgresPool:
     def take_connection(self) -> Connection[Any]:
         """Take a connection out of the pool, without a transaction. Raises psycopg.Error: there is none."""
         self._open()
-        return self._pool.getconn()
+        return self._pool.getconn(LONGEST_WAIT_S)
 
     def _open(self) -> None:
-        if self._pool.closed:
-            with self.connect():  # otherwise the pool waits for a server that is not there
-                self._pool.open()
+        if self._is_reachable:
+            return
+
+        with self.connect():  # the pool waits for a server that is not there
+            self._pool.open()
+
+        self._is_reachable = True
 
     def put_connection(self, connection: Connection[Any]) -> None:
         """Return a connection that was taken out of the pool; a closed one is replaced."""
@@ -153,6 +157,7 @@ class PostgresPool:
         try:
             yield
         except PoolTimeout:
+            self._is_reachable = False
             with self.connect(connect_timeout=_DIAGNOSIS_S):  # raises the reason
                 pass
 

@@ -27,7 +27,7 @@ from mendgraph.nodes.workspace.store.run_lock import Owner
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.wire import Wire
-from tests.extent import in_sweeps
+from tests.extent import LEVEL, in_sweeps
 from tests.postgres import SETTINGS, _wait_for, _who, postgres_programs, running_postgres
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.run_plays import LINES, context, listed, played, project, tree, use
@@ -147,9 +147,10 @@ def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and
             assert ended(run_task("Mend add.", context(other), model=Disturbed(start_anew))) == FINISHED
             assert tree(other) == tree(whole)
             starting.join()
-            monkeypatch.setattr("mendgraph.nodes.workspace.store.postgres.LONGEST_WAIT_S", 0.5)
-            result = run_task("Mend add.", context(folder), model=Disturbed(server.stop), thread_id="r")
-            assert ended(result) == FAILED
+            with monkeypatch.context() as patch:
+                patch.setattr("mendgraph.nodes.workspace.store.postgres.LONGEST_WAIT_S", 0.5)
+                result = run_task("Mend add.", context(folder), model=Disturbed(server.stop), thread_id="r")
+                assert ended(result) == FAILED
             assert "The shared store 'postgres' on " in result.outcome.message
             refused = list_runs(str(folder))
             assert "cannot be reached" in getattr(refused, "message", "")
@@ -167,7 +168,7 @@ def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and
             server.close()
 
 
-CUTS = range(90, 930, 15)
+CUTS = range(90, 930, 15 if LEVEL == 2 else 45)
 """What of all that a run sends to the server, once it is at work, does not arrive, or is not answered."""
 
 
