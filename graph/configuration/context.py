@@ -354,6 +354,9 @@ class AgentContext(Record):
     )
     http_max_bytes: int = limit(1_000_000, "Bytes of one document.")
     http_timeout_s: float = setting(20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600)
+    web_search: Literal["off", "brave", "tavily", "searxng"] = setting(
+        "off", "Service that web_search asks, by its key.", trust="disable", option="--web-search", panel="Permissions"
+    )
     allowed_extensions: tuple[str, ...] = setting(
         (),
         "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",

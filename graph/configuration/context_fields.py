@@ -77,6 +77,7 @@ class ContextFields(TypedDict, total=False):
     allowed_private_hosts: tuple[str, ...]
     http_max_bytes: int
     http_timeout_s: float
+    web_search: Literal["off", "brave", "tavily", "searxng"]
     allowed_extensions: tuple[str, ...]
     evidence: bool
     checks: tuple[str, ...]

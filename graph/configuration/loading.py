@@ -517,6 +517,7 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "less": lambda new, old: bool(new is not None and (old is None or new <= old)),
     "shorter": lambda new, old: new is not None and new <= (REPLY_TOKENS if old is None else old),
     "off": lambda new, old: bool(old or not new),
+    "disable": lambda new, _old: new == "off",
     "on": lambda new, old: bool(new or not old),
     "more": lambda new, old: set(old) <= set(new),
     "part": lambda new, old: set(new) <= set(old),

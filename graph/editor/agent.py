@@ -40,6 +40,7 @@ from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
+from mendgraph.nodes.execute_tools.tools.web import web_search
 from mendgraph.nodes.language.history import is_typed
 from mendgraph.nodes.language.prompt_files import called_name
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
@@ -190,7 +191,7 @@ class EditorAgent:
         with _protocol_errors():
             options: Any = {"durability": self._durability, "tools": editor_session.tools, "kept_permissions": True}
             session = Session(editor_session.context, thread_id=session_id, **options)
-            tools = {tool.name: tool for tool in (ask_user, remember, read_skill, *editor_session.tools)}
+            tools = {tool.name: tool for tool in (ask_user, remember, read_skill, web_search, *editor_session.tools)}
             turn = Turn(self._client, session, tools, self._takes_forms)
             editor_session.turn = turn
 

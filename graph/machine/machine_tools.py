@@ -13,6 +13,7 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validat
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, final_answer, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
+from mendgraph.nodes.execute_tools.tools.web import web_search
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import Effect, JsonMap, ToolError
@@ -46,8 +47,8 @@ class MachineTools:
 
         `arg_validators` check the arguments of single tools after their schema. With `kept_permissions` the answer
         "approve_always" is stored in the user's settings and applies to later runs. A `served` machine does not list
-        the skills of the user who serves it. `read_skill` (beside `read_file`), `remember` and `ask_user` are added
-        unless a tool of the user has that name.
+        the skills of the user who serves it. `read_skill` (beside `read_file`), `remember`, `ask_user` and
+        `web_search` are added unless a tool of the user has that name.
         """
         self.response_format = response_format
         self.rules = rules
@@ -65,7 +66,10 @@ class MachineTools:
         defaults = default_tools()
         all_tools = [*(defaults if tools is None else tools)]
         names = {tool.name for tool in all_tools}
-        own_tools = (remember, read_skill, ask_user) if read_file.name in names else (remember, ask_user)
+        own_tools = [remember, ask_user, web_search]
+        if read_file.name in names:
+            own_tools.append(read_skill)
+
         added = [tool for tool in own_tools if tool.name not in names]
         all_tools += added
         self.added = {tool.name for tool in added}

@@ -282,6 +282,7 @@ def _tool_context(
         artifacts=_artifacts(turn, run_id),
         commands=commands,
         network=_network(turn),
+        search=turn.search(),
         scope=cancellation,
         syntax_gate=context.syntax_gate,
         checks=turn.checks(),

@@ -4,6 +4,7 @@ What follows from the context alone is computed once. What depends on the disk, 
 sandboxes, is looked up each time.
 """
 
+import os
 import posixpath
 import shlex
 from collections import defaultdict
@@ -28,7 +29,7 @@ from mendgraph.graph.machine.workspace import (
     own_rules,
     user_skills,
 )
-from mendgraph.nodes.call_model.prompts.profiles import offered_tools
+from mendgraph.nodes.call_model.prompts.profiles import allowed_note, offered_tools, with_agents
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, allowed_tools
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
@@ -37,6 +38,7 @@ from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, delegate, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.execute_tools.tools.run_command import COMMANDS_ARE_OFF
+from mendgraph.nodes.execute_tools.tools.web import SEARCH_IS_OFF, web_search
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule, submodule_rule, writable_rule
 from mendgraph.nodes.guard.permissions import Permission
@@ -57,6 +59,7 @@ from mendgraph.nodes.workspace.store.run_folder import records_folders, run_fold
 if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.commands.jobs import Jobs
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+    from mendgraph.nodes.execute_tools.network.web_search import WebSearch
 
 
 _NO_PATH = "\0"
@@ -125,6 +128,8 @@ class TurnTools:
             usable -= {self.machine.search.name}
         if ask_user.name in self.machine.added and not context.questions:
             usable -= {ask_user.name}
+        if web_search.name in self.machine.added and isinstance(self.search(), ToolError):
+            usable -= {web_search.name}
 
         return usable - {name for name, most in context.tool_quotas.items() if not most}
 
@@ -255,6 +260,10 @@ class TurnTools:
         refusal = tool and (policy.permit(tool, call.arguments) or policy.spent(tool))
         if refusal and refusal.result.error:
             return refusal.result.error
+
+        if call.tool == web_search.name and call.tool in self.machine.added:
+            search = self.search()
+            return search if isinstance(search, ToolError) else search.host
 
         return subject_of(call, self.context, lambda: self.commands(scope), listed=listed)
 
@@ -442,6 +451,17 @@ class TurnTools:
 
         return self.machine.open_sandbox((workspace, rules, names, self.context.denied_paths), opened)
 
+    # --- Web search
+
+    def search(self) -> "WebSearch | ToolError":
+        """Return what searches the web, or why nothing does. The service's key is read each time."""
+        if self.context.web_search == "off":
+            return SEARCH_IS_OFF
+
+        from mendgraph.nodes.execute_tools.network.web_search import open_search  # what it imports takes time
+
+        return open_search(self.context.web_search, os.environ, self.context.network())
+
     # --- Records
 
     def missing_resources(self, run_id: str) -> JsonMap:
@@ -455,6 +475,7 @@ class TurnTools:
             "evidence.unavailable": self.checks(),
             "audit.unavailable": run_folder(parent_of(run_id)[0]),
             "journal.unavailable": workspace_folder(self.context.workspace),
+            "web_search.unavailable": self.search() if self.context.web_search != "off" else None,
         }
 
         return {name: problem.message for name, problem in resources.items() if isinstance(problem, ToolError)}
@@ -575,16 +596,3 @@ def always_allowed(permissions: Sequence[Permission]) -> dict[str, list[str]]:
         words[permission.tool].append(shlex.join(permission.prefix) or permission.subject)
 
     return words
-
-
-def with_agents(spec: ToolSpec, names: Sequence[str]) -> ToolSpec:
-    """Return the description of `delegate` with the argument that names an agent."""
-    properties = {**spec.parameters["properties"], "agent": {"type": "string", "enum": [*names]}}
-    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
-
-
-def allowed_note(what: str, allowed: Sequence[str], *, asks: bool) -> str:
-    """Return the note of a tool's description on the programs or hosts that a run allows."""
-    if not asks:
-        return f"Allowed{what}: {', '.join(allowed)}."
-    return f"Allowed{what}: {', '.join(allowed) or 'none'}; for others a person is asked."

@@ -14,7 +14,7 @@ from mendgraph.nodes.records import JsonMap, ModelReply, Profile
 
 _SHAPING: Final = (
     *("mode", "role", "offer", "delegation", "memory", "allowed_programs", "allowed_commands", "allowed_hosts"),
-    *("response_format", "reasoning_effort"),
+    *("response_format", "reasoning_effort", "web_search"),
 )
 """Fields of a context that change the tools, the system prompt, or what a provider keys its cache by."""
 

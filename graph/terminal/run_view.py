@@ -31,6 +31,7 @@ _UNAVAILABLE: Final = {
     "spending.unbooked": "not in the spending book",
     "notes.unread": "not told to the model",
     "memory.unavailable": "no memory",
+    "web_search.unavailable": "no web search",
     "permission.unkept": "allowed for this call alone",
 }
 """Trace events about something that the run lacks, and the beginning of the warning for each."""

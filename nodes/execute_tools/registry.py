@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.commands.jobs import Jobs
     from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
     from mendgraph.nodes.execute_tools.network.network import Network
+    from mendgraph.nodes.execute_tools.network.web_search import WebSearch
 
 
 class RequestHints(Protocol):
@@ -69,6 +70,7 @@ class ToolContext:
         artifacts: the store for results that are too long; `read_file` reads it.
         commands: runs programs; None or the error that says why the run may not.
         network: None if the run may not use it.
+        search: searches the web; None or the error that says why the run may not.
         idempotency_key: identical if the same call of the same step is repeated.
         scope: the cancellation scope of the call.
         syntax_gate: whether an edit that breaks the syntax of a file is reported or refused.
@@ -98,6 +100,7 @@ class ToolContext:
     artifacts: Artifacts | None = None
     commands: Commands | ToolError | None = None
     network: "Network | None" = None
+    search: "WebSearch | ToolError | None" = None
     idempotency_key: str = ""
     scope: CancellationScope | None = None
     syntax_gate: Literal["off", "report", "refuse"] = "report"

@@ -91,5 +91,7 @@ def context_in_scope(tool: Tool, context: ToolContext, scope: CancellationScope,
     if commands is not None and not isinstance(commands, ToolError):
         commands = commands.in_scope(scope)
 
-    network = context.network if tool.effect in {Effect.NETWORK, Effect.EXECUTE} else None
-    return replace(context, workspace=workspace, commands=commands, network=network, timeout_s=timeout_s, scope=scope)
+    if tool.effect not in {Effect.NETWORK, Effect.EXECUTE}:
+        context = replace(context, network=None, search=None)
+
+    return replace(context, workspace=workspace, commands=commands, timeout_s=timeout_s, scope=scope)

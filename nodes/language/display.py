@@ -199,6 +199,8 @@ def _place(arguments: Mapping[str, Any]) -> str:
         return named["job"]
     if "url" in named:
         return named["url"]
+    if "query" in named:
+        return repr(named["query"])
     if "pattern" in named:
         return repr(named["pattern"]) + (f" in {named['path']}" if named.get("path", ".") != "." else "")
     if "path" in named:

@@ -49,6 +49,7 @@ _TOOLS: Final[Mapping[str, str]] = MappingProxyType(
         "Glob": "glob_files list_files",
         "LS": "list_files",
         "WebFetch": "http_get",
+        "WebSearch": "web_search",
     }
 )
 """The tools that do what a tool of Claude Code does, by its name."""

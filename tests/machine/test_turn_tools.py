@@ -19,6 +19,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
+from mendgraph.nodes.execute_tools.tools.web import web_search
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, StopReason
 from mendgraph.nodes.workspace.store.run_folder import folder_name
@@ -34,7 +35,9 @@ from tests.workspace_files import write_files
 FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
 READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
-SPECS = {each.name: each.spec for each in (*default_tools(), read_skill, remember, ask_user) if not each.child}
+SPECS = {
+    each.name: each.spec for each in (*default_tools(), read_skill, remember, ask_user, web_search) if not each.child
+}
 NAMES = frozenset(SPECS)
 LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
 EDITING = LOOKING | {name for name, spec in SPECS.items() if spec.effect is Effect.WRITE}
@@ -189,7 +192,7 @@ def test_model_is_told_only_of_tools_that_have_what_they_need(
     with pytest.MonkeyPatch.context() as patch:
         set_sandbox_problem(patch, problem)
         usable = TurnTools(gateway(), AgentContext(workspace=str(root), **context)).usable()
-        assert usable == NAMES - missing - {"read_skill", "remember", "ask_user"}
+        assert usable == NAMES - missing - {"read_skill", "remember", "ask_user", "web_search"}
         _, model = ran(root, DONE, context=context)
         assert told(model) & NEEDY == NEEDY - missing
 

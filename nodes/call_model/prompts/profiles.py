@@ -6,7 +6,7 @@ unknown model counts as capable. A profile is the default for `auto`; settings o
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -185,3 +185,16 @@ def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:
     schema_map = {**parameters, **definitions, "properties": properties, "required": required}
 
     return spec.model_copy(update={"parameters": schema_map})
+
+
+def with_agents(spec: ToolSpec, names: Sequence[str]) -> ToolSpec:
+    """Return the description of `delegate` with the argument that names an agent."""
+    properties = {**spec.parameters["properties"], "agent": {"type": "string", "enum": [*names]}}
+    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
+
+
+def allowed_note(what: str, allowed: Sequence[str], *, asks: bool) -> str:
+    """Return the note of a tool's description on the programs or hosts that a run allows."""
+    if not asks:
+        return f"Allowed{what}: {', '.join(allowed)}."
+    return f"Allowed{what}: {', '.join(allowed) or 'none'}; for others a person is asked."

@@ -261,6 +261,7 @@ _HEADERS: Final[dict[bytes | str, bytes | str]] = {
     "Connection": "close",
 }
 """The headers of every request: they hold nothing about the user, the machine or earlier responses."""
+_NONE: Final[Mapping[str, str]] = {}
 _LONGEST_REASON: Final = 200
 
 
@@ -317,10 +318,33 @@ class Network:
         message = f"{quoted(url)} redirects more than {self.rules.max_redirects} times."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
-    def _send(self, target: Target, deadline: Deadline) -> HttpResponse | str | ToolError:
+    def ask(self, url: str, timeout_s: float, headers: Mapping[str, str], body: bytes) -> HttpResponse | ToolError:
+        """Send one request with further `headers`, a POST if it has a `body`; the errors are those of `get`.
+
+        A redirect is an IO_ERROR: the headers may hold a key.
+        """
+        deadline = Deadline(min(timeout_s, self.rules.timeout_s))
+        target = judge_url(url, self.rules)
+        if isinstance(target, ToolError):
+            return target
+
+        response = self._send(target, deadline, headers, body)
+        if not isinstance(response, str):
+            return response
+
+        message = (
+            f"{quoted(target.url)} redirects to {quoted(response)}, which is not followed: name the final address."
+        )
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+    def _send(
+        self, target: Target, deadline: Deadline, more_headers: Mapping[str, str] = _NONE, body: bytes = b""
+    ) -> HttpResponse | str | ToolError:
         """Send one request; the response, or the Location of a redirect."""
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
-        headers = {"Host": target.authority, **_HEADERS}
+        headers: dict[bytes | str, bytes | str] = {"Host": target.authority, **_HEADERS}
+        headers.update(more_headers.items())
+        method = "POST" if body else "GET"
 
         try:
             addresses = allowed_addresses(target, self._resolve, deadline)
@@ -330,7 +354,7 @@ class Network:
             backend = CheckedBackend(target, addresses, deadline, self._backend)
             with (  # one connection, closed at the end; the pool uses no proxies, cookies or environment variables
                 httpcore2.ConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
-                pool.stream("GET", url, headers=headers) as response,
+                pool.stream(method, url, headers=headers, content=body or None) as response,
             ):
                 return _read(target, response, self.rules.max_bytes, deadline)
         except RefusedConnectionError as refused:

@@ -244,6 +244,7 @@ LACKS = {
     "spending.unbooked": "not in the spending book",
     "notes.unread": "not told to the model",
     "memory.unavailable": "no memory",
+    "web_search.unavailable": "no web search",
     "permission.unkept": "allowed for this call alone",
 }
 

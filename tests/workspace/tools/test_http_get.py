@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.network.html_text import readable_text
 from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.tools.http_get import http_get
+from mendgraph.nodes.execute_tools.tools.web import http_get
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 from tests.row_tables import rows
 from tests.workspace.conftest import Bench

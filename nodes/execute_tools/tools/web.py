@@ -1,10 +1,16 @@
-"""The tool that reads a page or a document of the network."""
+"""The tools that use the network: one reads a page or a document, the other searches the web."""
+
+from typing import Final
 
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
+SEARCH_IS_OFF: Final = ToolError(
+    code=ToolErrorCode.PERMISSION_DENIED,
+    message="Web search is off in this run: whoever starts it names a service in `web_search` (`--web-search`).",
+)
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
 
@@ -45,3 +51,23 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolAnswer:
         size=response.size,
         has_more=response.cut,
     )
+
+
+class WebSearchArguments(ToolArguments):
+    """The words to search for."""
+
+    query: str = Field(min_length=1, max_length=400)  # Source: Brave Search API, the longest `q`
+
+
+@tool(effect=Effect.NETWORK, self_timed=True)
+def web_search(context: ToolContext, arguments: WebSearchArguments) -> ToolAnswer:
+    """Search the web: titles, URLs and snippets of pages."""
+    search = context.search or SEARCH_IS_OFF
+    if isinstance(search, ToolError):
+        return search
+
+    results = search.results(arguments.query, min(context.timeout_s, context.seconds_left))
+    if isinstance(results, ToolError):
+        return results
+
+    return ToolOutput.ok(results=results)
