@@ -554,11 +554,13 @@ class StopReason(StrEnum):
 
 
 class StopCause(Record):
-    """Why a node ends the run: the reason, a sentence for people, the evidence."""
+    """Why a node ends the run. A person may raise the setting `limit`, to `required` at least; "" is no such limit."""
 
     reason: StopReason
     message: str
     diagnostics: tuple[str, ...] = ()
+    limit: str = ""
+    required: float = 0.0
 
 
 class Outcome(Record):

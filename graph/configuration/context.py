@@ -14,18 +14,18 @@ from mendgraph.graph.configuration.settings import (
     MAX_CALLS_PER_TURN_LIMIT,
     MOST,
     MOST_RETRIES,
-    PRICES,
     FolderName,
     Setting,
     limit,
     model_kwargs_problem,
     named_account,
-    prices_problem,
     setting,
+    usable_prices,
 )
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
-from mendgraph.nodes.call_model.ledger import Price, RunLimits
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD
@@ -204,6 +204,13 @@ class AgentContext(Record):
         "USD that the account may ever use. Default: no limit.",
         option="--max-cost-usd-per-account USD",
         ge=LEAST_USD,
+    )
+    on_limit: Literal["stop", "ask"] = setting(
+        "stop",
+        "What happens at a limit of the run. ask: a person may raise it; where nobody can answer, the run stops.",
+        trust=("stop", "ask"),
+        option="--on-limit",
+        panel="Limits",
     )
     usd_per_million_input: float | None = setting(
         None, "Price of a million input tokens, in USD. Default: as the price list has it.", ge=0
@@ -471,6 +478,7 @@ class AgentContext(Record):
 
     _account = field_validator("account")(named_account)
     _extensions = field_validator("allowed_extensions")(with_dots)
+    _prices = model_validator(mode="after")(usable_prices)
 
     @field_validator("denied_paths")
     @classmethod
@@ -478,13 +486,6 @@ class AgentContext(Record):
         from mendgraph.nodes.workspace.files.tree_walk import denied_patterns
 
         return denied_patterns(patterns, info.data.get("workspace", "."))
-
-    @model_validator(mode="after")
-    def _both_prices(self) -> Self:
-        problem = prices_problem({name: getattr(self, name) for name in PRICES})
-        if problem:
-            raise ValueError(problem)
-        return self
 
     @field_validator("fallback_models")
     @classmethod

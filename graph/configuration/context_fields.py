@@ -42,6 +42,7 @@ class ContextFields(TypedDict, total=False):
     account_days: bool
     max_tokens_per_account: int | None
     max_cost_usd_per_account: float | None
+    on_limit: Literal["stop", "ask"]
     usd_per_million_input: float | None
     usd_per_million_output: float | None
     usd_per_million_cached_input: float | None

@@ -20,7 +20,7 @@ from mendgraph.graph.configuration.mcp_servers import SERVERS_TABLES, ServerSett
 from mendgraph.graph.configuration.permissions import PERMISSIONS_FILE
 from mendgraph.graph.configuration.presets import HOSTED
 from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE, Endpoint, find_endpoint
-from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE
+from mendgraph.nodes.call_model.prices import PRICES_VARIABLE
 from mendgraph.nodes.guard.file_rules import outside
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.language.names import closest_names

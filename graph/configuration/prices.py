@@ -4,7 +4,7 @@ import os
 from importlib import resources
 
 from mendgraph.graph.configuration.loading import PRICES_FILE, read_named_file
-from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
+from mendgraph.nodes.call_model.prices import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.records import ToolError, quoted
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Set as AbstractSet
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -69,6 +69,8 @@ def limit(default: Any, description: str, **more: Any) -> Any:
     return setting(default, description, trust="less", panel="Limits", **({"ge": 1, "le": MOST} | more))
 
 
+Context = TypeVar("Context")
+
 PRICES: Final = (
     "usd_per_million_input",
     "usd_per_million_output",
@@ -77,17 +79,17 @@ PRICES: Final = (
 )
 
 
-def prices_problem(prices: Mapping[str, float | None]) -> str:
-    """Return why these prices cannot be used, "" if they can."""
-    price = prices["usd_per_million_input"]
-    if (price is None) != (prices["usd_per_million_output"] is None):
-        return "usd_per_million_input and usd_per_million_output are given together"
+def usable_prices(context: Context) -> Context:
+    """Return the context; raises ValueError if its prices cannot be used."""
+    price = getattr(context, PRICES[0])
+    if (price is None) != (getattr(context, PRICES[1]) is None):
+        raise ValueError("usd_per_million_input and usd_per_million_output are given together")
 
     for name in PRICES:
-        if prices[name] is not None and price is None:
-            return f"{name} needs usd_per_million_input as well"
+        if getattr(context, name) is not None and price is None:
+            raise ValueError(f"{name} needs usd_per_million_input as well")
 
-    return ""
+    return context
 
 
 def named_account(account: str) -> str:

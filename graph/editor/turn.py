@@ -22,7 +22,14 @@ from mendgraph.graph.terminal.run_view import FinishedCall, Prose, RunView
 from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes import records
 from mendgraph.nodes.execute_tools.registry import Tool
-from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision, is_question
+from mendgraph.nodes.guard.approval_formats import (
+    Action,
+    ApprovalAnswer,
+    AskedCall,
+    CallDecision,
+    is_about_limit,
+    is_question,
+)
 from mendgraph.nodes.language.display import fenced, inline_code, result_words, target_of
 
 _KINDS: Final[Mapping[records.Effect, schema.ToolKind]] = {
@@ -188,6 +195,8 @@ class Turn:
         for call in cast("list[AskedCall]", approval.request["calls"]):
             if is_question(call):
                 decision = await self._answer(call)
+            elif is_about_limit(call):
+                decision = await self._raise_limit(call)
             else:
                 action = decisions.allowed_before(call) or await self._permission(call)
                 decision = CallDecision(action=action)
@@ -206,14 +215,30 @@ class Turn:
         if not choices:
             return CallDecision(action="nobody")
 
-        options = [schema.PermissionOption(option_id=choice, name=choice, kind="allow_once") for choice in choices]
-        options.append(schema.PermissionOption(option_id="", name="No answer", kind="reject_once"))
+        answer = await self._choose(call, {**{choice: choice for choice in choices}, "": "No answer"})
+        if answer is None:
+            return CallDecision(action="stop")
+
+        return CallDecision(action="answer", answer=answer)
+
+    async def _raise_limit(self, call: AskedCall) -> CallDecision:
+        (value,) = call["arguments"].values()
+        answer = await self._choose(call, {"approve": f"Raise to {value:,}", "": "Stop"})
+        return CallDecision(action="approve" if answer else "stop")
+
+    async def _choose(self, call: AskedCall, names: Mapping[str, str]) -> str | None:
+        """Return the option that the person chooses for a question without a call; None if they stop the prompt."""
+        options = []
+        for option, name in names.items():
+            kind: schema.PermissionOptionKind = "allow_once" if option else "reject_once"
+            options.append(schema.PermissionOption(option_id=option, name=name, kind=kind))
+
         question = schema.ToolCallUpdate(tool_call_id=f"{self._id_prefix}-question", title=call["preview"]["text"])
         response = await self.client.request_permission(self.session.thread_id, self._scrubbed(question), options)
         if isinstance(response.outcome, schema.AllowedOutcome):
-            return CallDecision(action="answer", answer=response.outcome.option_id)
+            return response.outcome.option_id
 
-        return CallDecision(action="stop")
+        return None
 
     async def _answer_in_form(self, call: AskedCall) -> CallDecision:
         answer = schema.ElicitationStringPropertySchema(type="string")

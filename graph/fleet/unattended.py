@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.graph.machine.workspace import file_versions
 from mendgraph.graph.runs.run_words import command_line
-from mendgraph.nodes.call_model.ledger import find_price
+from mendgraph.nodes.call_model.prices import find_price
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.language.display import count_of, listed, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted

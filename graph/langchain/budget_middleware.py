@@ -42,6 +42,7 @@ from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Call, CompletedCall, StoppedCall
 from mendgraph.nodes.call_model.paid_call import CallBudget, PaidCall, Request
+from mendgraph.nodes.call_model.prices import Price, find_price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
@@ -124,7 +125,7 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
             **{name: getattr(context, name) for name in _LIMIT_NAMES},
         )
         cuts = any("cost" in name or ("tokens" in name and "input" not in name) for name in limits)
-        self._calls = _PaidCalls(run_limits, lambda name: fixed_price or ledger.find_price(prices, name), cuts=cuts)
+        self._calls = _PaidCalls(run_limits, lambda name: fixed_price or find_price(prices, name), cuts=cuts)
         self._scope: ContextVar[Scope | None] = ContextVar("mendgraph_budget", default=None)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:  # noqa: ARG002 - LangChain's signature
@@ -238,7 +239,7 @@ def _single_model(model: Any) -> Single:
 class _PaidCalls:
     """Reserves and settles calls inside of limits, at prices, in a spending book."""
 
-    def __init__(self, limits: ledger.RunLimits, price_of: Callable[[str], ledger.Price | None], *, cuts: bool) -> None:
+    def __init__(self, limits: ledger.RunLimits, price_of: Callable[[str], Price | None], *, cuts: bool) -> None:
         """`cuts` says whether replies are cut to what is left."""
         self.limits = limits
         self.cuts = cuts

@@ -200,6 +200,10 @@ def begin_turn(
             trace_event(run_id, name, {"reason": reason})
 
     update |= {"context": context, "system_prompt": prompt, "run_id": run_id, "tool_counts": {}}
+    if state.get("raised_limits"):
+        update["raised_limits"] = _lasting_raises(state, context)
+        trace_event(run_id, "limits.raised", {"limits": update["raised_limits"]})
+
     update["spending"] = ledger.begin_turn(spending)
     return {**update, "first_step": state.get("step", 0) + 1}
 
@@ -215,6 +219,7 @@ def _turn_context(
         prompt = stored_prompt
 
     fields["system_prompt"] = ""
+    fields |= _lasting_raises(state, source)
     if not policy.request_permits(runtime):
         fields["request_permits"] = False
 
@@ -230,6 +235,16 @@ def _turn_context(
         fields["require_changes"] = False  # there may be nothing left to change
 
     return source.model_copy(update=fields), prompt, problem
+
+
+def _lasting_raises(state: AgentState, context: AgentContext) -> dict[str, float]:
+    """Return the limits of the thread that a person has raised in an earlier turn, for a context in which one may."""
+    if context.on_limit != "ask":
+        return {}
+
+    raised = (state.get("raised_limits") or {}).items()
+    lasting = {name: value for name, value in raised if name.endswith("_per_session") or name == "max_cost_usd"}
+    return {name: value for name, value in lasting.items() if value > (getattr(context, name) or value)}
 
 
 def _refuse_turn(state: AgentState, cause: StopCause, turns: Turns, scrub: Callable[[str], str]) -> Update:
@@ -320,9 +335,11 @@ def _context_problem(turn: TurnServices) -> StopCause | None:
 def _tools_problem(turn: TurnServices) -> str | None:
     context = turn.context
     tools = turn.tools
-    if (context.mode == "ask" or context.questions) and not has_checkpointer(get_config()):
-        asking = "mode 'ask'" if context.mode == "ask" else "questions=True"
-        return f"{asking} needs a checkpointer: without one the run cannot wait for a person's answer."
+    asking = {"mode 'ask'": context.mode == "ask", "questions=True": context.questions}
+    asking["on_limit='ask'"] = context.on_limit == "ask"
+    if any(asking.values()) and not has_checkpointer(get_config()):
+        setting = next(name for name, is_set in asking.items() if is_set)
+        return f"{setting} needs a checkpointer: without one the run cannot wait for a person's answer."
     if isinstance(tools.allowed, ToolError):
         return tools.allowed.message
 

@@ -21,7 +21,7 @@ from langgraph.runtime import Runtime, get_runtime
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.begin_turn import CallPlan, ContextPolicy, Turns, TurnServices, begin_turn, trace_event
-from mendgraph.graph.machine.guard_runtime import judge_calls, known_files
+from mendgraph.graph.machine.guard_runtime import judge_calls, known_files, settle_limit
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.models import MachineModels, book_thread
 from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
@@ -285,7 +285,11 @@ class BoundNodes:
         return _count_repairs(state, update, counts)
 
     def guard(self, state: AgentState) -> Update:
-        """Judge the calls."""
+        """Judge the calls, or let a person raise the limit that was reached."""
+        cause = state.get("stop")
+        if cause is not None:
+            return settle_limit(self._turn(state).tools, state, cause)
+
         judgement = judge_calls(self._turn(state).tools, self._with_literals(state, "items"))
         update = self._tools.literals.mask(state["run_id"], judgement, "items", "verdicts", "results")
 

@@ -198,13 +198,10 @@ class Children:
         parent = self._parent
         state = parent.state
         config = subgraph_config(parent.config, f"{state.get('step', 0)}|{place}")
-        limit = routes.recursion_limit(
-            context.max_calls_per_turn, context.provider_retries, len(context.fallback_models)
-        )
 
         return {
             "input": {"messages": [task_message(task, state["messages"])]},
-            "config": {**config, "recursion_limit": limit},
+            "config": {**config, "recursion_limit": routes.limit_of_run(context)},
             "context": context if parent.owner is None else Admission(context, parent.owner),
             "stream_mode": ["custom", "updates", "values"],
         }
@@ -272,7 +269,7 @@ def child_context(context: AgentContext, paths: Sequence[str], part: JsonMap) ->
     The parent run makes the required checks, after all children.
     """
     required = {"checks": (), "require_checks": False, "require_changes": False}
-    overrides = {"delegation": False, "response_format": None, "questions": False, **required}
+    overrides = {"delegation": False, "response_format": None, "questions": False, "on_limit": "stop", **required}
     writable = {"writable_paths": tuple(paths)} if paths else {"mode": "read-only"}
 
     return context.model_copy(update={**overrides, **writable, **part})

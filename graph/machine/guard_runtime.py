@@ -15,9 +15,12 @@ from langgraph.runtime import get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
-from mendgraph.graph.machine.state import AgentState
+from mendgraph.graph.configuration.settings import MAX_CALLS_PER_TURN_LIMIT, MOST
+from mendgraph.graph.machine.begin_turn import trace_event
+from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
 from mendgraph.graph.machine.turn_tools import TurnTools
+from mendgraph.nodes.call_model.ledger import spent_by_limit
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.run_call import Execution
@@ -25,7 +28,7 @@ from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approval_formats import ApprovalRequest, ShownPreview
 from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpdate, Preview
-from mendgraph.nodes.guard.node import judge_step
+from mendgraph.nodes.guard.node import ask_person, judge_step
 from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
 from mendgraph.nodes.guard.policy import ASKED, QUESTION_TOOL, GuardConfig, judge_reply
 from mendgraph.nodes.language.command_lines import SHELL_TOOL
@@ -37,6 +40,7 @@ from mendgraph.nodes.records import (
     JsonMap,
     LoopRecord,
     Plan,
+    StopCause,
     ToolCall,
     ToolError,
     Verdict,
@@ -116,6 +120,35 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
         )
 
     return judge_step(state, judge, machine.specs, ports)
+
+
+def settle_limit(turn: TurnTools, state: AgentState, cause: StopCause) -> Update:
+    """Ask a person whether the limit that was reached is raised; the run ends with the `cause` if it is not.
+
+    Tenants of a server raise no limit: theirs are the operator's.
+    """
+    from mendgraph.nodes.guard.raised_limit import ReachedLimit, ask_to_raise  # most runs reach no limit
+
+    context = turn.context
+    name = cause.limit
+    maximum = getattr(context, name)
+    most = MAX_CALLS_PER_TURN_LIMIT if name == "max_calls_per_turn" else MOST
+    limit = ReachedLimit(name, spent_by_limit(state["spending"])[name], maximum, cause.required, most)
+    value = None
+
+    if max(maximum, cause.required) < most and not isinstance(get_runtime(AgentContext).context, Admission):
+        clean = turn.machine.redactor().content
+        value = ask_to_raise(limit, lambda request: clean(ask_person(request)))
+
+    if value is None:
+        return {"stop": cause}
+
+    raised = {**(state.get("raised_limits") or {}), name: value}
+    turn.log(state["run_id"]).raised(state.get("step", 0), name, maximum, value)
+    trace_event(state["run_id"], "limits.raised", {"limits": raised}, state.get("step", 0))
+
+    context = context.model_copy(update={name: value})
+    return {"stop": None, "verdicts": [], "context": context, "raised_limits": raised}
 
 
 def _report_refused(turn: TurnTools, state: AgentState, write: Write, decision: JsonMap) -> None:

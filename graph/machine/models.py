@@ -33,6 +33,7 @@ from mendgraph.nodes.call_model.endpoint import (
 )
 from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.services import CallServices
@@ -124,15 +125,15 @@ class MachineModels:
         return models
 
     @cached_property
-    def prices(self) -> ledger.PriceList | ToolError:
+    def prices(self) -> PriceList | ToolError:
         """The price list, or why it cannot be read."""
         return load_prices()
 
-    def listed_price(self, name: str) -> ledger.Price | None:
+    def listed_price(self, name: str) -> Price | None:
         """Return the price of a model by the price list; None if that does not know the model or cannot be read."""
         if isinstance(self.prices, ToolError):
             return None
-        return ledger.find_price(self.prices, name)
+        return find_price(self.prices, name)
 
     def services(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> CallServices:
         """Return how calls are made. Text and waits go to readers of the run's "custom" stream."""
@@ -330,14 +331,14 @@ class TurnModel:
 
         return tuple(choices)
 
-    def price(self, name: str) -> ledger.Price | None:
+    def price(self, name: str) -> Price | None:
         """Return the context's price, or that of the embedded model, which is free, or that of the price list."""
         price = self.context.price()
         if price is not None:
             return price
 
         if self.machine.chat_model is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded)):
-            return ledger.FREE
+            return FREE
 
         return self.machine.listed_price(name)
 
@@ -425,7 +426,7 @@ class TurnModel:
         machine = self.machine
         models = machine.connections_of(chat)
 
-        def price_of(name: str) -> ledger.Price | None:
+        def price_of(name: str) -> Price | None:
             return context.price() or machine.listed_price(name)
 
         choices = []

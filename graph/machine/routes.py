@@ -4,8 +4,8 @@ Each router is a pure function of the state. It does not read messages or replie
 happened as an enum, a `StopCause` or a `PendingCall`. The router returns a label of `TRANSITIONS`, which has the next
 node. The edges of the compiled graph, LangGraph's drawing and README's picture are made of the table.
 
-Two rules hold for every cycle: each way back to `call_model` checks the limits (`_may_call_again`), and `execute_tools`
-is reached from `guard` alone.
+Two rules hold for every cycle: each way back to `call_model` checks the limits (`_may_call_again`), or leaves that to
+`call_model` where a person may raise them; and `execute_tools` is reached from `guard` alone.
 """
 
 from collections.abc import Hashable, Mapping
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings import MOST_RETRIES
+from mendgraph.graph.configuration.settings import MAX_CALLS_PER_TURN_LIMIT, MOST_RETRIES
 from mendgraph.nodes.call_model.endpoint import MOST_FALLBACKS
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
 from mendgraph.nodes.call_model.pending_call import MOST_ROUNDS, PendingCall
@@ -51,6 +51,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("call_model", "next model", "call_model"),
     Transition("call_model", "conversation shortened", "call_model"),
     Transition("call_model", "provider failed", "SYSTEM_ERROR"),
+    Transition("call_model", "limit reached", "guard"),
     Transition("call_model", "budget exhausted", "BUDGET_STOP"),
     Transition("parse", "calls", "guard"),
     Transition("parse", "only malformed", "heal"),
@@ -61,6 +62,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("heal", "exhausted", "SYSTEM_ERROR"),
     Transition("guard", "calls allowed", "execute_tools"),
     Transition("guard", "all denied", "loop_check"),
+    Transition("guard", "limit raised", "call_model"),
     Transition("guard", "stopped by a person", "BUDGET_STOP"),
     Transition("execute_tools", "", "loop_check"),
     Transition("loop_check", "fresh or override", "call_model"),
@@ -99,6 +101,15 @@ def recursion_limit(
     return (SUPERSTEPS_PER_REPLY + visits) * (max_calls_per_turn + 1) + 3
 
 
+def limit_of_run(context: AgentContext) -> int:
+    """Return the limit in supersteps of a run with this context, in which a person may raise the limit on calls."""
+    most_calls = context.max_calls_per_turn
+    if context.on_limit == "ask":
+        most_calls = MAX_CALLS_PER_TURN_LIMIT
+
+    return recursion_limit(most_calls, context.provider_retries, len(context.fallback_models))
+
+
 def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
     """End an invalid request before anything is spent."""
     if state.get("stop"):
@@ -108,12 +119,22 @@ def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
 
 def after_call_model(
     state: Routed,
-) -> Literal["replied", "retry", "next model", "conversation shortened", "provider failed", "budget exhausted"]:
-    """Continue with a reply or another visit, or end on a budget or a failed endpoint."""
+) -> Literal[
+    "replied",
+    "retry",
+    "next model",
+    "conversation shortened",
+    "provider failed",
+    "limit reached",
+    "budget exhausted",
+]:
+    """Continue with a reply, another visit or a question about a limit, or end on a budget or a failed endpoint."""
     cause = state.get("stop")
     pending = state.get("pending_call")
 
     if cause is not None:
+        if cause.limit and state["context"].on_limit == "ask":
+            return "limit reached"
         if cause.reason.is_limit:
             return "budget exhausted"
         return "provider failed"
@@ -149,10 +170,12 @@ def after_heal(state: Routed) -> Literal["ask again", "repaired locally", "budge
     return "budget exhausted"
 
 
-def after_guard(state: Routed) -> Literal["calls allowed", "all denied", "stopped by a person"]:
-    """Run the allowed calls, skip the step, or end as the person wants."""
+def after_guard(state: Routed) -> Literal["calls allowed", "all denied", "limit raised", "stopped by a person"]:
+    """Run the allowed calls, skip the step, call the model within a raised limit, or end as the person wants."""
     if state.get("stop"):
         return "stopped by a person"
+    if not state["verdicts"]:  # there were no calls to judge
+        return "limit raised"
 
     allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])
     return "calls allowed" if allowed else "all denied"
@@ -176,6 +199,9 @@ def after_loop_check(
 
 
 def _may_call_again(state: Routed) -> bool:
+    if state["context"].on_limit == "ask":
+        return True
+
     return exhausted_limit(state["spending"], state["context"].limits(state.get("profile"))) is None
 
 

@@ -203,6 +203,7 @@ class SmallState(TypedDict, total=False):
     vitals: Vitals
     window: Window
     permissions: list[Permission]
+    raised_limits: dict[str, float]
     plan: records.Plan
     spending: Spending
 

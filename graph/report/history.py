@@ -346,6 +346,12 @@ def _add_children(step: Step, history: History) -> None:
             step.children[place] = transcript_of(child)
 
 
+def _is_tried_again(step: Step, visit: Visit) -> bool:
+    """Return whether this visit of the model is for the reply of the last one: after a failure or a raised limit."""
+    last = step.visits[-1]
+    return bool(visit.before.get("pending_call")) or (last.node, last.target) == ("guard", "call_model")
+
+
 def _add_visit(visit: Visit, turns: list[Turn]) -> None:
     if visit.node == START:
         turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1))
@@ -359,7 +365,7 @@ def _add_visit(visit: Visit, turns: list[Turn]) -> None:
     if visit.node in TERMINALS and isinstance(outcome, Outcome):
         turn.outcomes.append(outcome)
 
-    if visit.node == "call_model" and not (turn.steps and visit.before.get("pending_call")):
+    if visit.node == "call_model" and not (turn.steps and _is_tried_again(turn.steps[-1], visit)):
         step_number = (visit.after or visit.before).get("step", 0)
         if visit.after.get("reply") is None:  # it has not counted yet
             step_number += 1

@@ -179,8 +179,13 @@ def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
             notes.append(f"A person allowed for the rest of the run: {texts.line(', '.join(new))}.")
 
     for visit in step.visits:
+        raised = visit.after.get("raised_limits") or {}
+        if visit.node == "guard" and raised != (visit.before.get("raised_limits") or {}):
+            name = visit.before["stop"].limit
+            notes.append(f"A person raised {name} to {raised[name]:,}.")
+
         stop = visit.after.get("stop")
-        if isinstance(stop, StopCause):
+        if isinstance(stop, StopCause) and visit.target != "guard":
             notes.append(f"The run ended here: {texts.line(stop.message, 500)}")
             break
 

@@ -20,7 +20,7 @@ from mendgraph.graph.machine import run_records
 from mendgraph.graph.machine.bound_nodes import take_added
 from mendgraph.graph.machine.build import NodeTimeoutError, build_machine
 from mendgraph.graph.machine.options import MachineOptions, SessionOptions, check_options, context_overrides
-from mendgraph.graph.machine.routes import recursion_limit
+from mendgraph.graph.machine.routes import limit_of_run
 from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.machine.workspace import kept_content
 from mendgraph.graph.persistence.store import Store, memory_store
@@ -524,9 +524,7 @@ class Session:
         }
 
     def _config(self) -> RunnableConfig:
-        context = self.context
-        limit = recursion_limit(context.max_calls_per_turn, context.provider_retries, len(context.fallback_models))
-        return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
+        return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit_of_run(self.context)}
 
     # --- Locks and the store
 

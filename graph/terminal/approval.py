@@ -22,7 +22,14 @@ from rich.cells import chop_cells
 
 from mendgraph.graph.terminal.outcome_lines import diff_lines
 from mendgraph.graph.terminal.output import LONGEST_LINE, Line, Screen
-from mendgraph.nodes.guard.approval_formats import Action, ApprovalAnswer, AskedCall, CallDecision, is_question
+from mendgraph.nodes.guard.approval_formats import (
+    Action,
+    ApprovalAnswer,
+    AskedCall,
+    CallDecision,
+    is_about_limit,
+    is_question,
+)
 from mendgraph.nodes.guard.approvals import like_before
 from mendgraph.nodes.language.display import one_line, plain, target_of, without_middle
 
@@ -90,6 +97,8 @@ def ask_person(
         action = decisions.allowed_before(call)
         if is_question(call):
             decision = question.answer()
+        elif is_about_limit(call):
+            decision = question.raise_limit()
         elif action is None:
             decision = question.ask()
         else:
@@ -151,6 +160,8 @@ class _Question:
         title = f"? {self.name}{place}: {one_line(rule)}"
         if is_question(self.call):
             title = f"? The model asks{place}:"
+        elif is_about_limit(self.call):
+            title = "? A limit is reached:"
 
         yield from self._fitted(Line(title, "bold yellow"), "")
         preview = self.call["preview"]
@@ -200,6 +211,31 @@ class _Question:
             reply = choices[int(reply) - 1]
 
         return CallDecision(action="answer", answer=reply)
+
+    def raise_limit(self) -> CallDecision:
+        """Return whether the limit is raised: to the proposal, or to a number that the person types."""
+        (name,) = self.call["arguments"]
+        for _ in range(_MOST_TRIES):
+            self._say("[y]es, [e]dit the number, [n]o: the run stops", "dim")
+
+            try:
+                reply = self.read_key("Raise it? ").strip().lower()
+                if reply in {"e", "edit"}:
+                    reply = self.read_line(f"{name}? ").strip()
+            except EOFError:
+                break
+
+            if reply in {"y", "yes"}:
+                return CallDecision(action="approve")
+            if reply in {"n", "no", "s", "stop"}:
+                break
+
+            with suppress(ValueError):
+                return CallDecision(action="edit", arguments={name: float(reply.replace(",", ""))})
+
+            self._say("Please answer with one of the letters, or with a number.")
+
+        return CallDecision(action="stop")
 
     def _decision(self, reply: str) -> CallDecision | None:
         """Return the decision that a reply means, or None if the question has to be repeated."""

@@ -122,7 +122,7 @@ class StatusLine:
         self, console: Console, limits: RunLimits, model_is_loading: Callable[[], bool], now: Callable[[], float]
     ) -> None:
         self._console = console
-        self._limits = limits
+        self.limits = limits
         self._model_is_loading = model_is_loading
         self._now = now
         self._style = Style.null()
@@ -215,7 +215,7 @@ class StatusLine:
         return text
 
     def _parts(self) -> Iterator[str]:
-        limits = self._limits
+        limits = self.limits
         action = self._view.action
         if action == WAITING and self._model_is_loading():
             action = "loading the local model"
@@ -258,7 +258,7 @@ class StatusLine:
         return f"{amount(session)}/{amount(session_limit)}"
 
     def _cost(self) -> str:
-        limit = self._limits.max_cost_usd
+        limit = self.limits.max_cost_usd
         costs = [self._session_usage.get("cost_usd", 0.0), *(call.cost_usd for call in self._view.account.paid)]
         known = [cost for cost in costs if cost is not None]
         spent = sum(known)

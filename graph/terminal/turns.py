@@ -265,11 +265,20 @@ class Turns:
                 async for event in events:
                     self._write_event(event)
                     self._screen.show(event)
+                    if isinstance(event, Traced) and event.name == "limits.raised":
+                        self._show_limits(event.payload["limits"])
 
         if isinstance(event, Asked):
             return event
 
         return None
+
+    def _show_limits(self, raised: Mapping[str, float]) -> None:
+        """Show usage against the limits that a person has raised."""
+        limits = self.context.model_copy(update=dict(raised)).limits()
+        self._api = limits.api
+        if self._display.live is not None:
+            self._display.live.limits = limits
 
     def _write_event(self, event: Event) -> None:
         """Write the event as JSON, for `--json-lines` and `--debug`."""

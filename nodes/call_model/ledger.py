@@ -1,142 +1,20 @@
-"""The budget of a run: prices, limits, counters, and the reservation before each call.
+"""The budget of a run: limits, counters, and the reservation before each call.
 
 A call is sent only if its reservation (estimated input plus maximum output) fits into what is left. Healing, retries,
 summaries and failed calls are charged. Limits of a day, over all workspaces, belong to the spending book.
 Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Annotated, Final, Protocol
+from typing import Final, Literal, Protocol
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from mendgraph.nodes.call_model import budget
+from mendgraph.nodes.call_model.prices import PRICES_VARIABLE, Price, cost_of, most_cost
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
-from mendgraph.nodes.language.documents import DocumentProblem, read_toml
-from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason, ToolError, invalid
-
-# --- Prices
-
-PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
-"""The variable with the path of a price list that replaces `prices.toml` in the user's config folder."""
-
-MOST_USD: Final = 1_000_000_000  # the highest price, so that no sum of costs is infinite
-_DATE: Final = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])$")
-
-_TABLES: Final = {
-    "azure_openai": "openai",
-    "google_genai": "google",
-    "google_vertexai": "google",
-}
-"""LangChain's providers whose models are in another provider's table. Source: langchain 1, `init_chat_model`."""
-
-_Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
-
-
-class Price(Record):
-    """USD for a million tokens.
-
-    `cached_input` is for tokens read from the provider's cache, `cache_write` for tokens written into it; None means
-    the price of other input. Surcharges for requests above 128,000 or 200,000 tokens are not included.
-    """
-
-    input: _Usd
-    output: _Usd
-    cached_input: _Usd | None = None
-    cache_write: _Usd | None = None
-
-
-FREE: Final = Price(input=0.0, output=0.0)
-"""The price of the embedded model."""
-
-
-PriceList = Mapping[str, Price]
-"""Prices by the model's name, and by provider and name (`openai/gpt-4o`)."""
-
-_PRICE_TABLES: Final = TypeAdapter(dict[str, dict[str, Price]])
-
-
-@lru_cache(maxsize=4)
-def parse_prices(text: str, name: str) -> PriceList | ToolError:
-    """Read a price list, or return an error with the wrong line or field; `name` is the list's name in errors.
-
-    Each table is a provider, each row a model: `[openai]` and `"gpt-4o" = { input = 2.5, output = 10, cached_input =
-    1.25, cache_write = 2.5 }`, in USD for a million tokens. `dated` and `source` may stand at the top.
-    """
-    tree = read_toml(text)
-    if isinstance(tree, DocumentProblem):
-        where = f" (line {tree.line})" if tree.line else ""
-        return _wrong(name, f"it is no TOML: {tree.message}{where}")
-
-    rows = {key: value for key, value in tree.items() if key not in ("dated", "source")}
-    try:
-        tables = _PRICE_TABLES.validate_python(rows, strict=True)
-    except ValidationError as error:  # values are not repeated, as a number may be very long
-        fault = error.errors(include_input=False, include_url=False)[0]
-        return _wrong(name, f"{'.'.join(map(str, fault['loc']))} is wrong ({fault['msg']})")
-
-    prices: dict[str, Price] = {}
-
-    for provider, priced in tables.items():
-        for model, price in priced.items():
-            names = (model, f"{provider}/{model}")
-            duplicate = next((key for key in names if key in prices), None)
-            if duplicate:
-                return _wrong(name, f"{duplicate!r} in [{provider}] has a price already, in another table")
-
-            prices.update(dict.fromkeys(names, price))
-
-    return prices
-
-
-def _wrong(name: str, problem: str) -> ToolError:
-    return invalid(f"The price list {name} cannot be used: {problem}. Mend it, or move it away.")
-
-
-def find_price(prices: PriceList, model: str) -> Price | None:
-    """Return the price of the model with this name, or None; prices of similar names are not used.
-
-    The name may be alone (`gpt-4o`) or after its provider (`openai/gpt-4o`, or LangChain's `openai:gpt-4o`). If it is
-    not listed, a date at its end is removed (`gpt-4o-2024-08-06`), since endpoints answer with dated names.
-    """
-    provider, colon, name = model.partition(":")
-    named = (f"{provider}/{name}", f"{_TABLES.get(provider, provider)}/{name}") if colon else ()
-    tried = (candidate for full_name in (model, *named) for candidate in (full_name, _DATE.sub("", full_name)))
-
-    return next((prices[candidate] for candidate in tried if candidate in prices), None)
-
-
-def cost_of(
-    price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
-) -> float:
-    """Return the cost in USD; of the input tokens, some were read from the provider's cache, some written into it."""
-    if price.cached_input is None:
-        cached_price = price.input
-    else:
-        cached_price = price.cached_input
-
-    if price.cache_write is None:
-        write_price = price.input
-    else:
-        write_price = price.cache_write
-
-    paid_in_full = (input_tokens - cached_tokens - cache_write_tokens) * price.input
-    cached = cached_tokens * cached_price
-    written = cache_write_tokens * write_price
-
-    return (paid_in_full + cached + written + output_tokens * price.output) / 1_000_000
-
-
-def most_cost(price: Price, input_tokens: int, output_tokens: int) -> float:
-    """Return the highest possible cost in USD, as the use of the cache is not known before the call."""
-    dearest = max(price.input, price.cached_input or 0.0, price.cache_write or 0.0)
-    return (input_tokens * dearest + output_tokens * price.output) / 1_000_000
-
-
-# --- Limits and usage of a run
+from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason
 
 LONGEST_ACCOUNT_NAME: Final = 200  # characters of an account's name
 
@@ -465,20 +343,20 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
     if exceeded is not None:
         name = exceeded.limit_name  # token limits of session and turn share their reasons
         reason = StopReason(name.removesuffix("_per_session") if "tokens" in name else name)
-        return StopCause(reason=reason, message=exceeded.message)
+        return StopCause(reason=reason, message=exceeded.message, limit=name, required=exceeded.current_value)
 
-    turn = _turn_tokens(spending)
+    spent = spent_by_limit(spending)
     checks = (
-        (StopReason.MAX_INPUT_TOKENS, "max_input_tokens_per_turn", turn[0], limits.max_input_tokens_per_turn),
-        (StopReason.MAX_OUTPUT_TOKENS, "max_output_tokens_per_turn", turn[1], limits.max_output_tokens_per_turn),
-        (StopReason.MAX_STEPS, "max_steps", spending.steps, None if limits.max_steps_soft else limits.max_steps),
-        (StopReason.WALL_CLOCK, "max_seconds", spending.seconds, limits.max_seconds),
-        (StopReason.MAX_COST, "max_cost_usd", spending.cost_usd, limits.max_cost_usd),
+        (StopReason.MAX_INPUT_TOKENS, "max_input_tokens_per_turn", limits.max_input_tokens_per_turn),
+        (StopReason.MAX_OUTPUT_TOKENS, "max_output_tokens_per_turn", limits.max_output_tokens_per_turn),
+        (StopReason.MAX_STEPS, "max_steps", None if limits.max_steps_soft else limits.max_steps),
+        (StopReason.WALL_CLOCK, "max_seconds", limits.max_seconds),
+        (StopReason.MAX_COST, "max_cost_usd", limits.max_cost_usd),
     )
 
-    for reason, name, current, maximum in checks:
-        if maximum is not None and current >= maximum:
-            return StopCause(reason=reason, message=f"Limit '{name}' exceeded: {round(current, 6)}/{maximum}")
+    for reason, name, maximum in checks:
+        if maximum is not None and spent[name] >= maximum:
+            return passed_limit(reason, name, spent[name], maximum)
 
     if limits.max_cost_usd is not None and spending.unpriced_calls:
         message = (
@@ -489,6 +367,30 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
         return StopCause(reason=StopReason.MAX_COST, message=message)
 
     return None
+
+
+def passed_limit(reason: StopReason, name: str, spent: float, maximum: float) -> StopCause:
+    """Return the stop cause of a limit of which all is spent."""
+    message = f"Limit '{name}' exceeded: {round(spent, 6)}/{maximum}"
+    return StopCause(reason=reason, message=message, limit=name, required=spent)
+
+
+def spent_by_limit(spending: Spending) -> dict[str, float]:
+    """Return what is spent of each limit of the run, by the name of its setting."""
+    usage = spending.usage
+    turn_input, turn_output = _turn_tokens(spending)
+
+    return {
+        "max_calls_per_session": usage.total_calls,
+        "max_calls_per_turn": usage.calls_in_current_turn,
+        "max_input_tokens_per_session": usage.total_input_tokens,
+        "max_output_tokens_per_session": usage.total_output_tokens,
+        "max_input_tokens_per_turn": turn_input,
+        "max_output_tokens_per_turn": turn_output,
+        "max_steps": spending.steps,
+        "max_seconds": spending.seconds,
+        "max_cost_usd": spending.cost_usd,
+    }
 
 
 def reserve(
@@ -510,10 +412,13 @@ def reserve(
     input_left, output_left = _tokens_left(spending, limits)
     if estimated_input > input_left:
         message = f"The next call needs about {estimated_input} input tokens, and {input_left} are left."
-        return StopCause(reason=StopReason.MAX_INPUT_TOKENS, message=message)
+        nearest = _nearest_limit(spending, limits, "input", estimated_input)
+        return StopCause(reason=StopReason.MAX_INPUT_TOKENS, message=message, **nearest)
 
     if output_left < MIN_OUTPUT_TOKENS:
-        return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=f"Only {output_left} output tokens are left.")
+        message = f"Only {output_left} output tokens are left."
+        nearest = _nearest_limit(spending, limits, "output", MIN_OUTPUT_TOKENS)
+        return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message, **nearest)
 
     limits_given = (limit for limit in (limits.max_output_tokens_per_call, most_output) if limit is not None)
     most = min((output_left, *limits_given))
@@ -521,7 +426,8 @@ def reserve(
 
     if affordable < min(MIN_OUTPUT_TOKENS, most):
         message = f"The next call may cost more than is left of max_cost_usd={limits.max_cost_usd}."
-        return StopCause(reason=StopReason.MAX_COST, message=message)
+        required = spending.cost_usd + (most_cost(price, estimated_input, MIN_OUTPUT_TOKENS) if price else 0.0)
+        return StopCause(reason=StopReason.MAX_COST, message=message, limit="max_cost_usd", required=required)
 
     return Reservation(
         input_tokens=estimated_input,
@@ -572,6 +478,20 @@ def _tokens_left(spending: Spending, limits: RunLimits) -> tuple[int, int]:
         output_left = min(output_left, limits.max_output_tokens_per_turn - turn_output)
 
     return input_left, output_left
+
+
+def _nearest_limit(spending: Spending, limits: RunLimits, kind: Literal["input", "output"], needed: int) -> JsonMap:
+    """Return the fields of a stop cause for the limit on these tokens that leaves the fewest."""
+    spent = spent_by_limit(spending)
+    name = f"max_{kind}_tokens_per_session"
+    of_turn = f"max_{kind}_tokens_per_turn"
+    left = getattr(limits.api, name) - spent[name]
+    most_of_turn = getattr(limits, of_turn)
+
+    if most_of_turn is not None and most_of_turn - spent[of_turn] < left:
+        name = of_turn
+
+    return {"limit": name, "required": spent[name] + needed}
 
 
 def _affordable_output(

@@ -12,6 +12,7 @@ from mendgraph.nodes.call_model import ledger, model as effects
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Model
 from mendgraph.nodes.call_model.pending_call import FIRST_TRY, PendingCall
+from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.services import CallServices
@@ -36,7 +37,7 @@ class CallBudget:
     idle_timeout_s: float | None = None
     retries: int = 2
     thread: str = ""
-    price_of: Callable[[str], ledger.Price | None] = lambda _: None
+    price_of: Callable[[str], Price | None] = lambda _: None
     jitter: Callable[[], float] = lambda: 0.5
 
 
@@ -104,7 +105,7 @@ class PaidCall:
         return self._before.model + 1 == len(self._budget.models)
 
     @property
-    def _price(self) -> ledger.Price | None:
+    def _price(self) -> Price | None:
         return self._budget.price_of(self.choice.model or "")
 
     @property
@@ -340,9 +341,8 @@ class PaidCall:
         if failure.kind is not ProviderErrorKind.TIMEOUT or seconds_left is None or seconds_left > 0:
             return None
 
-        seconds = round(self.spending.seconds, 6)
-        limit = self._budget.limits.max_seconds
-        return StopCause(reason=StopReason.WALL_CLOCK, message=f"Limit 'max_seconds' exceeded: {seconds}/{limit}")
+        maximum = self._budget.limits.max_seconds or 0.0
+        return ledger.passed_limit(StopReason.WALL_CLOCK, "max_seconds", self.spending.seconds, maximum)
 
 
 UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind.MODEL_UNAVAILABLE})

@@ -27,10 +27,10 @@ class ShownPreview(TypedDict):
     """What a call would do, as bounded text without secrets and control characters.
 
     A "diff" is unified, "argv" is a command quoted for a shell, "arguments" has one line for each argument. A
-    "question" is what the model asks, with its choices in numbered lines.
+    "question" is what the model asks, with its choices in numbered lines. A "limit" asks whether it is raised.
     """
 
-    kind: Literal["diff", "argv", "arguments", "question"]
+    kind: Literal["diff", "argv", "arguments", "question", "limit"]
     text: str
     truncated: bool
 
@@ -137,6 +137,11 @@ def read_answer(answer: object, calls: Sequence[AskedCall]) -> dict[int, Decisio
 def is_question(call: AskedCall) -> bool:
     """Return whether the call asks a question, so that its decision is the answer."""
     return call["preview"]["kind"] == "question"
+
+
+def is_about_limit(call: AskedCall) -> bool:
+    """Return whether it is asked whether a limit is raised, to the one argument of the call or another number."""
+    return call["preview"]["kind"] == "limit"
 
 
 def _decision(call: AskedCall, fields: object) -> Decision:

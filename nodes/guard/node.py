@@ -32,7 +32,7 @@ def judge_step(
     settled = approvals.Settled(items, judge(items))
 
     if any(verdict.kind is VerdictKind.ASK for verdict in settled.verdicts):
-        settled = approvals.settle_with_person(items, settled.verdicts, specs, ports(_ask))
+        settled = approvals.settle_with_person(items, settled.verdicts, specs, ports(ask_person))
         if settled.items != items:
             update["items"] = settled.items
 
@@ -52,7 +52,8 @@ def judge_step(
     return update
 
 
-def _ask(request: ApprovalRequest) -> object:
+def ask_person(request: ApprovalRequest) -> object:
+    """Interrupt the run, and return the answer once there is one."""
     from langgraph.types import interrupt
 
     return interrupt({**request, **page_fields(request["calls"])}, response_schema=response_schema())

@@ -73,6 +73,24 @@ def test_question_is_asked_again_after_a_kill_and_its_answer_enters_the_history_
     assert "".join(texts).count("blue") == 1
 
 
+def test_raised_limit_is_asked_about_until_it_is_answered_and_kept_after_a_kill(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "calc.py").write_text(BUG, encoding="utf-8")
+    with session(root, THREE.splitlines()[0], mode="auto", on_limit="ask", max_calls_per_turn=1) as now:
+        (limit,) = asked(now.stream("Fix add"))
+    assert limit["arguments"] == {"max_calls_per_turn": 2}
+
+    assert played(server, root, "resume", "never").value[0] == "Asked"
+    raised = {"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_turn": 3}}}}
+    answer = {"root": str(root), "way": "answer", "death": "raised", "answer": raised}
+    assert server.run("taken_up", answer).killed
+    assert played(server, root, "resume", "never").value == ["Ended", {"calc.py": AFTER["calc.py"]}]
+
+
 def test_file_that_changes_between_the_answer_and_the_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
     killed = played(server, waiting, "answer", "guarded")
     assert killed.killed

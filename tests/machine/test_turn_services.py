@@ -9,8 +9,9 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.models import MachineModels, TurnModel, book_thread
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, ModelChoice
-from mendgraph.nodes.call_model.ledger import FREE, PRICES_VARIABLE, Entry, Price, RunLimits, Spending
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
+from mendgraph.nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import Profile
 from tests.doubles.scripted_model import ScriptedModel

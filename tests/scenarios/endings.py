@@ -1,6 +1,8 @@
 """Scenarios that a limit, a loop, failed work or a failing endpoint ends, or nearly ends."""
 
-from mendgraph import Effect, ToolError, tool
+from dataclasses import replace
+
+from mendgraph import ApprovalAnswer, Effect, ToolError, tool
 from mendgraph.documents import ToolErrorCode
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.tool_use import Use, use
@@ -41,6 +43,11 @@ def reads(*names: str) -> Use:
 def line(number: int, usage: tuple[int, int] | None = MODEST) -> Use:
     """Read one line. Each line is another call, so that no loop ends the run first."""
     return use(("read_file", {"path": "lines.txt", "start_line": number, "limit": 1}), usage=usage)
+
+
+def calls_of_session(number: int) -> ApprovalAnswer:
+    """Raise the limit to this number of calls."""
+    return {"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_session": number}}}}
 
 
 def stopped(
@@ -187,6 +194,58 @@ LIMITS: tuple[Scenario, ...] = (
     ),
 )
 
+READ_TWO_LINES = Turn("Read two lines of lines.txt.", (line(1), line(2), Say("Done.")))
+ASKING_LIMITS: tuple[Scenario, ...] = (
+    Scenario(
+        name="limit_raised",
+        story="A person is asked at the limit, and raises it as proposed. The turn goes on.",
+        files={"lines.txt": "one\ntwo\n"},
+        settings={"on_limit": "ask", "max_calls_per_turn": 2},
+        turns=(replace(READ_TWO_LINES, decisions=("approve",)),),
+        expected=Expectation(),
+        resumed=True,
+    ),
+    Scenario(
+        name="limit_raised_by_number",
+        story="A person types another number than the proposed one; the first is too small. The limit of the thread"
+        " holds in the next turn as well.",
+        files={"lines.txt": "one\ntwo\n"},
+        settings={"on_limit": "ask", "max_calls_per_session": 2},
+        turns=(
+            replace(READ_TWO_LINES, decisions=(calls_of_session(2), calls_of_session(5))),
+            Turn("Read a line again.", (line(1), DONE)),
+        ),
+        expected=Expectation(),
+        resumed=True,
+    ),
+    Scenario(
+        name="limit_raised_for_a_call",
+        story="The next request does not fit into what is left, so a person is asked for as much as it needs.",
+        files={"lines.txt": "one\ntwo\n"},
+        settings={"on_limit": "ask", "max_input_tokens_per_session": 50_000},
+        turns=(Turn("Read lines.txt.", (line(1, usage=(49_900, 10)), DONE), decisions=("approve",)),),
+        expected=Expectation(),
+    ),
+    Scenario(
+        name="limit_not_raised",
+        story="A person does not raise the limit, and the run stops at it.",
+        files={"lines.txt": "one\ntwo\n"},
+        settings={"on_limit": "ask", "max_steps": 1},
+        turns=(Turn("Read lines.txt.", (line(1),), decisions=("reject",)),),
+        expected=Expectation(
+            kind=OutcomeKind.BUDGET_STOP, reason="max_steps", message="Limit 'max_steps' exceeded: 1/1"
+        ),
+    ),
+    Scenario(
+        name="limit_of_a_call_that_is_healed",
+        story="The limit is reached before a correction, which follows once a person has raised it.",
+        files=CALC,
+        settings={"on_limit": "ask", "max_calls_per_turn": 1},
+        turns=(Turn(TASK, (use(NOT_JSON), use(EDIT), DONE), decisions=("approve", "approve")),),
+        expected=Expectation(files={"calc.py": MENDED}),
+    ),
+)
+
 LOOPS: tuple[Scenario, ...] = (
     Scenario(
         name="loop_overridden",
@@ -330,4 +389,4 @@ ENDPOINTS: tuple[Scenario, ...] = (
     ),
 )
 
-ENDINGS = (*LIMITS, *LOOPS, *FAILED_WORK, *ENDPOINTS)
+ENDINGS = (*LIMITS, *ASKING_LIMITS, *LOOPS, *FAILED_WORK, *ENDPOINTS)

@@ -58,10 +58,12 @@ STOP_OF = {
 NOT_BY_REPLIES = {
     ("begin_turn", "SYSTEM_ERROR"),
     ("guard", "BUDGET_STOP"),
+    ("call_model", "guard"),
+    ("guard", "call_model"),
     ("__start__", "begin_turn"),
     ("begin_turn", "call_model"),
 }
-"""Edges that no reply leads over: the request was wrong, a person stopped, and how a turn begins."""
+"""Edges that no reply leads over: the request was wrong, a person stopped or raised a limit, and how a turn begins."""
 
 
 def to_depth(

@@ -12,7 +12,7 @@ from mendgraph.nodes.call_model.endpoint import (
     key_variable_of,
     models_in_order,
 )
-from mendgraph.nodes.call_model.ledger import find_price
+from mendgraph.nodes.call_model.prices import find_price
 from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure, ToolError
 from tests.row_tables import rows
 

@@ -117,7 +117,9 @@ def test_call_that_does_not_fit_is_not_even_connected(limits: APILimits, reason:
 def test_timeout_at_the_end_of_the_turn_is_the_turns(kind: Kind, max_seconds: float, is_clock: bool) -> None:
     failure = ProviderFailure(kind=kind, message="gone")
     [_, call], update = play([failure], settings(limits=RunLimits(max_seconds=max_seconds)))
-    clock = StopCause(reason=StopReason.WALL_CLOCK, message="Limit 'max_seconds' exceeded: 2.0/2.0")
+    clock = StopCause(
+        reason=StopReason.WALL_CLOCK, message="Limit 'max_seconds' exceeded: 2.0/2.0", limit="max_seconds", required=2.0
+    )
     diagnostics = (f"provider error: {kind.value}",)
     gave_up = StopCause(reason=StopReason.PROVIDER_FAILED, message="gone", diagnostics=diagnostics)
     assert (call.timeout_s, update["stop"]) == (max_seconds, clock if is_clock else gave_up)

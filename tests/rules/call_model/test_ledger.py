@@ -7,28 +7,24 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import (
-    FREE,
     Entry,
     Mending,
-    Price,
     Reservation,
     RunLimits,
     Spending,
     Used,
     account_problem,
     begin_turn,
-    cost_of,
     count_mending,
     exhausted_limit,
-    find_price,
     measured,
-    most_cost,
-    parse_prices,
     priced,
     reserve,
+    spent_by_limit,
     unknown_price,
     usage_report,
 )
+from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, find_price, most_cost, parse_prices
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge, estimate_input
 from mendgraph.nodes.records import StopCause, StopReason, ToolError, ToolErrorCode
 from tests.row_tables import rows
@@ -40,8 +36,8 @@ UNPRICED = (
 )
 
 
-def stopped(reason: StopReason, message: str) -> StopCause:
-    return StopCause(reason=reason, message=message)
+def stopped(reason: StopReason, message: str, **raised: Any) -> StopCause:
+    return StopCause(reason=reason, message=message, **raised)
 
 
 @rows(
@@ -66,7 +62,9 @@ def test_limit_that_is_reached_has_its_reason(
     spending: Spending, limits: dict[str, Any], reason: str, limit: str, share: str
 ) -> None:
     message = f"Limit '{limit}' exceeded: {share}" if limit else share
-    assert exhausted_limit(spending, RunLimits(**limits)) == stopped(StopReason(reason), message)
+    cause = exhausted_limit(spending, RunLimits(**limits))
+    required = spent_by_limit(spending).get(limit, 0.0)
+    assert cause == stopped(StopReason(reason), message, limit=limit, required=required)
 
 
 @rows((500, 0, 500), (50_000, 0, 2_048), (50_000, 300, 2_048), (50_000, 9_000, 9_000), (5_000, 9_000, 5_000))
@@ -93,9 +91,9 @@ def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost:
     return Reservation(input_tokens=estimated, max_output_tokens=most, max_seconds=seconds, cost_usd=cost)
 
 
-def too_long(needed: int, left: int) -> StopCause:
+def too_long(needed: int, left: int, limit: str, required: int) -> StopCause:
     message = f"The next call needs about {needed} input tokens, and {left} are left."
-    return stopped(StopReason.MAX_INPUT_TOKENS, message)
+    return stopped(StopReason.MAX_INPUT_TOKENS, message, limit=limit, required=required)
 
 
 TURN = {"max_input_tokens_per_turn": 1_000, "max_output_tokens_per_turn": 500}
@@ -105,11 +103,21 @@ TURN = {"max_input_tokens_per_turn": 1_000, "max_output_tokens_per_turn": 500}
     (spent(), {}, 1_000, leave(1_000)),
     (spent(0, 0, 49_000), {}, 1_000, leave(1_000, 1_000)),
     (spent(seconds=9.96), {"max_seconds": 10.0}, 1, leave(1, seconds=10 - 9.96)),
-    (spent(0, 99_500), {}, 501, too_long(501, 500)),
+    (spent(0, 99_500), {}, 501, too_long(501, 500, "max_input_tokens_per_session", 100_001)),
     (spent(0, 0, 49_984), {}, 1, leave(1, 16)),
     (spent(0, 400, 300), TURN, 600, leave(600, 200)),
-    (spent(0, 400), TURN, 601, too_long(601, 600)),
-    (spent(0, 0, 49_985), {}, 1, stopped(StopReason.MAX_OUTPUT_TOKENS, "Only 15 output tokens are left.")),
+    (spent(0, 400), TURN, 601, too_long(601, 600, "max_input_tokens_per_turn", 1_001)),
+    (
+        spent(0, 0, 49_985),
+        {},
+        1,
+        stopped(
+            StopReason.MAX_OUTPUT_TOKENS,
+            "Only 15 output tokens are left.",
+            limit="max_output_tokens_per_session",
+            required=50_001,
+        ),
+    ),
 )
 def test_reservation_is_cut_to_what_is_left(
     spending: Spending, limits: dict[str, Any], estimated: int, expected: Reservation | StopCause
@@ -117,15 +125,16 @@ def test_reservation_is_cut_to_what_is_left(
     assert reserve(spending, RunLimits(**limits), estimated, None) == expected
 
 
-def too_dear(cap: float) -> StopCause:
-    return stopped(StopReason.MAX_COST, f"The next call may cost more than is left of max_cost_usd={cap}.")
+def too_dear(cap: float, required: float) -> StopCause:
+    message = f"The next call may cost more than is left of max_cost_usd={cap}."
+    return stopped(StopReason.MAX_COST, message, limit="max_cost_usd", required=required)
 
 
 @rows(
     (0.0, 0.01, Price(input=1.0, output=10.0), 1_000, leave(1_000, 900, cost=0.01)),
     (4.0, 20.0, Price(input=0.0, output=1_000_000.0), 9, leave(9, 16, cost=16.0)),
-    (2.0, 20.0, Price(input=1_000_000.0, output=1_000_000.0), 3, too_dear(20.0)),
-    (0.0, 0.01, Price(input=10.0, output=0.0), 1_001, too_dear(0.01)),
+    (2.0, 20.0, Price(input=1_000_000.0, output=1_000_000.0), 3, too_dear(20.0, 21.0)),
+    (0.0, 0.01, Price(input=10.0, output=0.0), 1_001, too_dear(0.01, 0.01001)),
     (0.0, 0.01, Price(input=10.0, output=0.0), 1_000, leave(1_000, cost=0.01)),
     (0.0, 0.02, Price(input=10.0, output=0.0, cached_input=20.0), 1_000, leave(1_000, cost=0.02)),
     (0.0, 0.02, Price(input=10.0, output=0.0, cache_write=20.0), 1_000, leave(1_000, cost=0.02)),

@@ -7,10 +7,11 @@ from langchain_core.messages import HumanMessage
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import FREE, Entry, Price, RunLimits, Spending, Used
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending, Used
 from mendgraph.nodes.call_model.model import Call, UnsettledUsage
 from mendgraph.nodes.call_model.paid_call import CallBudget, stopped
 from mendgraph.nodes.call_model.pending_call import PendingCall
+from mendgraph.nodes.call_model.prices import FREE, Price
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.turn_prompt import build_prompt
 from mendgraph.nodes.language.token_estimates import estimate_tokens

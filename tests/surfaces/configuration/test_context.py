@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.nodes.call_model.ledger import Price
+from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.execute_tools.call_policy import RateLimit, RetryPolicy
 from mendgraph.nodes.language.command_lines import is_command_prefix
 from mendgraph.nodes.records import EditForm, Profile, Protocol

@@ -19,7 +19,7 @@ from mendgraph.graph.configuration.loading import (
 from mendgraph.graph.configuration.presets import UNATTENDED
 from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.graph.terminal.options import merged
-from mendgraph.nodes.call_model.ledger import Price, find_price
+from mendgraph.nodes.call_model.prices import Price, find_price
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.store import user_files
 
@@ -145,6 +145,12 @@ def test_file_is_judged_from_the_defaults_of_the_run(root: Path) -> None:
     assert "max_calls_per_turn needs your trust" in widening_calls
     [weakening] = said(root, defaults=UNATTENDED)
     assert "require_checks needs your trust" in weakening
+
+
+def test_file_lets_nobody_raise_its_limits(root: Path) -> None:
+    write(root, 'on_limit = "ask"\n', 'on_limit = "stop"\n')
+    [asking] = said(root)
+    assert "on_limit needs your trust" in asking
 
 
 # --- Traps

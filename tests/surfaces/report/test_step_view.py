@@ -16,6 +16,8 @@ from mendgraph.nodes.records import (
     LoopVerdict,
     ModelReply,
     OverrideConstraint,
+    StopCause,
+    StopReason,
 )
 from tests.surfaces.report.visits import ALLOWED, CALL, DONE, TEXTS, attributes, judged, step, visit
 
@@ -46,6 +48,15 @@ def test_time_and_tokens_as_bars() -> None:
     assert (view.cost, view.when) == ("0.2500 USD", "2026-11-21 12:00:00 UTC")
     assert (view.said.text, view.reasoning.text) == ("I say", "I think")
     assert view.notes == ["3 calls of the model: retries, fallbacks and summaries count as well."]
+
+
+def test_raised_limit_is_a_note_and_no_end() -> None:
+    stop = {"stop": StopCause(reason=StopReason.MAX_STEPS, message="Limit reached", limit="max_steps")}
+    asking = visit("call_model", "guard", after=stop)
+    raised = visit("guard", "call_model", before=stop, after={"raised_limits": {"max_steps": 2}})
+    view = seen(step(asking, raised, called()))
+    assert "A person raised max_steps to 2." in view.notes
+    assert not any("ended here" in note for note in view.notes)
 
 
 def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:

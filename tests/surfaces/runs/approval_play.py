@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mendgraph import AgentContext, Asked, Effect, Event, Session, ToolContext, ToolOutput, default_tools, tool
+from mendgraph import AgentContext, Asked, Effect, Event, Session, ToolContext, ToolOutput, Traced, default_tools, tool
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.vocabulary import JsonMap
@@ -24,6 +24,7 @@ ANSWER: JsonMap = {
         "2": {"action": "reject", "reason": "too loud"},
     }
 }
+DEATHS = {"guarded": "Denied", "before": "ToolStarted", "after": "StepDone", "raised": "model.usage"}
 AFTER = {"calc.py": BUG.replace("-", "+"), "log.txt": "two"}
 
 
@@ -73,7 +74,8 @@ def files(root: Path) -> dict[str, str]:
 def taken_up(argument: JsonMap) -> list[Any]:
     """Answer, or go on, in a process of its own, and die where `death` says so; the last event and the files.
 
-    `guarded`: once the answer is judged; `before` and `after` an effect; `never`.
+    `guarded`: once the answer is judged; `before` and `after` an effect; `raised`: after a model call within a raised
+    limit; `never`.
     """
     root, death = Path(argument["root"]), argument["death"]
     os.environ["MENDGRAPH_DATA_DIR"] = str(root.parent / "data")
@@ -81,8 +83,8 @@ def taken_up(argument: JsonMap) -> list[Any]:
         answer = argument.get("answer", ANSWER)
         events = now.answer(answer) if argument["way"] == "answer" else now.resume()
         for event in events:
-            name = type(event).__name__
-            if (death, name) in {("guarded", "Denied"), ("before", "ToolStarted"), ("after", "StepDone")}:
+            name = event.name if isinstance(event, Traced) else type(event).__name__
+            if name == DEATHS.get(death):
                 os.kill(os.getpid(), signal.SIGKILL)
             end = event
         return [type(end).__name__, files(root)]

@@ -108,6 +108,16 @@ def test_tenant_approves_no_program_that_the_server_does_not_allow(
     assert "note.txt" in listed
 
 
+def test_tenant_raises_no_limit_of_the_operator(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
+    reading = use(("read_file", {"path": "note.txt"}))
+    (folder / "note.txt").write_text("remember", encoding="utf-8")
+    with told(reading) as model:
+        allow(machine, tmp_path, base_url=model.base_url, model="m", on_limit="ask", max_calls_per_turn=1)
+        ended = run(machine, ASKED, workspace="website", on_limit="ask")
+    assert not state_of(machine).interrupts
+    assert ended["outcome"].reason == "max_calls_per_turn"
+
+
 @pytest.mark.parametrize(
     ("user", "context", "words"),
     [

@@ -13,6 +13,7 @@ from rich.console import Console
 from mendgraph.graph.terminal.approval import HELP, ask_person, in_editor
 from mendgraph.graph.terminal.output import Screen
 from mendgraph.nodes.records import JsonMap
+from tests.row_tables import rows
 
 DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a + b"
 GRANT = "edit_file on every file"
@@ -162,6 +163,36 @@ def test_project_configuration_is_asked_for_each_time_and_after_a_stop_nothing_i
 
 
 # --- Other arguments
+
+
+LIMIT: JsonMap = {
+    "index": 0,
+    "tool": "raise_limit",
+    "path": "",
+    "rule": "limit",
+    "arguments": {"max_calls_per_turn": 120},
+    "preview": {"kind": "limit", "text": "60 of 60 model calls are spent. Raise to 120?", "truncated": False},
+    "choices": {},
+    "digest": "d0",
+}
+
+
+@rows(
+    (("y",), {"action": "approve"}),
+    (("e", "200"), {"action": "edit", "arguments": {"max_calls_per_turn": 200}}),
+    (("1,000",), {"action": "edit", "arguments": {"max_calls_per_turn": 1_000}}),
+    (("maybe", "y"), {"action": "approve"}),
+    (("n",), {"action": "stop"}),
+    ((), {"action": "stop"}),
+)
+def test_limit_is_raised_by_a_key_or_a_number(lines: tuple[str, ...], decision: JsonMap) -> None:
+    decisions, shown = decided(Person(*lines), LIMIT)
+    assert decisions == {"0": {**decision, "digest": "d0"}}
+    assert shown[:3] == [
+        "? A limit is reached:",
+        "│ 60 of 60 model calls are spent. Raise to 120?",
+        "[y]es, [e]dit the number, [n]o: the run stops",
+    ]
 
 
 def test_arguments_are_changed_in_the_editor() -> None:

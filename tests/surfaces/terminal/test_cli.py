@@ -108,6 +108,14 @@ def test_person_at_a_terminal_is_asked_on_standard_error_and_nobody_elsewhere(co
     assert "Allow" not in out
 
 
+def test_limit_is_raised_by_nobody_in_a_pipe(command: Command) -> None:
+    limits = ("--on-limit", "ask", "--max-calls", "1", *MENDING)
+    code, out, err = command(*limits, says=SAYS, typed=io.StringIO("y\n"))
+    assert (code, "Raise" in out + err) == (3, False)
+    code, _, err = command(*limits, says=SAYS, typed=Typed("y\n"))
+    assert (code, "Raise it? " in err) == (0, True)
+
+
 def test_plan_is_carried_out_after_a_yes_and_by_a_resume(command: Command, folder: Path) -> None:
     plan = ("--mode", "plan", *MENDING)
     code, out, err = command(*plan, says=("Plan: add.", *SAYS), typed=Typed("y\n"))

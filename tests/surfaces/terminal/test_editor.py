@@ -331,6 +331,27 @@ def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
     assert "SYSTEM_ERROR (provider_failed)" in desk.editor.texts("agent_message_chunk")
 
 
+def test_limit_is_raised_by_one_option(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "limits.toml"
+    settings.write_text('on_limit = "ask"\nmax_calls_per_turn = 1\n', encoding="utf-8")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(settings))
+    editor = Editor(("approve", ""))
+
+    async def read_twice(url: str) -> str:
+        async with asyncio.timeout(LONG_S), talking(folder, editor, url) as talk:
+            return await talk.ask(await talk.begin())
+
+    reads = [Calls([("read_file", f'{{"path": "calc.py", "start_line": {line}}}')]) for line in (1, 2)]
+    with ScriptedServer(reads) as server:
+        reason = asyncio.run(read_twice(server.base_url))
+    assert reason == "max_turn_requests"
+    assert [call.title for call, _ in editor.asked] == [
+        "1 of 1 model calls of this turn are spent. Raise to 2?",
+        "2 of 2 model calls of this turn are spent. Raise to 4?",
+    ]
+    assert [option.name for option in editor.asked[0][1]] == ["Raise to 2", "Stop"]
+
+
 def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(folder: Path) -> None:
     editor = Editor()
 

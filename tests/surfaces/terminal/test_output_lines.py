@@ -19,7 +19,8 @@ from mendgraph.graph.terminal.run_view import Account
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.graph.terminal.unattended_output import commit_message, pull_request
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.ledger import Price, Spending, Used, begin_turn, charge, priced, usage_report
+from mendgraph.nodes.call_model.ledger import Spending, Used, begin_turn, charge, priced, usage_report
+from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.records import Outcome, OutcomeKind, Plan, StopReason
 from tests.doubles.replies import Say
 from tests.surfaces.terminal.played_terminal import READ, Terminal

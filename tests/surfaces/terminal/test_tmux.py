@@ -54,6 +54,23 @@ def test_without_colours_there_are_none(tmp_path: Path) -> None:
 
 
 @in_sweeps
+def test_limit_is_raised_by_a_key_and_by_a_number(tmp_path: Path) -> None:
+    words = ("--on-limit", "ask", "--max-calls", "1", "Fix add")
+    with terminal(tmp_path, [FIX, Calls([("read_file", '{"path": "calc.py"}')]), DONE], *words) as (tmux, calc, _):
+        tmux.wait("1 of 1 model calls of this turn are spent. Raise to 2?")
+        tmux.press("y")
+        tmux.wait("2 of 2 model calls of this turn are spent. Raise to 4?")
+        tmux.wait("Raise it?", 2)
+        tmux.press("e")
+        tmux.wait("max_calls_per_turn?")
+        tmux.type("3", "Enter")
+        tmux.wait("FINISHED")
+        shown = tmux.screen()
+    assert "usage: 3/3 calls" in shown
+    assert calc.read_text(encoding="utf-8") == FIXED
+
+
+@in_sweeps
 def test_single_key_answers_a_question(tmp_path: Path) -> None:
     """Also the arrow keys are keys, which say nothing; a reason is a line."""
     with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
