@@ -20,10 +20,11 @@ from mendgraph.graph.configuration.settings import (
     model_kwargs_problem,
     named_account,
     setting,
+    usable_fallbacks,
     usable_prices,
 )
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.endpoint import ModelOptions, models_in_order
+from mendgraph.nodes.call_model.endpoint import ModelOptions
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
@@ -478,6 +479,7 @@ class AgentContext(Record):
 
     _account = field_validator("account")(named_account)
     _extensions = field_validator("allowed_extensions")(with_dots)
+    _fallbacks = field_validator("fallback_models")(usable_fallbacks)
     _prices = model_validator(mode="after")(usable_prices)
 
     @field_validator("denied_paths")
@@ -486,14 +488,6 @@ class AgentContext(Record):
         from mendgraph.nodes.workspace.files.tree_walk import denied_patterns
 
         return denied_patterns(patterns, info.data.get("workspace", "."))
-
-    @field_validator("fallback_models")
-    @classmethod
-    def _usable_fallbacks(cls, fallbacks: tuple[str, ...]) -> tuple[str, ...]:
-        models = models_in_order(None, None, fallbacks)
-        if isinstance(models, str):
-            raise ValueError(models)  # noqa: TRY004 - what pydantic tells of a field
-        return fallbacks
 
     def price(self) -> Price | None:
         """Return the price of every model by this context; None if it has no prices."""

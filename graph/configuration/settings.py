@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from mendgraph.nodes.call_model.endpoint import models_in_order
 from mendgraph.nodes.call_model.ledger import account_problem
 
 if TYPE_CHECKING:
@@ -90,6 +91,15 @@ def usable_prices(context: Context) -> Context:
             raise ValueError(f"{name} needs usd_per_million_input as well")
 
     return context
+
+
+def usable_fallbacks(fallbacks: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the models; raises ValueError if they cannot be asked in turn."""
+    models = models_in_order(None, None, fallbacks)
+    if isinstance(models, str):
+        raise ValueError(models)  # noqa: TRY004 - what pydantic tells of a field
+
+    return fallbacks
 
 
 def named_account(account: str) -> str:

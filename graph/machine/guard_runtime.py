@@ -144,7 +144,6 @@ def settle_limit(turn: TurnTools, state: AgentState, cause: StopCause) -> Update
         return {"stop": cause}
 
     raised = {**(state.get("raised_limits") or {}), name: value}
-    turn.log(state["run_id"]).raised(state.get("step", 0), name, maximum, value)
     trace_event(state["run_id"], "limits.raised", {"limits": raised}, state.get("step", 0))
 
     context = context.model_copy(update={name: value})

@@ -102,10 +102,6 @@ class RunLog:
         """Write an alert."""
         self._write("alert", {"step": step, **alert})
 
-    def raised(self, step: int, limit: str, before: float, after: float) -> None:
-        """Write that a person has raised a limit of the run."""
-        self._write("limit_raised", {"step": step, "limit": limit, "before": before, "after": after})
-
     def asked_again(self, step: int, errors: Sequence[ExtractionError], attempts: int) -> None:
         """Write that the model is asked again, after this many unusable replies in a row."""
         self._write("asked_again", {"step": step, "attempts": attempts, "errors": list(map(_problem, errors))})

@@ -3,7 +3,6 @@
 A request holds one call of `raise_limit`, which is no tool: its argument is the setting with the proposed value.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -55,19 +54,12 @@ class ReachedLimit(NamedTuple):
 
         return f"{spent}. Raise to {_words(self.proposal)}?"
 
-    def value_of(self, answer: object) -> float | str:
-        """Return the value that a person has typed, or why the limit cannot be raised to it."""
-        if not isinstance(answer, int | float) or isinstance(answer, bool):
-            return "This is no number."
-        if isinstance(self.maximum, int) and not float(answer).is_integer():
-            return "The limit is a whole number."
-        least = max(self.maximum, self.required)
-        if not answer > least:
-            return f"It has to be more than {_words(least)}."
-        if answer > self.most:
-            return f"It can be {self.most:,} at most."
+    def value_of(self, answer: object) -> float | None:
+        """Return the value that a person has typed, None if the limit cannot be raised to it."""
+        if isinstance(answer, int | float) and max(self.maximum, self.required) < answer <= self.most:
+            return type(self.maximum)(answer)
 
-        return type(self.maximum)(answer)
+        return None
 
 
 def ask_to_raise(limit: ReachedLimit, ask: Callable[[ApprovalRequest], object]) -> float | None:
@@ -81,19 +73,17 @@ def ask_to_raise(limit: ReachedLimit, ask: Callable[[ApprovalRequest], object]) 
             request["problem"] = problem
 
         decision = read_answer(ask(request), [call])[call["index"]]
-        if decision.action.startswith("approve") and decision.digest in {"", call["digest"]}:
+        if decision.action.startswith("approve"):
             return limit.proposal
-
-        if decision.action == "edit":
-            value = limit.value_of((decision.arguments or {}).get(limit.name))
-            if not isinstance(value, str):
-                return value
-
-            problem = value
-        elif decision.reason == UNREADABLE:
-            problem = 'This is no answer: say "approve" or "reject", or edit the number.'
-        else:
+        if decision.action != "edit" and decision.reason != UNREADABLE:
             return None
+
+        value = limit.value_of((decision.arguments or {}).get(limit.name))
+        if value is not None:
+            return value
+
+        least = _words(max(limit.maximum, limit.required))
+        problem = f"That is no answer: approve, reject, or name a number above {least}, {limit.most:,} at most."
 
     return None
 
@@ -108,7 +98,7 @@ def _asked_call(limit: ReachedLimit, problem: str) -> AskedCall:
         arguments={limit.name: limit.proposal},
         preview=ShownPreview(kind="limit", text=text, truncated=False),
         choices={},
-        digest=hashlib.sha256(limit.question.encode()).hexdigest()[:16],
+        digest="",
     )
 
 
