@@ -8,19 +8,34 @@ The container is the boundary for the programs that the agent starts. Needs Pyth
 import json
 import os
 import shlex
-from typing import Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from harbor.agents.capabilities import AgentCapabilities
 from harbor.agents.installed.base import BaseInstalledAgent, with_prompt_template
 from harbor.agents.options import InstalledAgentOptions
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
+from harbor.models.trajectories import (
+    Agent,
+    FinalMetrics,
+    Metrics,
+    Observation,
+    ObservationResult,
+    Step,
+    ToolCall,
+    Trajectory,
+)
+from harbor.utils.trajectory_utils import format_trajectory_json
 from pydantic import Field
 from typing_extensions import override
 
-_RESULT_FILE: Final = "mendgraph.json"
+JsonObject: TypeAlias = dict[str, Any]
+
+_EVENTS_FILE: Final = "mendgraph.jsonl"
 _LOG_FILE: Final = "mendgraph.txt"
-_MAX_RESULT_BYTES: Final = 1_000_000
+_TRAJECTORY_FILE: Final = "trajectory.json"
 
 _FORWARDED_VARIABLES: Final = (
     "ANTHROPIC_API_KEY",
@@ -54,8 +69,10 @@ class MendgraphOptions(InstalledAgentOptions):
 class Mendgraph(BaseInstalledAgent):
     """Installs mendgraph in the container of a task, and gives it the instruction of the task as its request."""
 
-    capabilities = AgentCapabilities()
+    capabilities = AgentCapabilities(atif=True)
     options_model = MendgraphOptions
+
+    _instruction = ""
 
     @staticmethod
     @override
@@ -81,11 +98,12 @@ class Mendgraph(BaseInstalledAgent):
     @with_prompt_template
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         variables = {name: os.environ[name] for name in _FORWARDED_VARIABLES if name in os.environ}
+        self._instruction = instruction
         await self.exec_as_agent(environment, f"{_PATH}; {self.run_command(instruction)}", env=variables)
 
     def run_command(self, instruction: str) -> str:
-        """The command line that works on the task; how the run ended is in its result, not in its exit code."""
-        arguments = ["mendgraph", "run", "--json", "--no-workspace-config", "--sandbox", "container"]
+        """The command line that works on the task; how the run ended is in its events, not in its exit code."""
+        arguments = ["mendgraph", "run", "--json-lines", "--no-workspace-config", "--sandbox", "container"]
         arguments += ["--model", model_argument(self.model_name or "")]
         arguments += ["--max-calls", str(self.options.max_calls)]
         arguments += ["--max-input-tokens", "20000000", "--max-output-tokens", "1000000"]
@@ -96,29 +114,113 @@ class Mendgraph(BaseInstalledAgent):
             arguments += ["--allow-program", program]
 
         quoted = " ".join(map(shlex.quote, arguments))
-        logs = f">/logs/agent/{_RESULT_FILE} 2>/logs/agent/{_LOG_FILE}"
+        logs = f">/logs/agent/{_EVENTS_FILE} 2>/logs/agent/{_LOG_FILE}"
         return f'{quoted} --root "$PWD" - <<<{shlex.quote(instruction)} {logs} || true'
 
     @override
     def populate_context_post_run(self, context: AgentContext) -> None:
-        result = self._read_result()
-        usage = result.get("usage") or {}
-        context.n_input_tokens = usage.get("total_input_tokens")
-        context.n_output_tokens = usage.get("total_output_tokens")
-        context.n_cache_tokens = usage.get("cached_tokens")
-        context.cost_usd = usage.get("cost_usd")
-        context.metadata = {name: result.get(name) for name in ("outcome", "thread_id")}
+        """Write the run's trajectory, and report its usage and outcome."""
+        events = [*_read_events(self.logs_dir / _EVENTS_FILE)]
+        if not events:
+            return
 
-    def _read_result(self) -> dict[str, Any]:
-        """The result that the command printed; empty where it printed none."""
-        path = self.logs_dir / _RESULT_FILE
-        if not path.exists() or path.stat().st_size > _MAX_RESULT_BYTES:
-            return {}
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            return {}
-        return result if isinstance(result, dict) else {}
+        agent = Agent(name=self.name(), version=self.version() or "unknown", model_name=self.model_name)
+        trajectory = trajectory_of(events, self._instruction, agent)
+        text = format_trajectory_json(trajectory.to_json_dict())
+        (self.logs_dir / _TRAJECTORY_FILE).write_text(text, encoding="utf-8")
+
+        metrics = trajectory.final_metrics or FinalMetrics()
+        context.n_input_tokens = metrics.total_prompt_tokens
+        context.n_output_tokens = metrics.total_completion_tokens
+        context.n_cache_tokens = metrics.total_cached_tokens
+        context.cost_usd = metrics.total_cost_usd
+        context.metadata = trajectory.extra
+
+
+def _read_events(path: Path) -> Iterator[JsonObject]:
+    """Yield the events that the command printed; the last line of a killed run is incomplete."""
+    if not path.exists():
+        return
+
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+
+            if isinstance(event, dict):
+                yield event
+
+
+def trajectory_of(events: list[JsonObject], instruction: str, agent: Agent) -> Trajectory:
+    """Return the run in ATIF: a step for the instruction, then one for each attempt of a model call."""
+    steps = [Step(step_id=1, source="user", message=instruction)]
+    result: JsonObject = {}
+    text = ""
+
+    for event in events:
+        match event.get("event"):
+            case "text":
+                text += event["text"]
+            case "paid":
+                steps.append(_model_call(len(steps) + 1, event, text))
+                text = ""
+            case "calls_read":
+                if steps[-1].source == "user":  # the files that the instruction names are read before the first call
+                    steps.append(Step(step_id=2, source="agent", message="", llm_call_count=0))
+
+                steps[-1].tool_calls = [_tool_call(call) for call in event["calls"]]
+            case "step_done":
+                results = [_observation_result(each["call_id"], each["result"]) for each in event["results"]]
+                steps[-1].observation = Observation(results=results)
+            case "healing_began":
+                results = [_observation_result(None, error) for error in event["errors"]]
+                steps[-1].observation = Observation(results=results)
+            case "ended":
+                result = event["result"]
+
+    usage = result.get("usage") or {}
+    return Trajectory(
+        session_id=result.get("thread_id"),
+        agent=agent,
+        steps=steps,
+        final_metrics=FinalMetrics(
+            total_prompt_tokens=usage.get("total_input_tokens"),
+            total_completion_tokens=usage.get("total_output_tokens"),
+            total_cached_tokens=usage.get("cached_tokens"),
+            total_cost_usd=usage.get("cost_usd"),
+            total_steps=len(steps),
+        ),
+        extra={"outcome": result.get("outcome"), "thread_id": result.get("thread_id")},
+    )
+
+
+def _model_call(step_id: int, paid: JsonObject, text: str) -> Step:
+    return Step(
+        step_id=step_id,
+        source="agent",
+        model_name=paid["model"],
+        message=text,
+        metrics=Metrics(
+            prompt_tokens=paid["input_tokens"],
+            completion_tokens=paid["output_tokens"],
+            cached_tokens=paid["cached_tokens"],
+            cost_usd=paid["cost_usd"],
+        ),
+        llm_call_count=1,
+        extra={"purpose": paid["purpose"], "seconds": paid["seconds"]},
+    )
+
+
+def _tool_call(call: JsonObject) -> ToolCall:
+    """Return a call of a reply; the arguments of a malformed one are its text."""
+    arguments = call.get("arguments", {"raw_arguments": call["raw_arguments"]})
+    return ToolCall(tool_call_id=call["call_id"], function_name=call["tool"], arguments=arguments)
+
+
+def _observation_result(call_id: str | None, result: JsonObject) -> ObservationResult:
+    return ObservationResult(source_call_id=call_id, content=json.dumps(result, ensure_ascii=False))
 
 
 def model_argument(model: str) -> str:
