@@ -200,10 +200,7 @@ class CallError(Record):
 
 
 class Correction(Record):
-    """An unusable reply with its corrective prompt, which the model sees until the turn has healed.
-
-    Schema repairs (spec 3) and corrections of unfounded answers (`claim`) count separately.
-    """
+    """An unusable reply and its prompt. Schema repairs (spec 3) and unfounded answers (`claim`) count separately."""
 
     reply: str
     prompt: str
@@ -445,10 +442,10 @@ class LoopVerdict(StrEnum):
 class Verification(Record):
     """The evidence for a turn's changes as a whole, by the checks after the last change.
 
-    passed: `ran` names the checks with counts ("pytest tests/test_cart.py: 2 tests"), `lines` the changed lines that
-    they executed ("cart.py:3-7"). indistinct: only tests that the session has changed pass, also on the files before
-    its first change. none: `reason` says why nothing could be run. contradicted: `reason` says what failed. Of the
-    passing tests, `failed_before` show the difference, `new_code` could not run before, `indistinct` verify nothing.
+    passed: `ran` names the checks with counts ("pytest test_cart.py: 2 tests"), `lines` the changed lines that they ran
+    ("cart.py:3-7"). indistinct: only tests that the session has changed pass, also before its first change. none,
+    contradicted: `reason` says why nothing was run, or what failed. Of the passing tests, `failed_before` show the
+    difference, `new_code` could not run before, `indistinct` prove nothing. `diagnostics`: what linters newly say.
     """
 
     kind: Literal["passed", "indistinct", "none", "contradicted"] = "none"
@@ -460,6 +457,7 @@ class Verification(Record):
     indistinct: tuple[str, ...] = ()
     skipped: int = 0
     skip_reason: str = ""
+    diagnostics: tuple[str, ...] = ()
 
 
 class Mark(Record):

@@ -16,6 +16,7 @@ from mendgraph.graph.configuration.settings import (
     MOST_RETRIES,
     FolderName,
     Setting,
+    address_without_login,
     limit,
     model_kwargs_problem,
     named_account,
@@ -402,6 +403,16 @@ class AgentContext(Record):
         option="--require-changes/--no-require-changes",
         panel="Checks",
     )
+    diagnostics: bool = setting(
+        False,
+        "Tell the model what linters newly say of its edits.",
+        trust="off",
+        option="--diagnostics",
+        panel="Checks",
+    )
+    format_edits: bool = setting(
+        False, "Format edits with the project's formatter.", trust="off", option="--format-edits", panel="Checks"
+    )
     max_failed_tries: int = setting(
         4,
         "Tries in a row whose edits or checks may fail before the run ends. In the block form it ends after 4 at most.",
@@ -462,13 +473,6 @@ class AgentContext(Record):
         """
         return cls(**{**UNATTENDED, "workspace": workspace, **changes})
 
-    @field_validator("base_url")
-    @classmethod
-    def _no_login_in_the_address(cls, url: str | None) -> str | None:
-        if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
-            raise ValueError("base_url may hold no user name or password: put the key into OPENAI_API_KEY")
-        return url
-
     @field_validator("model_kwargs")
     @classmethod
     def _no_key_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
@@ -477,6 +481,7 @@ class AgentContext(Record):
             raise ValueError(problem)
         return settings
 
+    _base_url = field_validator("base_url")(address_without_login)
     _account = field_validator("account")(named_account)
     _extensions = field_validator("allowed_extensions")(with_dots)
     _fallbacks = field_validator("fallback_models")(usable_fallbacks)

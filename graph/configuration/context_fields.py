@@ -85,6 +85,8 @@ class ContextFields(TypedDict, total=False):
     checks_timeout_s: float
     require_checks: bool
     require_changes: bool
+    diagnostics: bool
+    format_edits: bool
     max_failed_tries: int
     keep_failed_edits: bool
     read_ahead: bool

@@ -102,6 +102,14 @@ def usable_fallbacks(fallbacks: tuple[str, ...]) -> tuple[str, ...]:
     return fallbacks
 
 
+def address_without_login(url: str | None) -> str | None:
+    """Return the address of an endpoint; raises ValueError if it has a user name or password."""
+    if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
+        raise ValueError("base_url may hold no user name or password: put the key into OPENAI_API_KEY")
+
+    return url
+
+
 def named_account(account: str) -> str:
     """Return the name of an account; raises ValueError for one that it cannot have."""
     problem = account_problem(account)

@@ -276,6 +276,8 @@ class Previewer:
             syntax_gate=context.syntax_gate,
             task=last_request(self._state.get("messages") or []),
             foreign=foreign_to(self._state),
+            checks=self._turn.checks() if context.format_edits else None,
+            is_last_edit=False,
         )
 
     def _named(self, call: ToolCall) -> Iterator[str]:

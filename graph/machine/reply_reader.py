@@ -31,7 +31,8 @@ def reply_reader(turn: TurnServices, state: AgentState) -> Reader:
     facts = TurnFacts(
         changed=tuple(net_changes(state.get("changes") or [])),
         change_required=context.require_changes,
-        checked=CHECKS_TOOL in machine.specs and bool(context.evidence or context.checks or context.require_checks),
+        checked=CHECKS_TOOL in machine.specs
+        and bool(context.evidence or context.checks or context.require_checks or context.diagnostics),
     )
     blocks = block_form(profile)
     reader = Reader(

@@ -417,7 +417,7 @@ class TurnTools:
     def checks(self) -> Checks | ToolError | None:
         """Return what checks the work; None if nothing does, and the error of a sandbox that does not start."""
         context = self.context
-        if not context.evidence and not context.checks:
+        if not (context.evidence or context.checks or context.diagnostics or context.format_edits):
             return None
 
         rules = CheckRules(
@@ -425,6 +425,8 @@ class TurnTools:
             context.checks_timeout_s,
             readable=context.readable_folders,
             evidence=context.evidence,
+            diagnostics=context.diagnostics,
+            formatting=context.format_edits,
             sandbox=context.sandbox,
         )
         checks: Checks | ToolError = self._sandbox(open_checks, rules, frozenset())

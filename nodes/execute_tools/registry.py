@@ -78,6 +78,7 @@ class ToolContext:
         hints: hints from the words of `task` for a small model.
         foreign: lines of the prompt's examples, which an edit may not add.
         evidence_required: whether an edit that contradicts the task or the file's examples is refused.
+        is_last_edit: whether no later call of the reply is one of a file tool, so that linters look at this one.
         checks: runs the checks of the project; None or the error that says why the run may not.
         changes: the changes of this turn so far.
         session_start: returns the hashes of changed files before the session's first change, "" for new files.
@@ -108,6 +109,7 @@ class ToolContext:
     hints: RequestHints | None = None
     foreign: frozenset[str] = frozenset()
     evidence_required: bool = False
+    is_last_edit: bool = True
     checks: Checks | ToolError | None = None
     changes: Sequence[FileChange] = ()
     session_start: Callable[[], Mapping[str, str]] = dict
@@ -331,8 +333,7 @@ def tool(
     Each parameter is an argument; `Annotated[str, "what it is"]` describes it to the model, and `**extras: Any` accepts
     unknown ones. A parameter of type ToolContext receives the context. A single parameter of a pydantic model's type
     stands for all arguments. The name is the function's unless `name` is given, and the description is the first
-    paragraph of its docstring. The other `options` are fields of `Tool`. Tools with the effect READ are cacheable by
-    default.
+    paragraph of its docstring. The other `options` are fields of `Tool`. READ tools are cacheable by default.
 
     Raises:
         TypeError: no effect is given (it is never guessed), or the signature is incomplete.

@@ -18,6 +18,7 @@ from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
+    Effect,
     FileChange,
     Plan,
     ToolCall,
@@ -92,10 +93,8 @@ def run_step(
             if are_children:
                 results.update(_run_children(batch, using, step))
             else:
-                # The evidence is checked after the last call of a tool: the edits before may leave the code broken.
-                last = all(other.tool != call.tool for later, other in waiting if later > place)
-                judged = using.context.evidence_required and last
-                results.update(_run_batch(batch, verdicts, using, step, evidence_required=judged))
+                later_tools = {other.tool for later, other in waiting if later > place}
+                results.update(_run_batch(batch, verdicts, using, step, later_tools))
         except BaseException:
             for cut_off in batch:
                 using.log.cut_off(execution.step, batch[cut_off], verdicts[cut_off])
@@ -195,14 +194,19 @@ def _run_batch(
     verdicts: Sequence[Verdict],
     using: StepResources,
     step: StepEffects,
-    *,
-    evidence_required: bool,
+    later_tools: set[str],
 ) -> dict[int, CallResult]:
-    """Run the calls side by side, or a single one in this thread, and add their effects to `step`."""
+    """Run the calls side by side, or a single one in this thread, and add their effects to `step`.
+
+    The evidence is checked after the last call of a tool, and linters run after the last edit: the edits before may
+    leave the code broken.
+    """
     remaining_s = using.context.seconds_left - step.seconds
     if remaining_s <= 0:
         return _out_of_time(batch)
 
+    repeated = any(call.tool in later_tools for call in batch.values())
+    edits = {spec.name for spec in using.registry.specs() if spec.effect is Effect.WRITE}
     context = replace(
         using.context,
         files_read={**using.context.files_read, **step.files_read},
@@ -210,7 +214,8 @@ def _run_batch(
         changes=(*using.context.changes, *step.changes),
         timeout_s=min(using.context.timeout_s, remaining_s),
         seconds_left=remaining_s,
-        evidence_required=evidence_required,
+        evidence_required=using.context.evidence_required and not repeated,
+        is_last_edit=edits.isdisjoint(later_tools),
     )
     started_s = monotonic_s()
 

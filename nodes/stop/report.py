@@ -31,6 +31,7 @@ _NO_CHECK_RAN = "no check ran after the last change"
 _CHECKS_OFF = "evidence is off, and no check is configured"
 MOST_TOLD = 20  # files of one kind of mark
 _LONGEST_REASON = 300  # characters of why nothing was checked, or of what fails
+_MOST_DIAGNOSTICS = 3
 _LONGEST_SKIP = 100  # characters of the reason why tests were skipped
 FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 """Reasons of failed work, whose changes are undone."""
@@ -172,6 +173,9 @@ def changes_words(
         checked = [f"not checked: {reason[:1].lower()}{reason[1:]}" if reason else "not checked"]
 
     clauses = [_changes_clause(files, marks), *checked]
+    if verified.diagnostics:
+        clauses.append(f"new diagnostics: {listed(verified.diagnostics, _MOST_DIAGNOSTICS)}")
+
     if refused:
         clauses.append(listed(refused))
 

@@ -244,6 +244,9 @@ OF_USERS: Final = {
     "SKILL.md",
     "package.json",
     "Cargo.toml",
+    "ruff.toml",
+    "pyrightconfig.json",
+    "tsconfig.json",
 }
 """Files that users have, not we."""
 

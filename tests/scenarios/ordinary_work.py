@@ -11,6 +11,7 @@ total = add(2, 3)
 print(f"2 and 3 make {total}")
 raise SystemExit(total != 5)
 """
+LINTED = "import os\n\n\ndef add(a, b):\n    return a - b\n"
 RUN_CHECK = ("run_command", {"argv": ["python3", "-B", "check.py"]})
 
 ORDINARY_WORK: tuple[Scenario, ...] = (
@@ -31,6 +32,28 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(READ), use(EDIT), DONE)),),
         expected=Expectation(files={"calc.py": MENDED}, message="add now adds."),
         resumed=True,
+    ),
+    Scenario(
+        name="new_diagnostics",
+        story="An edit uses a name that is not defined. The linter of the project says so in the same step, and nothing"
+        " about the unused import that the file had before. The formatter keeps the format of a formatted file.",
+        files={"calc.py": LINTED, "pyproject.toml": '[tool.ruff]\nlint.select = ["F"]\n'},
+        settings={"diagnostics": True, "format_edits": True, "tool_timeout_s": 300},
+        turns=(
+            Turn(
+                TASK,
+                (
+                    use(("edit_file", {"path": "calc.py", "old_str": "    return a - b", "new_str": "    return a+c"})),
+                    use(("edit_file", {"path": "calc.py", "old_str": "a + c", "new_str": "a + b"})),
+                    DONE,
+                ),
+            ),
+        ),
+        expected=Expectation(
+            files={"calc.py": LINTED.replace("a - b", "a + b")},
+            shown=("calc.py:5: F821 Undefined name `c`", "by ruff format, so the file differs from what you wrote"),
+        ),
+        sandboxed=True,
     ),
     Scenario(
         name="named_file_read_ahead",

@@ -7,12 +7,14 @@ Runs have evidence and reading ahead off unless their scenario turns them on, an
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, fields as dataclass_fields
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -94,7 +96,7 @@ def play(scenario: Scenario, way: Way, folder: Path) -> Recording:
     write_files(root, scenario.files)
     script = [in_protocol(_with_usage(reply), way.protocol) for reply in scenario.replies]
 
-    with _with_key(), ScriptedServer(script) as server:
+    with _environment(scenario.settings), ScriptedServer(script) as server:
         settings = {**DEFAULTS, **scenario.settings, "protocol": way.protocol.value}
         context = AgentContext(workspace=root, base_url=server.base_url, **settings)
         stage = _Stage(scenario, way, context, root, server.requests)
@@ -103,9 +105,12 @@ def play(scenario: Scenario, way: Way, folder: Path) -> Recording:
 
 
 @contextmanager
-def _with_key() -> Iterator[None]:
+def _environment(settings: Mapping[str, object] = MappingProxyType({})) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", API_KEY)
+        if settings.get("diagnostics"):  # the linters of the workspace are those of this environment
+            patch.setenv("VIRTUAL_ENV", sys.prefix)
+
         yield
 
 
@@ -329,7 +334,7 @@ _DRIVERS: dict[Style, Callable[[_Stage], None]] = {
 @cache
 def usual_request(protocol: Protocol) -> JsonMap:
     """The first request of a run with default settings, with which others are compared."""
-    with _with_key(), TemporaryDirectory() as root, ScriptedServer([Say("Hello.")]) as server:
+    with _environment(), TemporaryDirectory() as root, ScriptedServer([Say("Hello.")]) as server:
         context = AgentContext(workspace=root, base_url=server.base_url, protocol=protocol.value, **DEFAULTS)
         with Session(context) as session:
             session.work("Hello.")

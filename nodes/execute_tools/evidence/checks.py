@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import TypeAdapter
 
@@ -32,6 +32,9 @@ from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, 
 from mendgraph.nodes.workspace.sandboxes.backends import AUTO
 from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.evidence.linters import Diagnostic, ProjectTool
+
 _RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
 _LARGEST_ANSWER: Final = 1_000_000  # bytes that are kept of a program's output
 _START_S: Final = 5.0
@@ -50,6 +53,9 @@ _PYTHON: Final = (
 )
 """A shell script that starts the project's own Python if it runs in the sandbox, else the system's."""
 _NOT_FOUND: Final = 127
+_INPUT: Final = "/run/checks/input"
+_TOOL: Final = 'PATH="$TOOLS:$PATH"; exec "$@" <"$INPUT"'
+"""A shell script that starts a program of the project, or of the system."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,8 @@ class CheckRules:
         examples_timeout_s: seconds for all examples of one edit.
         readable: more folders of the machine that programs may read.
         evidence: whether examples of docstrings and of the request and the project's tests run.
+        diagnostics: whether the project's linters look at edits.
+        formatting: whether the project's formatter formats edits.
         limits: what these may use.
         sandbox: a kind of `choose_sandbox`.
     """
@@ -114,6 +122,8 @@ class CheckRules:
     examples_timeout_s: float = 5.0
     readable: tuple[str, ...] = ()
     evidence: bool = True
+    diagnostics: bool = False
+    formatting: bool = False
     limits: ResourceLimits = field(default_factory=evidence_limits)
     sandbox: str = AUTO
 
@@ -162,11 +172,17 @@ def open_checks(
 
 @dataclass
 class Checks:
-    """Runs checks in one workspace, one at a time. Raises ScopeOverError when the call is over. See `open_checks`."""
+    """Runs checks in one workspace, one at a time. Raises ScopeOverError when the call is over. See `open_checks`.
+
+    `unusable` says why linters and formatters are not started again, "" if they are not installed. `baselines` has the
+    last old diagnostics of each linter, with what they were computed from.
+    """
 
     commands: Commands
     rules: CheckRules
     lines: Mapping[str, list[str]] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+    baselines: dict[str, tuple[object, "Sequence[Diagnostic]"]] = field(default_factory=dict)
 
     def in_scope(self, scope: CancellationScope | None) -> Self:
         """Return the same checks for one call: when `scope` is over, none is started, and a running one is killed."""
@@ -262,6 +278,46 @@ class Checks:
             return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
 
         return _results_of(command.name, result)
+
+    def run_tool(
+        self,
+        tool: "ProjectTool",
+        files: Sequence[str],
+        seconds: float,
+        before: Mapping[str, bytes] | None = None,
+        text: str = "",
+    ) -> CommandResult | None:
+        """Run a linter or formatter of the project on files; None if it has no result.
+
+        One that is not installed, takes longer or uses too much becomes `unusable`. `before` has old bytes that take
+        the place of files; `text` is the standard input.
+        """
+        from mendgraph.nodes.execute_tools.evidence.linters import FORMAT_SCRIPT, LINE_FORMAT
+
+        if tool.name in self.unusable:
+            return None
+
+        runners = self.runners()
+        folders = [python.rpartition("/")[0] for python in runners.pythons]
+        folders.append(f"{self.commands.root}/node_modules/.bin")
+
+        added = {FORMAT_SCRIPT: LINE_FORMAT, _INPUT: text.encode(), **self._replaced(before)}
+        env = {**_ENV, **runners.env, "TOOLS": ":".join(folders), "INPUT": _INPUT}
+        commands = self.commands.read_only(added, env, self.rules.limits, runners.readable)
+        result = commands.run(["sh", "-c", _TOOL, "sh", *tool.command(*files)], timeout_s=seconds)
+
+        if isinstance(result, ToolError):
+            return None
+
+        if result.timed_out or result.limit is not None:
+            words = result.limit or f"took longer than {result.limit_s:.2g} s."
+            self.unusable[tool.name] = f"{tool.name} {words}"
+        elif result.exit_code == _NOT_FOUND:
+            self.unusable[tool.name] = ""
+        else:
+            return result
+
+        return None
 
     def runners(self) -> Runners:
         """Return the programs that run the project's tests."""

@@ -127,8 +127,12 @@ def _readable(
 
     installations = [environment.built_on for environment in environments]
     folders += [folder for folder in installations if _is_installation(folder, home)]
-    for command in commands:
-        folders += _needs(command.name.partition(" ")[0], home, path)
+    programs = [command.name.partition(" ")[0] for command in commands]
+    if os.path.isdir(f"{root}/node_modules"):
+        programs.append("npm")
+
+    for program in programs:
+        folders += _needs(program, home, path)
 
     return tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)))
 

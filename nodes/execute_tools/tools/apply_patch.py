@@ -7,7 +7,7 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.edits import patches
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
+from mendgraph.nodes.execute_tools.tools.saving import changed, format_text, judged_syntax, load_current, outdated
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.text_files import BOM, encode_text, text_of, unstorable
 from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, WriteFile
@@ -84,7 +84,7 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
         place = {"path": now.path, "target": now.target} if now.target else {"path": now.path}
         details.append({**place, **plan.data})
 
-    return changed(changes, files=details)
+    return changed(context, changes, files=details)
 
 
 def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolError:
@@ -92,8 +92,10 @@ def _added(context: ToolContext, file: patches.AddedFile) -> _Planned | ToolErro
         message = f"{quoted(file.path)} exists already, so it cannot be added: update it instead."
         return _in_line(file, ToolError(code=ToolErrorCode.CONFLICT, message=message))
 
-    change = WriteFile(file.path, file.text.encode())
-    return _Planned(change, NO_FILE, Version("", file.text.removeprefix(BOM)), {"action": "created"})
+    data: JsonMap = {"action": "created"}
+    text = format_text(context, file.path, None, file.text, data)
+    change = WriteFile(file.path, text.encode())
+    return _Planned(change, NO_FILE, Version("", text.removeprefix(BOM)), data)
 
 
 def _deleted(context: ToolContext, file: patches.DeletedFile) -> _Planned | ToolError:
@@ -130,13 +132,14 @@ def _updated(context: ToolContext, file: patches.UpdatedFile) -> _Planned | Tool
         data["hunks_found_by_ignoring_spaces"] = patched.inexact
 
     data |= judged
-    encoded = encode_text(patched.text, before.file.form)
+    text = format_text(context, file.target or before.path, before.file.text, patched.text, data)
+    encoded = encode_text(text, before.file.form)
     change: Change = WriteFile(file.path, encoded, before.sha256)
 
     if file.target:
         change = MoveFile(file.path, file.target, before.sha256, None if same else encoded)
 
-    return _Planned(change, before.version, Version("", patched.text), data)
+    return _Planned(change, before.version, Version("", text), data)
 
 
 def _error(error: patches.PatchError) -> ToolError:

@@ -45,7 +45,7 @@ from mendgraph.nodes.execute_tools.tools.related_tests import (
     python_files,
     read_texts,
 )
-from mendgraph.nodes.execute_tools.tools.saving import text_before
+from mendgraph.nodes.execute_tools.tools.saving import diagnostics_of, text_before
 from mendgraph.nodes.language.display import count_of, listed
 from mendgraph.nodes.language.request import read_request
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
@@ -96,6 +96,7 @@ def check(context: ToolContext, paths: Sequence[str]) -> ToolAnswer:
         if not report.failed:
             report.proof.weigh(checking.passed)
 
+    report.diagnostics = diagnostics_of(context).get("new_diagnostics", ())
     return report.output()
 
 
@@ -130,6 +131,7 @@ class _Report:
     old_failures: dict[str, str] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
     lines: dict[str, set[int]] = field(default_factory=dict)
+    diagnostics: Sequence[str] = ()
     changed: Collection[str] = ()
     is_traced: bool = True
 
@@ -165,6 +167,9 @@ class _Report:
         if self.skips:
             details["skipped"] = self.skips.total()
             details["skip_reason"] = self.skips.most_common(1)[0][0]
+
+        if self.diagnostics:
+            details["diagnostics"] = self.diagnostics
 
         lines: list[str] = []
         for path, numbers in self.lines.items():

@@ -20,6 +20,7 @@ from mendgraph.nodes.workspace.files.text_files import (
     encode_text,
     escaped_name,
     text_of,
+    to_unix,
     why_not_text,
 )
 
@@ -97,16 +98,21 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     if contradicted is not None:
         return contradicted
 
+    text = format_text(context, target, old.text, text, judged)
+    if "content" in data:
+        data["content"] = to_unix(text)
+
     written = context.workspace.write_file(target, encode_text(text, form), expected_sha256=old.sha256)
     if isinstance(written, ToolError):
         return written
 
     change = file_change(written.path, old, Version(written.sha256, text))
-    return changed((change,), path=written.path, **data, **judged)
+    return changed(context, (change,), path=written.path, **data, **judged)
 
 
-def changed(changes: Sequence[FileChange], **data: Any) -> ToolOutput:
-    """Return a result with these fields and changes; the thread knows the new content of the files."""
+def changed(context: ToolContext, changes: Sequence[FileChange], **data: Any) -> ToolOutput:
+    """Return a result with these fields, changes and new diagnostics; the thread knows the new content of the files."""
+    data |= diagnostics_of(context, changes)
     hashes = {change.path: change.sha256_after for change in changes}
     return replace(ToolOutput.ok(**data), changes=tuple(changes), files_read=hashes)
 
@@ -127,6 +133,28 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
     return invalid(
         f"With this edit {quoted(path)} {broken}. So nothing was changed: mend that in the edit, and make it again."
     )
+
+
+def diagnostics_of(context: ToolContext, changes: Sequence[FileChange] = ()) -> JsonMap:
+    """Return the fields for what the project's linters say of the turn's changes, of which `changes` are the last."""
+    checks = context.checks
+    if not isinstance(checks, Checks) or not checks.rules.diagnostics or not context.is_last_edit:
+        return {}
+
+    from mendgraph.nodes.execute_tools.tools.diagnosing import diagnose
+
+    return diagnose(context, checks, changes)
+
+
+def format_text(context: ToolContext, path: str, before: str | None, after: str, data: JsonMap) -> str:
+    """Return the text after an edit as the project's formatter writes it; `data` gets a field if that differs."""
+    checks = context.checks
+    if not isinstance(checks, Checks) or not checks.rules.formatting:
+        return after
+
+    from mendgraph.nodes.execute_tools.tools.diagnosing import run_formatter
+
+    return run_formatter(context, checks, path, before, after, data)
 
 
 def _foreign_line(context: ToolContext, before: str, after: str) -> str:

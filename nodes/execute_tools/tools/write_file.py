@@ -158,7 +158,7 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     [moved] = done
     version = Version(before.sha256, text_of(before.data))
     changes = (file_change(moved.path, version, NO_FILE), file_change(moved.target, NO_FILE, version))
-    output = saving.changed(changes, path=moved.path, target=moved.target, action="moved")
+    output = saving.changed(context, changes, path=moved.path, target=moved.target, action="moved")
     files_read = {moved.path: ""}
     sha256_read = context.files_read.get(before.path)
     if sha256_read is not None:
@@ -191,4 +191,4 @@ def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAns
         return done
 
     change = file_change(done[0].path, before.version, NO_FILE)
-    return saving.changed((change,), path=done[0].path, action="deleted")
+    return saving.changed(context, (change,), path=done[0].path, action="deleted")

@@ -1,0 +1,119 @@
+"""The linters and formatters that projects configure, and the diagnostics that linters print."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+FORMAT_SCRIPT: Final = "/run/checks/format.cjs"
+"""Where ESLint finds `LINE_FORMAT`: its own formatters for one line are no longer a part of it."""
+
+LINE_FORMAT: Final = (
+    b"module.exports = (files) => files.flatMap(({ filePath, messages }) => messages.map((m) =>"
+    b" `${filePath}:${m.line}:${m.column}: ${m.ruleId ?? 'error'} ${m.message}`)).join('\\n')\n"
+)
+
+
+class ProjectTool(NamedTuple):
+    """A linter or formatter of files with these `suffixes`.
+
+    `settings` are beginnings of names of files that configure it, some with a heading (see `configured_tools`). With
+    `takes_files` the names of the files are the last arguments; otherwise it looks at the project.
+    """
+
+    name: str
+    settings: tuple[str, ...]
+    suffixes: tuple[str, ...]
+    arguments: str = ""
+    takes_files: bool = True
+
+    def command(self, *more: str) -> list[str]:
+        """Return the command with more arguments."""
+        return [self.name.partition(" ")[0], *self.arguments.split(), *more]
+
+
+_PYTHON: Final = (".py", ".pyi")
+_RUST: Final = (".rs",)
+_GO: Final = (".go",)
+_SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
+_RUFF: Final = ("ruff.toml", ".ruff.toml", "pyproject.toml [tool.ruff")
+_MYPY: Final = ("mypy.ini", ".mypy.ini", "pyproject.toml [tool.mypy", "setup.cfg [mypy")
+
+LINTERS: Final = (
+    ProjectTool("ruff", _RUFF, _PYTHON, "check --no-fix --force-exclude --quiet --output-format=concise"),
+    ProjectTool("mypy", _MYPY, _PYTHON, "--no-pretty --no-error-summary --no-color-output"),
+    ProjectTool("pyright", ("pyrightconfig.json", "pyproject.toml [tool.pyright"), _PYTHON),
+    ProjectTool("eslint", ("eslint.config.",), _SCRIPTS, f"--no-warn-ignored --format {FORMAT_SCRIPT}"),
+    ProjectTool("tsc", ("tsconfig.json",), _SCRIPTS, "--noEmit --pretty false", takes_files=False),
+    ProjectTool("go vet", ("go.mod",), _GO, "vet ./...", takes_files=False),
+    ProjectTool("cargo check", ("Cargo.toml",), _RUST, "check --quiet --message-format=short", takes_files=False),
+)
+"""In the order of their diagnostics."""
+
+FORMATTERS: Final = (
+    ProjectTool("black", ("pyproject.toml [tool.black",), _PYTHON, "--quiet - --stdin-filename"),
+    ProjectTool("ruff format", _RUFF, _PYTHON, "format --force-exclude --quiet --stdin-filename"),
+    ProjectTool("prettier", (".prettierrc", "prettier.config."), (*_SCRIPTS, ".css", ".json"), "--stdin-filepath"),
+    ProjectTool("gofmt", ("go.mod",), _GO, takes_files=False),
+    ProjectTool("rustfmt", ("Cargo.toml",), _RUST, "--edition 2021", takes_files=False),
+)
+"""They read the text from the standard input. The first that a project configures formats a file."""
+
+
+def configured_tools(tools: Sequence[ProjectTool], names: Sequence[str]) -> list[ProjectTool]:
+    """Return the tools of a project by the `names` of files in its root, and of headings: `setup.cfg [mypy]`."""
+    return [tool for tool in tools if any(name.startswith(tool.settings) for name in names)]
+
+
+_DIAGNOSTIC: Final = re.compile(
+    r"^[ \t]*(?:vet: )?(?P<path>[^\s:][^:\n]*?)[:(](?P<line>\d+)(?:[:,]\d+)?\)?(?::| -) (?P<message>\S.*?)\.?[ \t\r]*$",
+    re.MULTILINE,
+)
+"""A line of ruff, mypy, pyright, `LINE_FORMAT`, tsc, go or cargo."""
+
+_LONGEST: Final = 300  # characters of a message
+_LINE_NUMBER: Final = re.compile(r"\bline \d+")
+_FIXABLE: Final = "[*] "  # ruff's sign of what it could fix, which depends on the rest of the file
+_REMARKS: Final = ("note:", "help:", "information:")
+
+
+class Diagnostic(NamedTuple):
+    """One problem, in a file of the workspace."""
+
+    path: str
+    line: int
+    message: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What stays the same when the lines of the file shift."""
+        return self.path, _LINE_NUMBER.sub("line", self.message)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def read_diagnostics(output: str, root: str, suffixes: tuple[str, ...]) -> list[Diagnostic]:
+    """Return what a linter has printed on files of the workspace `root` with these suffixes, without its remarks."""
+    diagnostics: list[Diagnostic] = []
+    for match in _DIAGNOSTIC.finditer(output):
+        path = match["path"].removeprefix(f"{root}/").removeprefix("./")
+        message = match["message"].replace(_FIXABLE, "")
+        if path.endswith(suffixes) and not path.startswith("/") and not message.startswith(_REMARKS):
+            diagnostics.append(Diagnostic(path, int(match["line"]), message[:_LONGEST]))
+
+    return diagnostics
+
+
+def new_diagnostics(before: Sequence[Diagnostic], after: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Return the diagnostics that are not among those of `before`; of equal ones the last are new."""
+    known = Counter(diagnostic.key for diagnostic in before)
+    new: list[Diagnostic] = []
+
+    for diagnostic in after:
+        if known[diagnostic.key]:
+            known[diagnostic.key] -= 1
+        else:
+            new.append(diagnostic)
+
+    return new

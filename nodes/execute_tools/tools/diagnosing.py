@@ -1,0 +1,191 @@
+"""What the linters of the project say that they did not say before the turn, and what its formatter makes of a text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from mendgraph.nodes.execute_tools.commands.commands import last_words, output_text
+from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
+from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.nodes.execute_tools.evidence.linters import (
+    FORMATTERS,
+    LINTERS,
+    Diagnostic,
+    ProjectTool,
+    configured_tools,
+    new_diagnostics,
+    read_diagnostics,
+)
+from mendgraph.nodes.execute_tools.registry import ToolContext
+from mendgraph.nodes.execute_tools.tools.proof import MOST_REPLACED
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolError
+from mendgraph.nodes.workspace.files.deadline import ScopeOverError, monotonic_s
+from mendgraph.nodes.workspace.files.text_files import text_of
+from mendgraph.nodes.workspace.files.workspace import Workspace
+
+MOST_TOLD: Final = 10
+"""Diagnostics of one result."""
+
+_SHARE: Final = 3  # linters, and the formatter, may take this fraction of the call's time
+_ONCE: Final = "It is not started again in this session."
+_LONGEST_REASON: Final = 400  # characters of why a linter fails
+_LONGEST_DIFF: Final = 2_000  # characters of what a formatter has changed
+_COMPLETED: Final = (0, 1)  # exit codes of linters that have looked at everything
+
+
+def diagnose(context: ToolContext, checks: Checks, changes: Sequence[FileChange]) -> JsonMap:
+    """Return `new_diagnostics`, if there are any, and `not_diagnosed`: why a linter is not started again."""
+    unusable = set(checks.unusable)
+    diagnosis = _Diagnosis(context, checks.in_scope(context.scope), (*context.changes, *changes))
+    try:
+        lines = [str(diagnostic) for diagnostic in diagnosis.run()]
+    except ScopeOverError:  # the edit is made, and its result says so
+        return {}
+
+    if len(lines) > MOST_TOLD:
+        lines[MOST_TOLD:] = [f"... and {len(lines) - MOST_TOLD} more"]
+
+    reasons = [f"{reason} {_ONCE}" for name, reason in checks.unusable.items() if reason and name not in unusable]
+    fields = {"new_diagnostics": lines, "not_diagnosed": reasons}
+    return {name: texts for name, texts in fields.items() if texts}
+
+
+@dataclass
+class _Diagnosis:
+    """Runs the linters that the project configures on the changed files, and again on what these held before."""
+
+    context: ToolContext
+    checks: Checks
+    changes: Sequence[FileChange]
+
+    def run(self) -> list[Diagnostic]:
+        """Return the diagnostics that are new since the turn began."""
+        new: list[Diagnostic] = []
+        if len(self.before) > MOST_REPLACED:
+            return new
+
+        deadline = _deadline(self.context)
+        for linter in configured_tools(LINTERS, _settings(self.context.workspace)):
+            paths = [path for path in self.before if path.endswith(linter.suffixes)]
+            after = self._lint(linter, paths, deadline) if paths else None
+            baseline = self._baseline(linter, paths, deadline) if after else None
+            if after and baseline is not None:
+                new += new_diagnostics(baseline, after)
+
+        return new
+
+    @cached_property
+    def before(self) -> dict[str, bytes]:
+        """The bytes of changed files before the turn: b"" for new ones; a moved file has those of its old name."""
+        deleted = {change.sha256_before for change in self.changes if change.kind is ChangeKind.DELETED}
+        contents: dict[str, bytes] = {}
+        seen: set[str] = set()
+
+        for change in self.changes:
+            is_moved = change.kind is ChangeKind.CREATED and change.sha256_after in deleted
+            sha256 = change.sha256_after if is_moved else change.sha256_before
+            data = self.context.backup(sha256) if sha256 else b""
+            if data is not None and change.path not in seen and self.context.workspace.exists(change.path):
+                contents[change.path] = data
+
+            seen.add(change.path)
+
+        return contents
+
+    def _baseline(self, linter: ProjectTool, paths: Sequence[str], deadline: float) -> Sequence[Diagnostic] | None:
+        """Return the diagnostics before the turn, or None; they are computed once for the same files of a turn."""
+        state = self.context.state
+        key = (state.get("run_id"), state.get("first_step"), self.before)
+        computed_from, diagnostics = self.checks.baselines.get(linter.name, (None, ()))
+
+        if computed_from != key:
+            result = self._lint(linter, paths, deadline, self.before)
+            if result is None:
+                return None
+
+            diagnostics = [diagnostic for diagnostic in result if self.before.get(diagnostic.path) != b""]
+            self.checks.baselines[linter.name] = key, diagnostics
+
+        return diagnostics
+
+    def _lint(
+        self, linter: ProjectTool, paths: Sequence[str], deadline: float, before: Mapping[str, bytes] | None = None
+    ) -> list[Diagnostic] | None:
+        """Return what the linter prints on the files, or on what they held `before`; None if it cannot be used."""
+        root = self.context.workspace.root
+        files = [f"{root}/{path}" for path in paths] if linter.takes_files else []
+        result = self.checks.run_tool(linter, files, deadline - monotonic_s(), before)
+
+        if result is None:
+            return None
+
+        output = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+        diagnostics = read_diagnostics(output, root, linter.suffixes)
+        if diagnostics or result.exit_code in _COMPLETED:
+            return diagnostics
+
+        if before is None:  # what was wrong before the turn may be mended now
+            reason = one_line(last_words(result.stderr, result.stdout), _LONGEST_REASON)
+            self.checks.unusable[linter.name] = f"{linter.name} fails: {reason}"
+
+        return None
+
+
+def run_formatter(
+    context: ToolContext, checks: Checks, path: str, before: str | None, after: str, data: JsonMap
+) -> str:
+    """Return the text as the project's formatter writes it, and describe the difference in `data`.
+
+    `before` is the present text of the file, None for a new one. If that is not formatted, the new text is not either:
+    the formatter would change all of the file.
+    """
+    checks = checks.in_scope(context.scope)
+    deadline = _deadline(context)
+
+    for formatter in configured_tools(FORMATTERS, _settings(context.workspace)):
+        if not path.endswith(formatter.suffixes):
+            continue
+        if before and _formatted(checks, formatter, path, before, deadline) != before:
+            return after
+
+        text = _formatted(checks, formatter, path, after, deadline)
+        if text is None or text == after:
+            return after
+
+        diff = unified_diff(path, after, text)
+        if len(diff) > _LONGEST_DIFF:
+            diff = "read it again before you edit it."
+
+        data["formatted"] = f"by {formatter.name}, so the file differs from what you wrote:\n{diff}"
+        return text
+
+    return after
+
+
+def _formatted(checks: Checks, formatter: ProjectTool, path: str, text: str, deadline: float) -> str | None:
+    """Return the formatted text, or None if the formatter cannot be used."""
+    files = [path] if formatter.takes_files else []
+    result = checks.run_tool(formatter, files, deadline - monotonic_s(), text=text)
+    if result is None or result.exit_code or result.stdout.left_out:
+        return None
+
+    return text_of(result.stdout.head + result.stdout.tail)
+
+
+def _deadline(context: ToolContext) -> float:
+    return monotonic_s() + context.timeout_s / _SHARE
+
+
+def _settings(workspace: Workspace) -> list[str]:
+    """Return the names of the files in the workspace's root, and the headings of those with settings of many tools."""
+    entries = workspace.list_directory(".")
+    names = [] if isinstance(entries, ToolError) else [entry.path for entry in entries]
+
+    for name in ("pyproject.toml", "setup.cfg"):
+        file = workspace.read_file(name)
+        if not isinstance(file, ToolError):
+            names += [f"{name} {line}" for line in (text_of(file.data) or "").splitlines() if line.startswith("[")]
+
+    return names

@@ -1,0 +1,105 @@
+"""The lines of linters, and which diagnostics are new."""
+
+from collections.abc import Sequence
+
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.evidence.linters import (
+    FORMATTERS,
+    LINTERS,
+    Diagnostic,
+    configured_tools,
+    new_diagnostics,
+    read_diagnostics,
+)
+from tests.row_tables import rows
+
+ROOT = "/work/shop"
+SUFFIXES = (".py", ".js", ".ts", ".go", ".rs")
+
+
+@rows(
+    ("ruff", "cart.py:3:5: F401 [*] `os` imported but unused", ["cart.py:3: F401 `os` imported but unused"]),
+    (
+        "mypy",
+        'cart.py:3: error: Name "x" is not defined  [name-defined]\ncart.py:3: note: Did you mean "y"?',
+        ['cart.py:3: error: Name "x" is not defined  [name-defined]'],
+    ),
+    (
+        "pyright",
+        f'{ROOT}/cart.py\n  {ROOT}/cart.py:3:5 - error: "x" is not defined (reportUndefinedVariable)\n1 error',
+        ['cart.py:3: error: "x" is not defined (reportUndefinedVariable)'],
+    ),
+    (
+        "eslint",
+        f"{ROOT}/src/cart.js:3:5: no-undef 'x' is not defined.",
+        ["src/cart.js:3: no-undef 'x' is not defined"],
+    ),
+    (
+        "tsc",
+        "app/(shop)/cart.ts(3,5): error TS2304: Cannot find name 'x'.",
+        ["app/(shop)/cart.ts:3: error TS2304: Cannot find name 'x'"],
+    ),
+    ("go vet", "# example.com/shop\nvet: ./cart.go:3:5: undefined: x", ["cart.go:3: undefined: x"]),
+    (
+        "cargo check",
+        "src/cart.rs:3:5: error[E0425]: cannot find value `x` in this scope\nerror: could not compile `shop`",
+        ["src/cart.rs:3: error[E0425]: cannot find value `x` in this scope"],
+    ),
+    ("a program elsewhere", "/usr/lib/python3/typing.py:3:5: E1 of no file of the workspace", []),
+    ("a line of a log", "2026-11-30 12:00:01: cache is cold", []),
+    ("no lines at all", "All checks passed!\nFound 0 errors: 3:4\n", []),
+)
+def test_lines_of_a_linter_are_read(linter: str, output: str, expected: list[str]) -> None:
+    assert [str(diagnostic) for diagnostic in read_diagnostics(output, ROOT, SUFFIXES)] == expected, linter
+
+
+@rows(
+    ("ruff", "ruff.toml"),
+    ("ruff", "pyproject.toml [tool.ruff.lint]"),
+    ("mypy", "setup.cfg [mypy]"),
+    ("pyright", "pyproject.toml [tool.pyright]"),
+    ("eslint", "eslint.config.mjs"),
+    ("tsc", "tsconfig.json"),
+    ("go vet", "go.mod"),
+    ("cargo check", "Cargo.toml"),
+    ("black", "pyproject.toml [tool.black]"),
+    ("prettier", ".prettierrc.json"),
+)
+def test_tool_is_configured_by_its_settings_alone(tool: str, settings: str) -> None:
+    others = [
+        "README.md",
+        "myruff.toml",
+        "pyproject.toml",
+        "pyproject.toml [project]",
+        "setup.cfg",
+    ]
+    tools = (*LINTERS, *FORMATTERS)
+    assert tool in [one.name for one in configured_tools(tools, [*others, settings])]
+    assert configured_tools(tools, others) == []
+
+
+@rows(
+    ([(1, "F401 `os`")], [(9, "F401 `os`")], []),
+    ([(1, "F401 `os`")], [(1, "F401 `os`"), (5, "F821 `x`")], ["a.py:5: F821 `x`"]),
+    ([(1, "F821 `x`")], [(1, "F821 `x`"), (5, "F821 `x`")], ["a.py:5: F821 `x`"]),
+    ([(7, "F811 `f` from line 3")], [(9, "F811 `f` from line 5")], []),
+    ([(1, "F401 `os`")], [], []),
+)
+def test_new_diagnostics_are_told_by_message_and_number(
+    before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]], expected: list[str]
+) -> None:
+    old, now = ([Diagnostic("a.py", line, text) for line, text in each] for each in (before, after))
+    assert [str(diagnostic) for diagnostic in new_diagnostics(old, now)] == expected
+
+
+DIAGNOSTICS = st.lists(
+    st.builds(Diagnostic, st.sampled_from(["a.py", "b.py"]), st.integers(1, 9), st.sampled_from(["E1 one", "E2 two"]))
+)
+
+
+@given(DIAGNOSTICS, DIAGNOSTICS, st.integers(0, 50))
+def test_what_is_added_to_shifted_lines_is_new(old: list[Diagnostic], added: list[Diagnostic], shift: int) -> None:
+    shifted = [diagnostic._replace(line=diagnostic.line + shift) for diagnostic in old]
+    assert new_diagnostics(old, [*shifted, *added]) == added
+    assert new_diagnostics(old, shifted) == new_diagnostics([*old, *added], shifted) == []

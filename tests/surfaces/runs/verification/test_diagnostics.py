@@ -1,0 +1,160 @@
+"""What the linters of a project say of edits, and its formatter: whole runs, with the programs in a sandbox."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph import Asked, Ended, undo_run
+from tests.doubles.replies import Say
+from tests.doubles.tool_use import Use, use
+from tests.sandboxes import needs_sandbox
+from tests.surfaces.runs.tool_play import Played, play, scripted, session
+from tests.vocabulary import JsonMap, Protocol
+from tests.workspace_files import read_files, write_files
+
+pytestmark = needs_sandbox
+
+DONE = Say("Done.")
+RUFF = {"pyproject.toml": '[tool.ruff]\nlint.select = ["F"]\n'}
+MYPY = {"mypy.ini": "[mypy]\ncheck_untyped_defs = True\n"}
+CALC = "import os\n\n\ndef add(a, b):\n    return a - b\n"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workspaces have the linters of the environment of these tests."""
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+
+
+def edit(old: str, new: str, path: str = "calc.py") -> tuple[str, JsonMap]:
+    return "edit_file", {"path": path, "old_str": old, "new_str": new}
+
+
+def write(path: str, text: str) -> tuple[str, JsonMap]:
+    return "write_file", {"path": path, "content": text}
+
+
+def run(root: Path, *replies: Use, files: dict[str, str], **more: Any) -> Played:
+    write_files(root, {"calc.py": CALC, **files})
+    return play(root, *replies, DONE, **{"diagnostics": True, "tool_timeout_s": 300.0, **more})
+
+
+def data(played: Played) -> list[JsonMap]:
+    """The data of the results of all calls."""
+    assert all(result["ok"] for result in played.results)
+    return [result["data"] for result in played.results]
+
+
+def program(root: Path, name: str, script: str) -> None:
+    """The only environment, that of the workspace, has this program."""
+    del os.environ["VIRTUAL_ENV"]  # which the fixture restores
+    path = root / ".venv/bin" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_each_configured_linter_says_what_is_new_and_so_does_the_outcome(tmp_path: Path) -> None:
+    played = run(tmp_path, use(edit("a - b", "a + c")), files={**RUFF, **MYPY})
+    new = ["calc.py:5: F821 Undefined name `c`", 'calc.py:5: error: Name "c" is not defined  [name-defined]']
+    assert data(played)[0]["new_diagnostics"] == new
+    assert list(played.outcome.verified.diagnostics) == new
+    assert f"new diagnostics: {new[0]}" in played.outcome.message
+
+
+def test_linter_that_the_project_does_not_configure_is_silent(tmp_path: Path) -> None:
+    [result] = data(run(tmp_path, use(edit("a - b", "a + c")), files={}))
+    assert {"new_diagnostics", "not_diagnosed"}.isdisjoint(result)
+
+
+def test_only_the_last_edit_of_a_reply_is_looked_at(tmp_path: Path) -> None:
+    played = run(tmp_path, use(edit("a - b", "a + c"), edit("import os", "c = 1")), files=RUFF)
+    assert [result.get("new_diagnostics") for result in data(played)[:2]] == [None, None]
+    assert played.outcome.verified.diagnostics == ()
+
+
+def test_diagnostics_of_a_new_file_are_new_and_those_of_a_moved_file_are_not(tmp_path: Path) -> None:
+    moved = use(("move_file", {"path": "calc.py", "target": "sums.py"}))
+    played = run(tmp_path, moved, use(write("new.py", "import os\n")), files=RUFF)
+    assert "new_diagnostics" not in data(played)[0]
+    assert data(played)[1]["new_diagnostics"] == ["new.py:1: F401 `os` imported but unused"]
+
+
+def test_patch_is_diagnosed_and_formatted(tmp_path: Path) -> None:
+    patch = "*** Begin Patch\n*** Update File: calc.py\n@@\n-    return a - b\n+    return a+c\n*** End Patch\n"
+    played = run(tmp_path, use(("apply_patch", {"patch": patch})), files=RUFF, edit_form="patch", format_edits=True)
+    assert data(played)[0]["new_diagnostics"] == ["calc.py:5: F821 Undefined name `c`"]
+    assert data(played)[0]["files"][0]["formatted"].startswith("by ruff format")
+    assert "return a + c" in (tmp_path / "calc.py").read_text()
+
+
+def test_linter_runs_in_the_sandbox_without_secrets_and_its_words_are_redacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-proj-" + "a1B2" * 12
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    told = "$(touch written.txt 2>/dev/null || echo read-only) $OPENAI_API_KEY"
+    program(tmp_path, "ruff", f'case "$(cat calc.py)" in *"+ c"*) echo "calc.py:5:1: E1 <{told}> {key}";; esac')
+    played = run(tmp_path, use(edit("a - b", "a + c")), files=RUFF)
+
+    [line] = data(played)[0]["new_diagnostics"]
+    assert line.startswith("calc.py:5: E1 <read-only >")
+    assert key not in played.sent()
+    assert not (tmp_path / "written.txt").exists()
+
+
+def test_slow_linter_is_given_up_once(tmp_path: Path) -> None:
+    program(tmp_path, "ruff", "sleep 30")
+    edits = (use(edit("a - b", "a + c")), use(edit("a + c", "a + b")))
+    played = run(tmp_path, *edits, files=RUFF, tool_timeout_s=1.5)
+    [problem] = data(played)[0]["not_diagnosed"]
+    assert problem.startswith("ruff took longer than 0.")
+    assert problem.endswith(" s. It is not started again in this session.")
+    assert "not_diagnosed" not in data(played)[1]
+
+
+def test_linter_that_fails_says_why_once_and_one_that_is_missing_says_nothing(tmp_path: Path) -> None:
+    settings = {"pyproject.toml": "[tool.ruff]\nunknown-key = 1\n[tool.pyright]\n"}
+    played = run(tmp_path, use(edit("a - b", "a + c")), use(edit("a + c", "a + b")), files=settings)
+    [problem] = data(played)[0]["not_diagnosed"]
+    assert problem.startswith("ruff fails: ")
+    assert "unknown-key" in problem
+    assert "not_diagnosed" not in data(played)[1]
+    assert played.codes[:2] == ["ok", "ok"]
+
+
+def test_diagnostics_are_bounded(tmp_path: Path) -> None:
+    played = run(tmp_path, use(write("new.py", "".join(f"x{n} = y{n}\n" for n in range(30)))), files=RUFF)
+    assert len(data(played)[0]["new_diagnostics"]) == 11
+    assert data(played)[0]["new_diagnostics"][-1] == "... and 20 more"
+
+
+def test_formatted_edit_is_one_change_that_undo_takes_back(tmp_path: Path) -> None:
+    played = run(tmp_path, use(edit("a - b", "a+b")), files=RUFF, diagnostics=False, format_edits=True)
+    assert "+    return a + b" in data(played)[0]["formatted"]
+    assert "return a + b" in (tmp_path / "calc.py").read_text()
+    undo_run(played.result.run_id, workspace=tmp_path)
+    assert read_files(tmp_path)["calc.py"] == CALC
+
+
+def test_file_that_was_not_formatted_stays_as_it_is(tmp_path: Path) -> None:
+    loose = CALC.replace("a, b", "a,b")
+    played = run(tmp_path, use(edit("a - b", "a+b")), files={**RUFF, "calc.py": loose}, format_edits=True)
+    assert "formatted" not in data(played)[0]
+    assert (tmp_path / "calc.py").read_text() == loose.replace("a - b", "a+b")
+
+
+def test_person_approves_the_formatted_text(tmp_path: Path) -> None:
+    write_files(tmp_path, {"calc.py": CALC, **RUFF})
+    model = scripted(Protocol.NATIVE, use(edit("a - b", "a+b")), DONE)
+    with session(tmp_path, model, mode="ask", format_edits=True) as opened:
+        *_, question = opened.stream("Do it.")
+        assert isinstance(question, Asked)
+        assert "+    return a + b" in question.request["calls"][0]["preview"]["text"]
+        *_, end = opened.answer("approve")
+
+    assert isinstance(end, Ended)
+    assert "return a + b" in (tmp_path / "calc.py").read_text()
