@@ -236,6 +236,12 @@ def test_unchecked_change_is_not_committed(run: Run, project: Path) -> None:
     assert "check" in err
 
 
+def test_last_line_has_the_command_for_the_report_which_can_be_typed_where_the_run_was_begun(run: Run) -> None:
+    code, _, err = run("--unattended", *FREE, "--commit", "Fix add in calc.py")
+    command = err.splitlines()[-1].partition("; report with: mendgraph ")[2]
+    assert (code, run(*shlex.split(command))[0]) == (0, 0)
+
+
 @needs_sandbox
 def test_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
     told = "Fix add in calc.py: the checks must pass."
