@@ -3,10 +3,11 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.configuration.prices import load_prices
-from mendgraph.graph.machine.workspace import file_versions
+from mendgraph.graph.machine.workspace import file_versions, kept_content
 from mendgraph.graph.runs.run_words import command_line
 from mendgraph.nodes.call_model.prices import find_price
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
@@ -14,6 +15,7 @@ from mendgraph.nodes.language.display import count_of, listed, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 from mendgraph.nodes.workspace.copies import workspace_copies
 from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.run_commits import commit_files
 from mendgraph.nodes.workspace.processes.git import find_identity
 from mendgraph.nodes.workspace.store.run_folder import data_folder, workspace_folder
 
@@ -169,13 +171,15 @@ def commit_run(root: str, run_id: str, message: str) -> PublishResult | ToolErro
     if not versions:
         return PublishResult("", "", "", _NO_CHANGES)
 
-    commit = workspace_copies.commit_files(root, versions, message)
+    commit = commit_files(root, versions, partial(kept_content, root), message)
     if isinstance(commit, ToolError):
         return commit
 
     words = _NO_CHANGES
     if commit.id:
         words = f"Committed to the current branch ({commit.id[:9]})"
+    if commit.merged:
+        words += f"; your own changes of {listed(map(quoted, commit.merged))} are not in it"
     if commit.left_out:
         words += f"; {_uncommitted_message(commit.left_out, root)}"
 

@@ -6,7 +6,6 @@ folder is locked. A folder that is neither empty nor that of a copy is never tou
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -30,12 +29,11 @@ from mendgraph.nodes.workspace.copies.copy_sources import (
     required,
 )
 from mendgraph.nodes.workspace.files.atomic_write import sync_folder, write_temporary
-from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_directory, open_regular, open_root
+from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_directory, open_root
 from mendgraph.nodes.workspace.files.tree_walk import is_bytecode
 from mendgraph.nodes.workspace.processes.git import (
     HEAD,
     Repository,
-    find_identity,
     find_repository,
     find_uncommitted,
     remove_worktree_records,
@@ -344,15 +342,15 @@ def _uncommitted_note(repository: Repository) -> list[str]:
     return [f"Not in it, as it is not committed: {' and '.join(parts)}."] if parts else []
 
 
-_OPERATIONS: Final = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
-"""Files and folders of git that exist while an operation has not ended. Source: git 2.45, wt-status.c."""
-
-
 class BranchCommit(NamedTuple):
-    """The `id` of a commit, "" if the branch has no change, and the files that are not in it, each with the reason."""
+    """The `id` of a commit, "" if the branch has no change, and the files that are not in it, each with the reason.
+
+    Of the `merged` files only the changes of the run are in it.
+    """
 
     id: str
     left_out: Mapping[str, str]
+    merged: tuple[str, ...] = ()
 
 
 def commit_branch(
@@ -365,99 +363,29 @@ def commit_branch(
     """
     files = list(files)
     try:
-        repository = _repository_of(copy.root)
-        left_out = _left_out(repository, copy.root, files)
-        _git(repository, "read-tree", "-m", HEAD)
-        _stage(repository, [name for name in files if name not in left_out])
-        tree = _git(repository, "write-tree")
-        head = _git(repository, "rev-parse", HEAD)
+        repository = open_repository(copy.root)
+        left_out = find_uncommittable(repository, copy.root, files)
+        git_output(repository, "read-tree", "-m", HEAD)
+        stage_files(repository, [name for name in files if name not in left_out])
+        tree = git_output(repository, "write-tree")
+        head = git_output(repository, "rev-parse", HEAD)
 
-        if tree != _git(repository, "rev-parse", f"{HEAD}^{{tree}}"):
-            head = _git(repository, "commit-tree", tree, "-p", head, stdin=message.encode(), **identity)
-            _git(repository, "update-ref", "-m", "mendgraph", HEAD, head, stdin=b"", **identity)
+        if tree != git_output(repository, "rev-parse", f"{HEAD}^{{tree}}"):
+            head = git_output(repository, "commit-tree", tree, "-p", head, stdin=message.encode(), **identity)
+            git_output(repository, "update-ref", "-m", "mendgraph", HEAD, head, stdin=b"", **identity)
     except CopyError as error:
         return error.error
 
     return BranchCommit(head if head != copy.base else "", left_out)
 
 
-def commit_files(root: str, versions: Mapping[str, Sequence[str]], message: str) -> BranchCommit | ToolError:
-    """Commit these files of the user's repository, as they are, to its current branch. What else is staged stays so.
-
-    `versions` are the hashes that a run has written and found of each file, newest first. A file whose changes do
-    not lead back to its committed text has other changes than the run's, and is left out. Otherwise as `commit_branch`.
-    UNAVAILABLE: a merge, cherry-pick, revert or rebase has not ended; nothing is staged.
-    """
-    identity = find_identity(root)
-    if isinstance(identity, ToolError):
-        return identity
-
-    try:
-        repository = _repository_of(root)
-        _refuse_in_operation(repository)
-        left_out = _left_out(repository, root, list(versions))
-        names = []
-
-        for name, hashes in versions.items():
-            committed = required(repository.run("cat-file", "blob", f"{HEAD}:./{name}"))
-            sha256 = ""
-            if committed.exit_code == 0:
-                sha256 = hashlib.sha256(committed.stdout).hexdigest()
-
-            if _hash_of_file(root, name) != hashes[0]:
-                left_out.setdefault(name, "it has changed since")
-            elif not _leads_back(hashes, sha256):
-                left_out.setdefault(name, "it had changes that were not committed")
-            elif sha256 != hashes[0] and name not in left_out:
-                names.append(name)
-
-        if not names:
-            return BranchCommit("", left_out)
-
-        _stage(repository, names)
-        paths = os.fsencode("".join(f"{name}\0" for name in names))
-        options = ("--only", "--quiet", "--no-verify", "--no-gpg-sign", f"--message={message}")
-        _git(repository, "commit", *options, "--pathspec-from-file=-", "--pathspec-file-nul", stdin=paths, **identity)
-        return BranchCommit(_git(repository, "rev-parse", HEAD), left_out)
-    except CopyError as error:
-        return error.error
-
-
-def _refuse_in_operation(repository: Repository) -> None:
-    for name in _OPERATIONS:
-        path = _git(repository, "rev-parse", "--git-path", name)
-        if os.path.lexists(os.path.join(repository.path, path)):
-            message = f"An operation of git has not ended (.git/{name} exists). End or abort it, then commit."
-            raise CopyError(ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
-
-
-def _leads_back(hashes: Sequence[str], committed: str) -> bool:
-    """Return whether changes alone lead from the newest text back to the committed one; `hashes` as `versions`."""
-    text = hashes[0]
-    for after, before in zip(hashes[::2], hashes[1::2], strict=True):
-        if text == committed:
-            break
-        if text == after:
-            text = before
-
-    return text == committed
-
-
-def _hash_of_file(root: str, name: str) -> str:
-    with suppress(OSError), closing(open_root(root)) as folder:
-        handle, _ = open_regular(folder, tuple(name.split("/")), os.O_RDONLY)
-        with os.fdopen(handle, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    return ""
-
-
-def _stage(repository: Repository, names: Sequence[str]) -> None:
+def stage_files(repository: Repository, names: Sequence[str], **variables: str) -> None:
+    """Stage these files as they are, in the index that the variables name."""
     if shutil.which(_LFS_PROGRAM) is not None:
         repository = repository._replace(settings=(*repository.settings, *_LFS_SETTINGS))
 
     paths = os.fsencode("".join(f"{name}\0" for name in names))
-    _git(repository, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=paths)
+    git_output(repository, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=paths, **variables)
 
 
 def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolError:
@@ -466,7 +394,7 @@ def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolErro
         return {}
 
     try:
-        return _in_no_patch(_repository_of(copy.root), files)
+        return _in_no_patch(open_repository(copy.root), files)
     except CopyError as error:
         return error.error
 
@@ -477,11 +405,11 @@ def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError
     Nothing is removed if the copy has files that are not committed: they are returned, each with the reason.
     """
     try:
-        repository = _repository_of(copy.root)
+        repository = open_repository(copy.root)
         remaining = _uncommitted_files(repository, copy.root)
         if remaining:
             reasons = dict.fromkeys(remaining, "it was changed by somebody else")
-            return reasons | _left_out(repository, copy.root, remaining)
+            return reasons | find_uncommittable(repository, copy.root, remaining)
     except CopyError as error:
         return error.error
 
@@ -498,8 +426,8 @@ def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError
 
 def _uncommitted_files(repository: Repository, root: str) -> list[str]:
     """Return the files that are not committed, without caches and the links to installed folders."""
-    changed = _git(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
-    ignored = _git(repository, "ls-files", "-z", *_IGNORED).split("\0")
+    changed = git_output(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
+    ignored = git_output(repository, "ls-files", "-z", *_IGNORED).split("\0")
     names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, root)])
     files = [name for name in names if name and name.rstrip("/") not in INSTALLED]
     return [name for name in files if not _is_cache(root, name)]
@@ -518,21 +446,24 @@ _LFS_SETTINGS: Final = (
 _NO_FILTER: Final = frozenset({"unspecified", "unset", "set"})
 
 
-def _repository_of(root: str) -> Repository:
+def open_repository(root: str) -> Repository:
+    """Return the repository of the folder; raises CopyError if there is none."""
     return required(find_repository(root) or invalid(f"{quoted(root)} is not a git repository."))
 
 
-def _git(repository: Repository, *words: str, stdin: bytes = b"", **identity: str) -> str:
-    result = repository.run(*words, stdin=stdin, **identity)
+def git_output(repository: Repository, *words: str, stdin: bytes = b"", **variables: str) -> str:
+    """Run git with these variables and return its output; raises CopyError if it fails."""
+    result = repository.run(*words, stdin=stdin, **variables)
     return os.fsdecode(required(succeeded(result, "work in", repository.path)).stdout).rstrip("\n")
 
 
-def _left_out(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
+def find_uncommittable(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
+    """Return those of the files that no commit holds, each with the reason."""
     return {**_filtered(repository, root, files), **_in_no_patch(repository, files)}
 
 
 def _in_no_patch(repository: Repository, files: Sequence[str]) -> dict[str, str]:
-    ignored = set(_git(repository, "ls-files", "-z", *_IGNORED).split("\0"))
+    ignored = set(git_output(repository, "ls-files", "-z", *_IGNORED).split("\0"))
     modules = _submodules(repository)
     reasons: dict[str, str] = {}
 
@@ -550,7 +481,7 @@ def _in_no_patch(repository: Repository, files: Sequence[str]) -> dict[str, str]
 def _filtered(repository: Repository, root: str, files: Sequence[str]) -> dict[str, str]:
     """Return the files whose filter, which would change them when added, is not run; each with the reason."""
     names = os.fsencode("".join(f"{name}\0" for name in files))
-    words = _git(repository, "check-attr", "-z", "--stdin", "filter", stdin=names).split("\0")
+    words = git_output(repository, "check-attr", "-z", "--stdin", "filter", stdin=names).split("\0")
     reasons: dict[str, str] = {}
 
     for name, driver in zip(words[0::3], words[2::3], strict=False):
@@ -566,7 +497,7 @@ def _filtered(repository: Repository, root: str, files: Sequence[str]) -> dict[s
 
 
 def _submodules(repository: Repository) -> list[str]:
-    entries = _git(repository, "ls-files", "--stage", "-z").split("\0")
+    entries = git_output(repository, "ls-files", "--stage", "-z").split("\0")
     return [entry.partition("\t")[2] for entry in entries if entry.startswith(GITLINK)]
 
 

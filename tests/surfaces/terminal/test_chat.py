@@ -14,6 +14,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from mendgraph import undo_run
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import StepDone
 from mendgraph.graph.terminal.chat import COMMANDS, KEYS, _files, chat, prompt_for, terminal_prompt
@@ -127,7 +128,7 @@ MINE = 'tool: edit_file({"path": "mine.py", "old_str": "a - b", "new_str": "a + 
 
 def test_commit_has_what_the_chat_has_changed_and_nothing_else(tmp_path: Path) -> None:
     repository(tmp_path)
-    (tmp_path / "mine.py").write_text("# mine\n" + BUG, encoding="utf-8")
+    (tmp_path / "mine.py").write_text(BUG.replace("a - b", "a - b  # mine"), encoding="utf-8")
     (tmp_path / "staged.py").write_text("y = 2\n", encoding="utf-8")
     git(tmp_path, "add", "staged.py")
 
@@ -147,6 +148,58 @@ def test_commit_has_what_the_chat_has_changed_and_nothing_else(tmp_path: Path) -
     assert git(tmp_path, "log", "--format=%s").split("\n")[:3] == ["say it", "fix add", "first"]
     assert git(tmp_path, "show", "--name-only", "--format=", "HEAD~1").split() == ["calc.py", "new.py"]
     assert git(tmp_path, "status", "--porcelain").split("\n")[:3] == [" M calc.py", " M mine.py", "A  staged.py"]
+
+
+def numbered(**lines: str) -> str:
+    """Thirty lines, some of them replaced: `n3="three"`."""
+    return "".join(f"{lines.get(f'n{number}', number)}\n" for number in range(30))
+
+
+def edit(path: str, old: str, new: str) -> str:
+    return f"tool: edit_file({json.dumps({'path': path, 'old_str': old, 'new_str': new})})"
+
+
+@pytest.mark.parametrize(
+    ("file", "staged", "index", "status"),
+    [
+        ({"n3": "mine"}, {}, {}, " M"),
+        ({"n3": "mine"}, {"n3": "mine"}, {"n3": "mine"}, "M "),
+        ({"n3": "mine", "n9": "later"}, {"n3": "mine"}, {"n3": "mine"}, "MM"),
+        ({}, {"n3": "mine"}, {"n3": "mine"}, "MM"),
+    ],
+    ids=["changed", "staged", "changed and staged", "staged and taken back in the file"],
+)
+def test_commit_has_the_changes_of_the_run_alone(
+    tmp_path: Path, file: dict[str, str], staged: dict[str, str], index: dict[str, str], status: str
+) -> None:
+    repository(tmp_path)
+    path = tmp_path / "numbers.txt"
+    path.write_text(numbered(), encoding="utf-8")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "numbers")
+    path.write_text(numbered(**staged), encoding="utf-8")
+    git(tmp_path, "add", ".")
+    path.write_text(numbered(**file), encoding="utf-8")
+
+    script = [edit("numbers.txt", "\n20\n", "\nrun\n"), "Changed."]
+    terminal = talked(tmp_path, script, ["change it", "/commit"])
+    assert "; your own changes of 'numbers.txt' are not in it" in terminal.out
+    assert git(tmp_path, "show", "HEAD:numbers.txt") == numbered(n20="run")
+    assert git(tmp_path, "show", ":numbers.txt") == numbered(**index, n20="run")
+    assert path.read_text(encoding="utf-8") == numbered(**file, n20="run")
+    assert git(tmp_path, "status", "--porcelain", "numbers.txt") == f"{status} numbers.txt\n"
+
+    assert undo_run(tmp_path.name, str(tmp_path))
+    assert path.read_text(encoding="utf-8") == numbered(**file)
+
+
+def test_file_that_git_did_not_track_before_is_left_out(tmp_path: Path) -> None:
+    repository(tmp_path)
+    (tmp_path / "notes.txt").write_text(numbered(), encoding="utf-8")
+    script = [edit("notes.txt", "\n20\n", "\nrun\n"), FIX, "Changed."]
+    terminal = talked(tmp_path, script, ["change them", "/commit"])
+    assert f"'notes.txt' stays in {tmp_path} (it had changes that were not committed)" in terminal.out
+    assert git(tmp_path, "status", "--porcelain") == "?? notes.txt\n"
 
 
 def test_edits_of_a_person_between_two_changes_of_the_chat_are_not_committed(tmp_path: Path) -> None:
