@@ -30,7 +30,7 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "a87c9fa3cd4cb828"
+FINGERPRINT: Final = "23322ec4f35eac12"
 """Hash of the tables and stored types of this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
