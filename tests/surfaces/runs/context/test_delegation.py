@@ -168,6 +168,7 @@ def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:
     ("limits", "reason"),
     [
         ({"max_calls_per_session": 9}, "max_calls"),
+        ({"max_calls_per_session": 9, "on_limit": "ask"}, "max_calls"),
         ({"max_output_tokens_per_session": 90}, "max_output_tokens"),
         ({"max_cost_usd": 0.9, "usd_per_million_input": 0, "usd_per_million_output": 10_000}, "max_cost"),
     ],
