@@ -386,11 +386,13 @@ def _with_servers(chosen: opt.Options, setup: "Setup", work: "Callable[[Setup], 
     if not read.servers:
         return work(setup)
 
+    from mendgraph.graph.configuration.mcp_servers import secret_values
     from mendgraph.graph.runs.configured_servers import server_tools
     from mendgraph.nodes.execute_tools.tools import default_tools
 
     with server_tools(read.servers, root, asks=setup.context.mode == "ask", tell=tell) as tools:
         options = {**setup.session_options, "tools": (*default_tools(), *unwrap(tools))}
+        options["secrets"] = secret_values(read.servers.values(), setup.environment)
         return work(replace(setup, session_options=options))
 
 

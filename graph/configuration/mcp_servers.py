@@ -5,7 +5,7 @@ A server is a program that runs with the user's rights, so nothing of `.mcp.json
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -34,7 +34,8 @@ _UNTRUSTED: Final = (
 class SharedServer(Record):
     """One server of a `.mcp.json`, where fields that only other agents know are ignored.
 
-    It is a program with a `command`, or an address with a `url`.
+    It is a program with a `command`, or an address with a `url`. `startup_timeout_s` are the seconds in which it has to
+    start and to list its tools, 30 if None.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,6 +47,7 @@ class SharedServer(Record):
     url: str = ""
     headers: dict[str, str] = Field(default_factory=dict)
     type: Literal["stdio", "http", "streamable-http", "sse"] | None = None
+    startup_timeout_s: float | None = Field(default=None, gt=0, le=600)
 
     @property
     def address(self) -> str:
@@ -57,7 +59,7 @@ class ServerSettings(SharedServer):
     """One server of a `config.toml`.
 
     `allow` names the server's tools that run without an approval, "*" all of them. A `required` server that fails ends
-    the run. Without command and url an entry adds these two fields to the server of this name in `.mcp.json`.
+    the run. Without command and url an entry adds its fields to the server of this name in `.mcp.json`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -134,15 +136,18 @@ def connection_of(name: str, settings: SharedServer, environment: Mapping[str, s
 
         return _VARIABLE.sub(value_of, value)
 
-    values = expand(settings.model_dump(mode="json", include=_EXPANDED, exclude_defaults=True))
+    values: JsonMap = expand(settings.model_dump(mode="json", include=_EXPANDED, exclude_defaults=True))
     if missing:
         return invalid(f"The MCP server {quoted(name)} needs {', '.join(missing)} in the environment.")
+
+    if settings.startup_timeout_s:
+        values["startup_timeout_s"] = settings.startup_timeout_s
 
     if settings.url:
         transport = "sse" if settings.type == "sse" else "http"
         return {"transport": transport, "login": True, **values}
 
-    return {"transport": "stdio", "args": [], **values}
+    return {"transport": "stdio", "args": [], "expanded": True, **values}
 
 
 def without_values(text: str, settings: SharedServer, environment: Mapping[str, str]) -> str:
@@ -157,6 +162,20 @@ def without_values(text: str, settings: SharedServer, environment: Mapping[str, 
             text = text.replace(value, f"${{{values[value]}}}")
 
     return text
+
+
+def secret_values(servers: Iterable[SharedServer], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of variables in the headers and the environment of servers, without paths and words."""
+    from mendgraph.nodes.execute_tools.secrets.redact import is_findable  # only for runs with servers
+
+    values: dict[str, None] = {}
+    for settings in servers:
+        for match in _VARIABLE.finditer(" ".join([*settings.headers.values(), *settings.env.values()])):
+            value = environment.get(match[1], "")
+            if is_findable(value):
+                values[value] = None
+
+    return tuple(values)
 
 
 def fingerprint(root: str, data: bytes, environment: Mapping[str, str]) -> str:
@@ -223,6 +242,6 @@ def merge_servers(
     for name, settings in shared.items():
         if settings.address and name not in servers:
             additions = user.get(name, ServerSettings())
-            servers[name] = ServerSettings(**{**additions.model_dump(), **settings.model_dump()})
+            servers[name] = ServerSettings(**{**additions.model_dump(), **settings.model_dump(exclude_defaults=True)})
 
     return McpSettings(servers)

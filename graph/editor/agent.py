@@ -22,7 +22,7 @@ from acp.agent.connection import AgentSideConnection
 from acp.interfaces import Agent, Client
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.mcp_servers import McpSettings
+from mendgraph.graph.configuration.mcp_servers import McpSettings, secret_values
 from mendgraph.graph.editor.turn import Turn, visible_text
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Store
@@ -66,12 +66,16 @@ Servers = Sequence[Any] | None
 
 @dataclass
 class _EditorSession:
-    """A session between its prompts. `notes` are shown at the next prompt; `servers` are the client's MCP servers."""
+    """A session between its prompts.
+
+    `notes` are shown at the next prompt; `servers` are the client's MCP servers, `secrets` values in their settings.
+    """
 
     context: AgentContext
     tools: tuple[Tool, ...]
     notes: list[str]
     servers: McpServers
+    secrets: tuple[str, ...]
     turn: "Turn | None" = None
 
     def modes(self) -> schema.SessionModeState:
@@ -190,6 +194,7 @@ class EditorAgent:
 
         with _protocol_errors():
             options: Any = {"durability": self._durability, "tools": editor_session.tools, "kept_permissions": True}
+            options["secrets"] = editor_session.secrets
             session = Session(editor_session.context, thread_id=session_id, **options)
             tools = {tool.name: tool for tool in (ask_user, remember, read_skill, web_search, *editor_session.tools)}
             turn = Turn(self._client, session, tools, self._takes_forms)
@@ -259,7 +264,8 @@ class EditorAgent:
             await asyncio.to_thread(running.close)
             raise
 
-        return _EditorSession(context, (*default_tools(), *tools), notes, running)
+        secrets = secret_values(configured.servers.values(), os.environ)
+        return _EditorSession(context, (*default_tools(), *tools), notes, running, secrets)
 
 
 # --- Translations to and from the protocol

@@ -163,7 +163,9 @@ async def list_mcp_tools(
         except ConnectionSettingsError as error:
             return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {error}")
 
-    listed = await asyncio.gather(*(servers.send(server, _list_tools, timeout_s) for server in resolved))
+    listed = await asyncio.gather(
+        *(servers.send(server, _list_tools, server.startup_timeout_s or timeout_s) for server in resolved)
+    )
     tools = dict[str, Tool]()
 
     for server, offered in zip(resolved, listed, strict=True):

@@ -66,6 +66,8 @@ for line in sys.stdin:
         sys.stdout.flush()
         say({"id": asked["id"], "error": {"code": -32603, "message": "said"}})
         continue
+    elif "tells" in behaviour:
+        answer = {"content": [{"type": "text", "text": "the code is " + os.environ["CODE"]}]}
     elif "hang" in behaviour:
         time.sleep(60)
     elif "dies" in behaviour:

@@ -41,6 +41,12 @@ class McpServer:
     cwd: str = ""
     executes: tuple[str, ...] = ()
 
+    @property
+    def startup_timeout_s(self) -> float | None:
+        """The configured seconds in which it has to start and to list its tools."""
+        seconds = self.connection.get("startup_timeout_s")
+        return seconds if isinstance(seconds, float) else None
+
 
 def resolve_server(name: str, connection: Connection, workspace: str, *, find_modules: bool = True) -> McpServer:
     """Return the server of this connection; relative names are relative to its `cwd`, or to `workspace` without one.
@@ -74,7 +80,7 @@ def resolve_server(name: str, connection: Connection, workspace: str, *, find_mo
         )
 
     files = ExecutedFiles(root)
-    env = _environment(program.env or {}, base, files)
+    env = _environment(program.env or {}, base, files, expand=not connection.get("expanded"))
     command = _resolve_command(program.command, base, env["PATH"])
     files.add_command(command)
 
@@ -93,7 +99,7 @@ def resolve_server(name: str, connection: Connection, workspace: str, *, find_mo
     return McpServer(name, connection, (command, *args), env, cwd, files.names())
 
 
-def _environment(variables: Mapping[str, str], base: str, files: ExecutedFiles) -> dict[str, str]:
+def _environment(variables: Mapping[str, str], base: str, files: ExecutedFiles, *, expand: bool) -> dict[str, str]:
     """Return a server's variables: the inherited ones that `mcp` allows, and those of its connection."""
     from mcp.client.stdio import get_default_environment
 
@@ -101,7 +107,9 @@ def _environment(variables: Mapping[str, str], base: str, files: ExecutedFiles) 
     env.setdefault("PATH", os.defpath)
 
     for name, value in variables.items():
-        text = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
+        text = value
+        if expand:
+            text = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
 
         if name in SEARCH_VARIABLES:
             folders = [os.path.join(base, part) for part in text.split(os.pathsep) if part]

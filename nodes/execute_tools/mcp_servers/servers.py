@@ -231,7 +231,7 @@ class _Connection:
     async def _keep_open(self) -> None:
         try:
             async with self._open() as session:
-                await _initialize(session)
+                await _initialize(session, self._server.startup_timeout_s or START_S)
                 self._session.set_result(session)
                 await self._closing.wait()
         except Exception as error:  # noqa: BLE001 - a server may fail in any way, and `send` raises the error
@@ -256,6 +256,7 @@ class _Connection:
             from mendgraph.nodes.execute_tools.mcp_servers.bounded_http import BoundedHttp
 
             connection: Any = {**self._server.connection, "session_kwargs": extra}
+            connection.pop("startup_timeout_s", None)
             if connection.pop("login", False):
                 from mendgraph.nodes.execute_tools.mcp_servers.logins import stored_login
 
@@ -295,12 +296,12 @@ class _ClosedError(Exception):
         super().__init__("it was ended before it answered")
 
 
-async def _initialize(session: "ClientSession") -> None:
+async def _initialize(session: "ClientSession", seconds: float) -> None:
     try:
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(seconds):
             await session.initialize()
     except TimeoutError as error:
-        raise McpLimitError(f"it did not begin to talk within {START_S:g} s") from error
+        raise McpLimitError(f"it did not begin to talk within {seconds:g} s") from error
 
 
 def _first_error(error: BaseException) -> BaseException:

@@ -16,6 +16,7 @@ from mendgraph.graph.configuration.mcp_servers import (
     fingerprint,
     merge_servers,
 )
+from mendgraph.nodes.execute_tools.mcp_servers.connections import resolve_server
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, trust
 from tests.row_tables import rows
@@ -91,7 +92,22 @@ def test_variables_are_replaced_as_in_claude_code() -> None:
     )
     connection = connection_of("a", settings, {"BIN": "/bin", "EMPTY": ""})
     args = ["d", "a b", "$BIN", ""]
-    assert connection == {"transport": "stdio", "command": "/bin/x", "args": args, "env": {"${BIN}": "/bin"}}
+    expanded = {"command": "/bin/x", "args": args, "env": {"${BIN}": "/bin"}}
+    assert connection == {"transport": "stdio", "expanded": True, **expanded}
+
+
+def test_variable_in_the_value_of_a_variable_stays(root: Path) -> None:
+    settings = ServerSettings(command=sys.executable, env={"CODE": "${CODE}"})
+    connection = connection_of("a", settings, {"CODE": "a${HOME}b"})
+    assert not isinstance(connection, ToolError)
+    assert resolve_server("a", connection, str(root), find_modules=False).env["CODE"] == "a${HOME}b"
+
+
+def test_startup_time_of_the_user_is_added_to_a_server_of_the_folder(root: Path) -> None:
+    share(root, s={"command": "x"})
+    trust_shared(root)
+    write_user(root, "[mcp_servers.s]\nstartup_timeout_s = 5\n")
+    assert servers_of(root).servers["s"].startup_timeout_s == 5
 
 
 def test_variable_without_value_and_default_is_named() -> None:

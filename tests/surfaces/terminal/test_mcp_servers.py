@@ -236,6 +236,22 @@ def test_server_that_cannot_start_is_reported_and_the_run_goes_on(command: Comma
     )
 
 
+def test_server_that_starts_slowly_is_given_up_after_its_own_time(command: Command, user_file: Path) -> None:
+    configure(user_file, "slow", "mute", "startup_timeout_s = 0.2")
+    code, _, err = command("Say hi", says=("Hi.",))
+    assert (code, "within 0.2 s" in err, "The run goes on without it" in err) == (0, True, True), err
+
+
+@pytest.mark.usefixtures("folder")
+def test_value_of_a_variable_reaches_the_server_alone(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACE", "hunter2-is-no-pattern")
+    configure(user_file, "s", "tells", 'allow = ["*"]\nenv = { CODE = "${PLACE}" }')
+    call = Calls([("s__echo", '{"a": 1}')])
+    _, (_, result) = play(monkeypatch, ("--model", "m", "Echo it"), call, Say("Done."))
+    assert "the code is [" in result
+    assert "hunter2" not in result
+
+
 def test_required_server_that_cannot_start_ends_the_command(command: Command, user_file: Path) -> None:
     configure(user_file, "dead", "dead", "required = true")
     code, _, err = command("Say hi", says=("Hi.",))
