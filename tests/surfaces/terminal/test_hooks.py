@@ -115,6 +115,7 @@ def test_documented_examples_protect_a_file_and_format_what_is_written(command: 
     spoil = 'tool: write_file({"path": "scripts/format.sh", "content": "#!/bin/bash\\n"})'
     code, shown = run(command, "Write scripts/format.sh", says=(lock, spoil, NEW, "Done."))
     assert (code, "A hook of the project blocks this call" in shown) == (0, True)
+    assert "+x = 1" in shown
     assert not (folder / "package-lock.json").exists()
     assert (folder / "scripts" / "format.sh").read_text() == FORMAT
     assert (folder / "new.py").read_text() == "x = 1\n"
