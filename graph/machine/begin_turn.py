@@ -27,7 +27,7 @@ from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.models import MachineModels, TurnModel
 from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
 from mendgraph.graph.machine.small_models import preload_of
-from mendgraph.graph.machine.state import AgentState, Update
+from mendgraph.graph.machine.state import AgentState, RaisedLimits, Update
 from mendgraph.graph.machine.tool_step import results_of_cut_off_step
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.graph.machine.workspace import WorkspaceFiles
@@ -202,7 +202,7 @@ def begin_turn(
     update |= {"context": context, "system_prompt": prompt, "run_id": run_id, "tool_counts": {}}
     if state.get("raised_limits"):
         update["raised_limits"] = _lasting_raises(state, context)
-        trace_event(run_id, "limits.raised", {"limits": update["raised_limits"]})
+        report_raises(run_id, update["raised_limits"])
 
     update["spending"] = ledger.begin_turn(spending)
     return {**update, "first_step": state.get("step", 0) + 1}
@@ -219,7 +219,7 @@ def _turn_context(
         prompt = stored_prompt
 
     fields["system_prompt"] = ""
-    fields |= _lasting_raises(state, source)
+    fields |= {name: value for name, (_, value) in _lasting_raises(state, source).items()}
     if not policy.request_permits(runtime):
         fields["request_permits"] = False
 
@@ -237,14 +237,19 @@ def _turn_context(
     return source.model_copy(update=fields), prompt, problem
 
 
-def _lasting_raises(state: AgentState, context: AgentContext) -> dict[str, float]:
-    """Return the limits of the thread that a person has raised in an earlier turn, for a context in which one may."""
+def _lasting_raises(state: AgentState, context: AgentContext) -> RaisedLimits:
+    """Return the limits of the thread that a person has raised in an earlier turn.
+
+    They hold in a context in which a person may raise limits, until the setting is changed.
+    """
     if context.on_limit != "ask":
         return {}
 
-    raised = (state.get("raised_limits") or {}).items()
-    lasting = {name: value for name, value in raised if name.endswith("_per_session") or name == "max_cost_usd"}
-    return {name: value for name, value in lasting.items() if value > (getattr(context, name) or value)}
+    return {
+        name: values
+        for name, values in (state.get("raised_limits") or {}).items()
+        if (name.endswith("_per_session") or name == "max_cost_usd") and getattr(context, name) in values
+    }
 
 
 def _refuse_turn(state: AgentState, cause: StopCause, turns: Turns, scrub: Callable[[str], str]) -> Update:
@@ -371,3 +376,9 @@ def trace_event(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None
     """Write a trace event to the readers of the run's "custom" stream."""
     event = {"name": name, "payload": payload, "run_id": run_id, "step_id": str(step), "ms": 0}
     get_stream_writer()({"type": "trace", **event})
+
+
+def report_raises(run_id: str, raised: RaisedLimits, step: int = 0) -> None:
+    """Write the limits that a person has raised as a trace event."""
+    limits = {name: value for name, (_, value) in raised.items()}
+    trace_event(run_id, "limits.raised", {"limits": limits}, step)

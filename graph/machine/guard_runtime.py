@@ -16,7 +16,7 @@ from langgraph.runtime import get_runtime
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.configuration.settings import MAX_CALLS_PER_TURN_LIMIT, MOST
-from mendgraph.graph.machine.begin_turn import trace_event
+from mendgraph.graph.machine.begin_turn import report_raises
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
 from mendgraph.graph.machine.turn_tools import TurnTools
@@ -136,6 +136,9 @@ def settle_limit(turn: TurnTools, state: AgentState, cause: StopCause) -> Update
     limit = ReachedLimit(name, spent_by_limit(state["spending"])[name], maximum, cause.required, most)
     value = None
 
+    raised = state.get("raised_limits") or {}
+    report_raises(state["run_id"], raised, state.get("step", 0))  # a process that resumes the run has not seen them
+
     if max(maximum, cause.required) < most and not isinstance(get_runtime(AgentContext).context, Admission):
         clean = turn.machine.redactor().content
         value = ask_to_raise(limit, lambda request: clean(ask_person(request)))
@@ -143,8 +146,9 @@ def settle_limit(turn: TurnTools, state: AgentState, cause: StopCause) -> Update
     if value is None:
         return {"stop": cause}
 
-    raised = {**(state.get("raised_limits") or {}), name: value}
-    trace_event(state["run_id"], "limits.raised", {"limits": raised}, state.get("step", 0))
+    setting, _ = raised.get(name, (maximum, maximum))
+    raised = {**raised, name: [setting, value]}
+    report_raises(state["run_id"], raised, state.get("step", 0))
 
     context = context.model_copy(update={name: value})
     return {"stop": None, "verdicts": [], "context": context, "raised_limits": raised}

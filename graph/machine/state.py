@@ -7,7 +7,7 @@ reply, its calls, verdicts and results are in channels of their own, each writte
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 from uuid import UUID, uuid5
 
 from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
@@ -194,6 +194,10 @@ class AgentOutput(TypedDict, total=False):
     spending: Spending
 
 
+RaisedLimits: TypeAlias = dict[str, list[float]]
+"""By the names of limits: the setting, and what a person has raised it to."""
+
+
 class SmallState(TypedDict, total=False):
     """The channels that do not grow with the run. The first group lasts as long as the thread, the others as a turn."""
 
@@ -203,7 +207,7 @@ class SmallState(TypedDict, total=False):
     vitals: Vitals
     window: Window
     permissions: list[Permission]
-    raised_limits: dict[str, float]
+    raised_limits: RaisedLimits
     plan: records.Plan
     spending: Spending
 

@@ -182,7 +182,7 @@ def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
         raised = visit.after.get("raised_limits") or {}
         if visit.node == "guard" and raised != (visit.before.get("raised_limits") or {}):
             name = visit.before["stop"].limit
-            notes.append(f"A person raised {name} to {raised[name]:,}.")
+            notes.append(f"A person raised {name} to {raised[name][1]:,}.")
 
         stop = visit.after.get("stop")
         if isinstance(stop, StopCause) and visit.target != "guard":

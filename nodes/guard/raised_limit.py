@@ -56,10 +56,16 @@ class ReachedLimit(NamedTuple):
 
     def value_of(self, answer: object) -> float | None:
         """Return the value that a person has typed, None if the limit cannot be raised to it."""
-        if isinstance(answer, int | float) and max(self.maximum, self.required) < answer <= self.most:
-            return type(self.maximum)(answer)
+        if not isinstance(answer, int | float) or not self.least < answer <= self.most:
+            return None
 
-        return None
+        value = type(self.maximum)(answer)
+        return value if value > self.least else None
+
+    @property
+    def least(self) -> float:
+        """The value that the limit has to exceed."""
+        return max(self.maximum, self.required)
 
 
 def ask_to_raise(limit: ReachedLimit, ask: Callable[[ApprovalRequest], object]) -> float | None:
@@ -82,8 +88,7 @@ def ask_to_raise(limit: ReachedLimit, ask: Callable[[ApprovalRequest], object]) 
         if value is not None:
             return value
 
-        least = _words(max(limit.maximum, limit.required))
-        problem = f"That is no answer: approve, reject, or name a number above {least}, {limit.most:,} at most."
+        problem = f"That is no answer: approve, reject, or name a number above {_words(limit.least)}."
 
     return None
 

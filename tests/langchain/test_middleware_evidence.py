@@ -143,7 +143,7 @@ def test_earlier_failure_does_not_count_and_turns_have_their_own_beginning(root:
         agent = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=InMemorySaver())
         first = asked(agent, "Swap the operands in other.py.")
         assert (told(first), first["verified"]["kind"]) == ([], "none")
-        assert "failed already before the change" in first["verified"]["reason"]
+        assert "as before the change" in first["verified"]["reason"]
         assert verified(asked(agent, TASK)) == PASSED
         assert verified(agent.get_state(THREAD).values) == PASSED
 

@@ -45,7 +45,7 @@ def line(number: int, usage: tuple[int, int] | None = MODEST) -> Use:
     return use(("read_file", {"path": "lines.txt", "start_line": number, "limit": 1}), usage=usage)
 
 
-def calls_of_session(number: int) -> ApprovalAnswer:
+def calls_of_session(number: float) -> ApprovalAnswer:
     """Raise the limit to this number of calls."""
     return {"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_session": number}}}}
 
@@ -207,12 +207,12 @@ ASKING_LIMITS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="limit_raised_by_number",
-        story="A person types another number than the proposed one; the first is too small. The limit of the thread"
+        story="A person types another number than the proposed one; the first is less than a call more. The limit of the thread"
         " holds in the next turn as well.",
         files={"lines.txt": "one\ntwo\n"},
         settings={"on_limit": "ask", "max_calls_per_session": 2},
         turns=(
-            replace(READ_TWO_LINES, decisions=(calls_of_session(2), calls_of_session(5))),
+            replace(READ_TWO_LINES, decisions=(calls_of_session(2.5), calls_of_session(5))),
             Turn("Read a line again.", (line(1), DONE)),
         ),
         expected=Expectation(),

@@ -203,9 +203,9 @@ class _Report:
     def ignore_failures(self, names: Collection[str]) -> None:
         """Say that these checks failed before the turn."""
         if names:
-            verb = "are" if len(names) > 1 else "is"
+            verb = "fail" if len(names) > 1 else "fails"
             subject = listed([*names], MOST_NAMED_FAILURES)
-            self.not_run.insert(0, f"{subject} failed already before the change, and {verb} not counted.")
+            self.not_run.insert(0, f"{subject} still {verb}, as before the change.")
 
 
 def _ranges(numbers: Collection[int]) -> Iterator[str]:

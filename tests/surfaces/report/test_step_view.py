@@ -53,7 +53,7 @@ def test_time_and_tokens_as_bars() -> None:
 def test_raised_limit_is_a_note_and_no_end() -> None:
     stop = {"stop": StopCause(reason=StopReason.MAX_STEPS, message="Limit reached", limit="max_steps")}
     asking = visit("call_model", "guard", after=stop)
-    raised = visit("guard", "call_model", before=stop, after={"raised_limits": {"max_steps": 2}})
+    raised = visit("guard", "call_model", before=stop, after={"raised_limits": {"max_steps": [1, 2]}})
     view = seen(step(asking, raised, called()))
     assert "A person raised max_steps to 2." in view.notes
     assert not any("ended here" in note for note in view.notes)

@@ -229,7 +229,7 @@ def test_resource_limit_fails_only_what_a_person_asked_for(bench: Bench) -> None
 
 # --- What failed before
 
-ALREADY = "failed already before the change, and is not counted."
+ALREADY = "still fails, as before the change."
 OLD = APP.replace("+", "-")
 CHANGED = FileChange(path="app.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="")
 NEW, GONE = (CHANGED.model_copy(update=each) for each in ({"path": "new.py", "sha256_before": ""}, {"path": "b.py"}))
@@ -258,9 +258,9 @@ def test_failure_of_before_is_told_and_does_not_count(bench: Bench) -> None:
     checks = old_failure()
     result = judged(bench, checks, CHANGED, NEW)
     assert checks.changed == {"app.py": [6]}
-    told = "lint, spell failed already before the change, and are not counted. test_b failed already before the change"
+    told = "lint, spell still fail, as before the change. test_b still fails"
     assert result.data["ran"] == ["1 example of app.py", "pytest tests/test_app.py: 1 test"]
-    assert result.data["reason"] == f"{told}, and is not counted."
+    assert result.data["reason"] == f"{told}, as before the change."
     assert result.data["failed_already"]["test_b"] == "tests/test_app.py fails:\nE  two"
     assert message(judged(bench, old_failure(), CHANGED, task="Let test_b pass."))[0] == "tests/test_app.py fails:"
     assert message(judged(bench, old_failure("test_c"), CHANGED))[1] == "E  two"
@@ -375,7 +375,7 @@ def test_example_that_failed_already(before: str, task: str, counts: bool, bench
     first = iter([[entry(("different", "0"))], [entry((before, "1"))]])
     checks.run_examples = lambda *_: next(first)
     result = judged(bench, checks, CHANGED, task=task)
-    reason = "an example of add failed already before the change, and is not counted."
+    reason = "an example of add still fails, as before the change."
     assert (message(result) if counts else result.data["reason"]) == (
         ["add(1, 1) gives 0, but must give 2."] if counts else reason
     )

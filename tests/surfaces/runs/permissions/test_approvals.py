@@ -200,3 +200,21 @@ def test_answer_that_came_for_the_question_before_allows_nothing(root: Path) -> 
         events = list(now.answer(answer))
     assert denied_of(events)[0] == ("append_file", "conflict")
     assert files(root)["log.txt"] == "a"
+
+
+def test_raised_limit_of_the_thread_holds_until_its_setting_is_changed(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    write = 'tool: write_file({"path": "log.txt", "content": "%s"})'
+    settings: dict[str, Any] = {"mode": "auto", "on_limit": "ask"}
+    with session(root, write % 1, "Done.", max_calls_per_session=1, **settings) as first:
+        assert isinstance(last(first.stream("Write.")), Asked)
+        last(first.answer({"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_session": 50}}}}))
+        assert first.usage()["total_calls"] == 2
+
+    with session(root, write % 2, "Done.", max_calls_per_session=1, **settings) as second:
+        assert isinstance(last(second.stream("Write.")), Ended)
+
+    with session(root, write % 3, "Done.", max_calls_per_session=5, **settings) as third:
+        asked = last(third.stream("Write."))
+        assert isinstance(asked, Asked)
+        assert asked.request["calls"][0]["preview"]["text"].startswith("5 of 5 model calls of this thread are spent")
