@@ -207,8 +207,8 @@ ASKING_LIMITS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="limit_raised_by_number",
-        story="A person types another number than the proposed one; the first is less than a call more. The limit of the thread"
-        " holds in the next turn as well.",
+        story="A person types another number than the proposed one; the first adds less than a call. The limit of the"
+        " thread holds in the next turn as well.",
         files={"lines.txt": "one\ntwo\n"},
         settings={"on_limit": "ask", "max_calls_per_session": 2},
         turns=(

@@ -4,6 +4,7 @@ A key goes to its service alone: no redirect is followed. What a search returns 
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import unescape
@@ -17,6 +18,9 @@ from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 MOST_RESULTS: Final = 10
 _LONGEST: Final = {"title": 200, "url": 500, "snippet": 500}
 """Most characters of each field of a result."""
+
+
+_QUOTED_URL: Final = re.compile(r"'https?://[^']*'")
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class WebSearch:
     def results(self, query: str, timeout_s: float) -> list[JsonMap] | ToolError:
         """Return the first results, each with a title, a URL and a snippet.
 
-        PERMISSION_DENIED for a refused key, RATE_LIMITED, IO_ERROR for what is no list of results, and the errors of
+        PERMISSION_DENIED for a refused key, RATE_LIMITED, IO_ERROR for what is no list of results, and the codes of
         `Network.ask`.
         """
         service = self.service
@@ -98,8 +102,10 @@ class WebSearch:
             url = f"{url}?{urlencode(arguments)}"
 
         response = self.network.ask(url, timeout_s, self.headers, body)
-        if isinstance(response, ToolError):
-            return response
+        if isinstance(response, ToolError):  # its message has the URL, whose path may be a secret of the user
+            message = _QUOTED_URL.sub(self.name, response.message, count=1)
+            remedy = f"Go on without it; whoever starts the run checks {service.variable} and the network."
+            return ToolError(code=response.code, message=f"{message} {remedy}")
 
         refusal = self._refusal(response.status)
         if refusal is not None:
@@ -144,7 +150,8 @@ def open_search(name: str, environment: Mapping[str, str], rules: NetworkRules) 
     value = environment.get(service.variable, "").strip()
     target = parse_url(service.url or f"{value.rstrip('/')}/search")
 
-    if not value or not value.isascii() or not value.isprintable() or isinstance(target, ToolError):
+    is_usable = value.isascii() and value.isprintable() and (service.url or not {"?", "#"} & {*value})
+    if not value or not is_usable or isinstance(target, ToolError):
         holds = "its key" if service.url else "the address of a server, such as http://127.0.0.1:8888"
         message = f"{name} needs {service.variable}: set it in the environment to {holds}."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
@@ -183,10 +190,14 @@ def _result(entry: Any, snippet: str) -> JsonMap | None:
         return None
 
     values = {"title": entry.get("title"), "url": entry.get("url"), "snippet": entry.get(snippet)}
-    texts = {name: value if isinstance(value, str) else "" for name, value in values.items()}
-    url = texts.pop("url")
+    texts = {name: _without_surrogates(value) for name, value in values.items() if isinstance(value, str)}
+    url = texts.pop("url", "")
     if len(url) > _LONGEST["url"] or isinstance(parse_url(url), ToolError):
         return None
 
     short = {name: " ".join(unescape(text).split())[: _LONGEST[name]] for name, text in texts.items()}
-    return {"title": short["title"], "url": url, "snippet": short["snippet"]}
+    return {"title": short.get("title", ""), "url": url, "snippet": short.get("snippet", "")}
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

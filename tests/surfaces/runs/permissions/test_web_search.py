@@ -62,6 +62,24 @@ def test_search_returns_results_and_allows_none_of_their_hosts(tmp_path: Path, s
     assert server.queries == ["asyncio"]
 
 
+def test_half_a_character_in_a_result_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SearchServer("searxng", [{**PAGE, "title": "async\ud83d"}]) as double:
+        monkeypatch.setenv("SEARXNG_URL", double.url)
+        with session(tmp_path / "work", SEARCH, "Done.", **AUTO) as now:
+            last(now.stream("Look"))
+            [found] = results(now)
+    assert found["data"] == {"results": [{**PAGE, "title": "async?"}]}
+
+
+def test_service_that_is_down_is_named_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARXNG_URL", "http://127.0.0.1:9/private-path")
+    with session(tmp_path / "work", SEARCH, "Done.", **AUTO) as now:
+        last(now.stream("Look"))
+        [failed] = results(now)
+    assert "whoever starts the run checks SEARXNG_URL" in failed["error"]["message"]
+    assert "private-path" not in failed["error"]["message"]
+
+
 def test_person_is_asked_about_each_search_until_they_allow_the_service(tmp_path: Path, server: SearchServer) -> None:
     root = tmp_path / "work"
     with session(root, SEARCH, SEARCH, "Done.", web_search="searxng") as now:
