@@ -552,7 +552,7 @@ def read_steps(history: "Iterable[StateSnapshot]", changed: Mapping[int, tuple[s
             steps_by_number[number] = replace(step, can_fork=True)
         elif snapshot.next == ("heal",):
             steps_by_number[number] = replace(step, kind=StepKind.UNUSABLE, calls=())
-        elif snapshot.next == ("guard",):
+        elif snapshot.next == ("guard",) and not values.get("stop"):  # otherwise a person is asked about a limit
             steps_by_number[number] = replace(step, kind=StepKind.CALLS, calls=tuple(values["items"]))
         elif snapshot.next == ("FINISHED",) and values["reading"] is Reading.ANSWER:
             steps_by_number[number] = replace(step, kind=StepKind.ANSWER, calls=())

@@ -131,7 +131,8 @@ def test_service_that_does_not_answer_is_a_timeout() -> None:
 
 @rows(
     ("brave", ""), ("tavily", "  "), ("brave", "key\nX-Other: 1"), ("searxng", ""), ("searxng", "localhost:8888"),
-    ("searxng", "http://user:pass@a.test"), ("searxng", "ftp://a.test"), ("searxng", "http://a.test/?key=1"), ("searxng", "http://a.test/#part"),
+    ("searxng", "http://user:pass@a.test"), ("searxng", "ftp://a.test"),
+    ("searxng", "http://a.test/?key=1"), ("searxng", "http://a.test/#part"),
 )  # fmt: skip
 def test_missing_key_or_address_names_its_variable_and_repeats_nothing(name: str, value: str) -> None:
     variable = SERVICES[name].variable

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mendgraph import Asked, Denied, Ended, Event, Forked, fork_run
+from mendgraph import Asked, Denied, Ended, Event, Forked, ToolError, fork_run, steps_of
 from tests.surfaces.runs.approval_play import AFTER, ANSWER, BUG, THREE, asked, files, last, session
 
 APPEND = 'tool: append_file({"path": "log.txt", "content": "%s"})'
@@ -210,6 +210,10 @@ def test_raised_limit_of_the_thread_holds_until_its_setting_is_changed(tmp_path:
         assert isinstance(last(first.stream("Write.")), Asked)
         last(first.answer({"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_session": 50}}}}))
         assert first.usage()["total_calls"] == 2
+
+    steps = steps_of("t", str(root))
+    assert not isinstance(steps, ToolError)
+    assert [[call.tool for call in step.calls] for step in steps] == [[], ["write_file"], []]
 
     with session(root, write % 2, "Done.", max_calls_per_session=1, **settings) as second:
         assert isinstance(last(second.stream("Write.")), Ended)
