@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
+
 FORMAT_SCRIPT: Final = "/run/checks/format.cjs"
 """Where ESLint finds `LINE_FORMAT`: its own formatters for one line are no longer a part of it."""
 
@@ -38,13 +40,14 @@ _GO: Final = (".go",)
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 _RUFF: Final = ("ruff.toml", ".ruff.toml", "pyproject.toml [tool.ruff")
 _MYPY: Final = ("mypy.ini", ".mypy.ini", "pyproject.toml [tool.mypy", "setup.cfg [mypy")
+_TSC: Final = f"--noEmit --pretty false --incremental --tsBuildInfoFile {SCRATCH}/tsc"  # `composite` writes it as well
 
 LINTERS: Final = (
     ProjectTool("ruff", _RUFF, _PYTHON, "check --no-fix --force-exclude --quiet --output-format=concise"),
     ProjectTool("mypy", _MYPY, _PYTHON, "--no-pretty --no-error-summary --no-color-output"),
     ProjectTool("pyright", ("pyrightconfig.json", "pyproject.toml [tool.pyright"), _PYTHON),
     ProjectTool("eslint", ("eslint.config.",), _SCRIPTS, f"--no-warn-ignored --format {FORMAT_SCRIPT}"),
-    ProjectTool("tsc", ("tsconfig.json",), _SCRIPTS, "--noEmit --pretty false", takes_files=False),
+    ProjectTool("tsc", ("tsconfig.json",), _SCRIPTS, _TSC, takes_files=False),
     ProjectTool("go vet", ("go.mod",), _GO, "vet ./...", takes_files=False),
     ProjectTool("cargo check", ("Cargo.toml",), _RUST, "check --quiet --message-format=short", takes_files=False),
 )
@@ -66,11 +69,11 @@ def configured_tools(tools: Sequence[ProjectTool], names: Sequence[str]) -> list
 
 
 _DIAGNOSTIC: Final = re.compile(
-    r"^[ \t]*(?:vet: )?(?P<path>[^\s:][^:\n]*?)[:(](?P<line>\d+)(?:[:,]\d+)?\)?(?::| -) (?P<message>\S.*?)\.?[ \t\r]*$",
-    re.MULTILINE,
+    r"(?:vet: )?(?P<path>[^\s:][^:]*?)[:(](?P<line>\d{1,9})(?:[:,]\d{1,9})?\)?(?::| -) (?P<message>\S.*)"
 )
-"""A line of ruff, mypy, pyright, `LINE_FORMAT`, tsc, go or cargo."""
+"""A line of ruff, mypy, pyright, `LINE_FORMAT`, tsc, go or cargo, without the spaces around it."""
 
+_LONGEST_LINE: Final = 5_000  # characters that are looked at
 _LONGEST: Final = 300  # characters of a message
 _LINE_NUMBER: Final = re.compile(r"\bline \d+")
 _FIXABLE: Final = "[*] "  # ruff's sign of what it could fix, which depends on the rest of the file
@@ -96,9 +99,13 @@ class Diagnostic(NamedTuple):
 def read_diagnostics(output: str, root: str, suffixes: tuple[str, ...]) -> list[Diagnostic]:
     """Return what a linter has printed on files of the workspace `root` with these suffixes, without its remarks."""
     diagnostics: list[Diagnostic] = []
-    for match in _DIAGNOSTIC.finditer(output):
+    for line in output.split("\n"):
+        match = _DIAGNOSTIC.match(line[:_LONGEST_LINE].strip())
+        if match is None:
+            continue
+
         path = match["path"].removeprefix(f"{root}/").removeprefix("./")
-        message = match["message"].replace(_FIXABLE, "")
+        message = match["message"].replace(_FIXABLE, "").removesuffix(".")
         if path.endswith(suffixes) and not path.startswith("/") and not message.startswith(_REMARKS):
             diagnostics.append(Diagnostic(path, int(match["line"]), message[:_LONGEST]))
 

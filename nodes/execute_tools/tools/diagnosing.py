@@ -7,6 +7,7 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.commands import last_words, output_text
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
+from mendgraph.nodes.execute_tools.edits.losses import broken_by
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.linters import (
     FORMATTERS,
@@ -28,7 +29,7 @@ from mendgraph.nodes.workspace.files.workspace import Workspace
 MOST_TOLD: Final = 10
 """Diagnostics of one result."""
 
-_SHARE: Final = 3  # linters, and the formatter, may take this fraction of the call's time
+_SHARE: Final = 3  # each run of a linter or formatter may take this fraction of the time that is left
 _ONCE: Final = "It is not started again in this session."
 _LONGEST_REASON: Final = 400  # characters of why a linter fails
 _LONGEST_DIFF: Final = 2_000  # characters of what a formatter has changed
@@ -66,11 +67,10 @@ class _Diagnosis:
         if len(self.before) > MOST_REPLACED:
             return new
 
-        deadline = _deadline(self.context)
         for linter in configured_tools(LINTERS, _settings(self.context.workspace)):
             paths = [path for path in self.before if path.endswith(linter.suffixes)]
-            after = self._lint(linter, paths, deadline) if paths else None
-            baseline = self._baseline(linter, paths, deadline) if after else None
+            after = self._lint(linter, paths) if paths else None
+            baseline = self._baseline(linter, paths) if after else None
             if after and baseline is not None:
                 new += new_diagnostics(baseline, after)
 
@@ -79,29 +79,35 @@ class _Diagnosis:
     @cached_property
     def before(self) -> dict[str, bytes]:
         """The bytes of changed files before the turn: b"" for new ones; a moved file has those of its old name."""
-        deleted = {change.sha256_before for change in self.changes if change.kind is ChangeKind.DELETED}
-        contents: dict[str, bytes] = {}
-        seen: set[str] = set()
+        deleted = {change.sha256_before: change.path for change in self.changes if change.kind is ChangeKind.DELETED}
+        hashes: dict[str, str] = {}
+        source = ""  # what the last change has deleted
 
         for change in self.changes:
-            is_moved = change.kind is ChangeKind.CREATED and change.sha256_after in deleted
-            sha256 = change.sha256_after if is_moved else change.sha256_before
-            data = self.context.backup(sha256) if sha256 else b""
-            if data is not None and change.path not in seen and self.context.workspace.exists(change.path):
-                contents[change.path] = data
+            if change.kind is ChangeKind.CREATED and (source or change.sha256_after in deleted):
+                source = source or deleted[change.sha256_after]
+                hashes[change.path] = hashes.get(source, change.sha256_after)
+            else:
+                hashes.setdefault(change.path, change.sha256_before)
 
-            seen.add(change.path)
+            source = change.path if change.kind is ChangeKind.DELETED else ""
+
+        contents: dict[str, bytes] = {}
+        for path, sha256 in hashes.items():
+            data = self.context.backup(sha256) if sha256 else b""
+            if data is not None and self.context.workspace.exists(path):
+                contents[path] = data
 
         return contents
 
-    def _baseline(self, linter: ProjectTool, paths: Sequence[str], deadline: float) -> Sequence[Diagnostic] | None:
+    def _baseline(self, linter: ProjectTool, paths: Sequence[str]) -> Sequence[Diagnostic] | None:
         """Return the diagnostics before the turn, or None; they are computed once for the same files of a turn."""
         state = self.context.state
         key = (state.get("run_id"), state.get("first_step"), self.before)
         computed_from, diagnostics = self.checks.baselines.get(linter.name, (None, ()))
 
         if computed_from != key:
-            result = self._lint(linter, paths, deadline, self.before)
+            result = self._lint(linter, paths, self.before)
             if result is None:
                 return None
 
@@ -111,14 +117,17 @@ class _Diagnosis:
         return diagnostics
 
     def _lint(
-        self, linter: ProjectTool, paths: Sequence[str], deadline: float, before: Mapping[str, bytes] | None = None
+        self, linter: ProjectTool, paths: Sequence[str], before: Mapping[str, bytes] | None = None
     ) -> list[Diagnostic] | None:
         """Return what the linter prints on the files, or on what they held `before`; None if it cannot be used."""
         root = self.context.workspace.root
         files = [f"{root}/{path}" for path in paths] if linter.takes_files else []
-        result = self.checks.run_tool(linter, files, deadline - monotonic_s(), before)
+        result = self.checks.run_tool(linter, files, _seconds(self.context), before)
 
         if result is None:
+            return None
+        if result.stdout.left_out:
+            self.checks.unusable[linter.name] = f"{linter.name} prints too much."
             return None
 
         output = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
@@ -128,7 +137,7 @@ class _Diagnosis:
 
         if before is None:  # what was wrong before the turn may be mended now
             reason = one_line(last_words(result.stderr, result.stdout), _LONGEST_REASON)
-            self.checks.unusable[linter.name] = f"{linter.name} fails: {reason}"
+            self.checks.unusable[linter.name] = f"{linter.name} fails: {reason or f'exit code {result.exit_code}'}"
 
         return None
 
@@ -139,19 +148,18 @@ def run_formatter(
     """Return the text as the project's formatter writes it, and describe the difference in `data`.
 
     `before` is the present text of the file, None for a new one. If that is not formatted, the new text is not either:
-    the formatter would change all of the file.
+    the formatter would change all of the file. What loses the text, or breaks its syntax, is no formatted text.
     """
     checks = checks.in_scope(context.scope)
-    deadline = _deadline(context)
 
     for formatter in configured_tools(FORMATTERS, _settings(context.workspace)):
         if not path.endswith(formatter.suffixes):
             continue
-        if before and _formatted(checks, formatter, path, before, deadline) != before:
+        if before and _formatted(context, checks, formatter, path, before) != before:
             return after
 
-        text = _formatted(checks, formatter, path, after, deadline)
-        if text is None or text == after:
+        text = _formatted(context, checks, formatter, path, after)
+        if text is None or not text.strip() or text == after or broken_by(path, after, text):
             return after
 
         diff = unified_diff(path, after, text)
@@ -164,18 +172,20 @@ def run_formatter(
     return after
 
 
-def _formatted(checks: Checks, formatter: ProjectTool, path: str, text: str, deadline: float) -> str | None:
+def _formatted(context: ToolContext, checks: Checks, formatter: ProjectTool, path: str, text: str) -> str | None:
     """Return the formatted text, or None if the formatter cannot be used."""
     files = [path] if formatter.takes_files else []
-    result = checks.run_tool(formatter, files, deadline - monotonic_s(), text=text)
+    result = checks.run_tool(formatter, files, _seconds(context), text=text)
     if result is None or result.exit_code or result.stdout.left_out:
         return None
 
     return text_of(result.stdout.head + result.stdout.tail)
 
 
-def _deadline(context: ToolContext) -> float:
-    return monotonic_s() + context.timeout_s / _SHARE
+def _seconds(context: ToolContext) -> float:
+    """Return a share of the time that the call has left, so that the edit is never given up for these programs."""
+    spent_s = monotonic_s() - context.scope.started_s if context.scope else 0.0
+    return (context.timeout_s - spent_s) / _SHARE
 
 
 def _settings(workspace: Workspace) -> list[str]:

@@ -23,12 +23,13 @@ class ScopeOverError(TimeoutError):
 
 
 class CancellationScope:
-    """The right of one call to change something. It ends with its `parent`, the scope of the step.
+    """The right of one call to change something, since `started_s`. It ends with its `parent`, the scope of the step.
 
     After `revoke` no effect can begin; one that has begun is completed. After `close` no further call begins.
     """
 
     def __init__(self, parent: "CancellationScope | None" = None) -> None:
+        self.started_s = monotonic_s()
         self._parent = parent
         self._lock = threading.RLock()
         self._over = False

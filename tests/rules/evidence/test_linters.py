@@ -54,6 +54,12 @@ def test_lines_of_a_linter_are_read(linter: str, output: str, expected: list[str
     assert [str(diagnostic) for diagnostic in read_diagnostics(output, ROOT, SUFFIXES)] == expected, linter
 
 
+def test_time_for_a_line_does_not_grow_faster_than_its_length() -> None:
+    spaces = " " * 1_000_000
+    output = f"cart.py:1: x{spaces}y\n{'(1' * 500_000}\ncart.py:{'1' * 5_000}: x\ncart.py:2: z.\n"
+    assert [diagnostic.line for diagnostic in read_diagnostics(output, ROOT, SUFFIXES)] == [1, 2]
+
+
 @rows(
     ("ruff", "ruff.toml"),
     ("ruff", "pyproject.toml [tool.ruff.lint]"),

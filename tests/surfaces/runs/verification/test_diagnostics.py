@@ -83,6 +83,26 @@ def test_diagnostics_of_a_new_file_are_new_and_those_of_a_moved_file_are_not(tmp
     assert data(played)[1]["new_diagnostics"] == ["new.py:1: F401 `os` imported but unused"]
 
 
+def test_moved_file_has_what_it_held_before_the_turn(tmp_path: Path) -> None:
+    moved = use(("move_file", {"path": "calc.py", "target": "sums.py"}))
+    played = run(tmp_path, use(edit("a - b", "a + c")), moved, files=RUFF)
+    assert data(played)[1]["new_diagnostics"] == ["sums.py:5: F821 Undefined name `c`"]
+    assert list(played.outcome.verified.diagnostics) == ["sums.py:5: F821 Undefined name `c`"]
+
+
+def test_file_that_a_patch_moves_and_changes_has_no_old_diagnostics_as_new(tmp_path: Path) -> None:
+    hunk = "*** Update File: calc.py\n*** Move to: sums.py\n@@\n-    return a - b\n+    return a + c\n"
+    patch = use(("apply_patch", {"patch": f"*** Begin Patch\n{hunk}*** End Patch\n"}))
+    played = run(tmp_path, patch, files=RUFF, edit_form="patch")
+    assert data(played)[0]["new_diagnostics"] == ["sums.py:5: F821 Undefined name `c`"]
+
+
+def test_linter_that_prints_too_much_is_given_up(tmp_path: Path) -> None:
+    program(tmp_path, "ruff", "yes calc.py:1: old | head -c 1100000")
+    played = run(tmp_path, use(edit("a - b", "a + c")), files=RUFF)
+    assert data(played)[0]["not_diagnosed"] == ["ruff prints too much. It is not started again in this session."]
+
+
 def test_patch_is_diagnosed_and_formatted(tmp_path: Path) -> None:
     patch = "*** Begin Patch\n*** Update File: calc.py\n@@\n-    return a - b\n+    return a+c\n*** End Patch\n"
     played = run(tmp_path, use(("apply_patch", {"patch": patch})), files=RUFF, edit_form="patch", format_edits=True)
@@ -145,6 +165,27 @@ def test_file_that_was_not_formatted_stays_as_it_is(tmp_path: Path) -> None:
     played = run(tmp_path, use(edit("a - b", "a+b")), files={**RUFF, "calc.py": loose}, format_edits=True)
     assert "formatted" not in data(played)[0]
     assert (tmp_path / "calc.py").read_text() == loose.replace("a - b", "a+b")
+
+
+@pytest.mark.parametrize("output", ["", "echo", "echo 'def ((('"])
+def test_formatter_that_loses_or_breaks_the_text_is_ignored(tmp_path: Path, output: str) -> None:
+    program(tmp_path, "black", f"cat >/dev/null; {output}")
+    patch = use(("apply_patch", {"patch": "*** Begin Patch\n*** Add File: two.py\n+y = 2\n*** End Patch\n"}))
+    black = {"pyproject.toml": "[tool.black]\n"}
+    run(tmp_path, use(write("new.py", "x = 1\n")), patch, files=black, edit_form="patch", format_edits=True)
+    assert (tmp_path / "new.py").read_text() == "x = 1\n"
+    assert (tmp_path / "two.py").read_text() == "y = 2\n"
+
+
+def test_slow_formatter_and_linter_leave_time_for_the_edit(tmp_path: Path) -> None:
+    program(tmp_path, "black", "sleep 0.5; cat")
+    (tmp_path / ".venv/bin/ruff").symlink_to("black")
+    settings = {"pyproject.toml": "[tool.black]\n[tool.ruff]\n", **{f"m{n}.py": "x = 1\n" for n in range(6)}}
+    hunks = "".join(f"*** Update File: m{n}.py\n@@\n-x = 1\n+x = 2\n" for n in range(6))
+    patch = use(("apply_patch", {"patch": f"*** Begin Patch\n{hunks}*** End Patch\n"}))
+    played = run(tmp_path, patch, files=settings, edit_form="patch", format_edits=True, tool_timeout_s=4.0)
+    assert played.codes[0] == "ok"
+    assert len(played.outcome.changed_files) == 6
 
 
 def test_person_approves_the_formatted_text(tmp_path: Path) -> None:
