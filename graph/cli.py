@@ -383,7 +383,6 @@ def _with_servers(chosen: opt.Options, setup: "Setup", work: "Callable[[Setup], 
     for note in read.notes:
         tell(note)
 
-    setup = setup_commands.with_hooks(chosen, setup, tell)
     if not read.servers:
         return work(setup)
 
@@ -418,7 +417,6 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
     stored = record.context.model_dump()
     settings_now = setup_commands.settings_for(chosen, root)[1]
     stored["questions"] = settings_now.get("questions", True)  # the stored value also says whether anybody could answer
-    stored["hooks"] = settings_now.get("hooks", "sandbox")  # and this one, whether there were trusted hooks
     settings = {**opt.merged(stored, chosen.settings), "workspace": root}
     resumed = replace(chosen, settings=settings, run_id=record.run_id)
     if "--durability" not in chosen.run_options:
@@ -466,13 +464,11 @@ def _unattended_setup(chosen: opt.Options, task: str) -> "Setup":
     from uuid import uuid4
 
     from mendgraph.graph.fleet.unattended import begin_unattended, cost_limit
-    from mendgraph.nodes.workspace.store.user_files import HOOKS_FILE, SERVERS_FILE, trust, trusted_hash
+    from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, trust, trusted_hash
 
     run_id = uuid4().hex
     place = unwrap(begin_unattended(str(chosen.root), task, run_id, **chosen.unattended or {}))
-    for file in (SERVERS_FILE, HOOKS_FILE):
-        unwrap(trust(place.root, trusted_hash(str(chosen.root), file), file))
-
+    unwrap(trust(place.root, trusted_hash(str(chosen.root), SERVERS_FILE), SERVERS_FILE))
     settings = {**cost_limit(chosen.settings), **chosen.settings}
     settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed_folders)
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)

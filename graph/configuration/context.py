@@ -22,7 +22,6 @@ from mendgraph.graph.configuration.settings import (
     named_account,
     setting,
     usable_fallbacks,
-    usable_patterns,
     usable_prices,
 )
 from mendgraph.nodes.call_model.budget import APILimits
@@ -36,6 +35,8 @@ from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import Profile, Record
 
 if TYPE_CHECKING:
+    from pydantic import ValidationInfo
+
     from mendgraph.nodes.execute_tools.call_policy import CallRules
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
     from mendgraph.nodes.workspace.files.sandbox import StrPath
@@ -365,9 +366,6 @@ class AgentContext(Record):
     web_search: Literal["off", "brave", "tavily", "searxng"] = setting(
         "off", "Service that web_search asks, by its key.", trust="disable", option="--web-search", panel="Permissions"
     )
-    hooks: Literal["off", "sandbox", "unconfined"] = setting(
-        "off", "How the trusted hooks of .claude/settings.json run; unconfined: with your rights.", trust="disable"
-    )
     allowed_extensions: tuple[str, ...] = setting(
         (),
         "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",
@@ -486,9 +484,15 @@ class AgentContext(Record):
     _base_url = field_validator("base_url")(address_without_login)
     _account = field_validator("account")(named_account)
     _extensions = field_validator("allowed_extensions")(with_dots)
-    _patterns = field_validator("denied_paths")(usable_patterns)
     _fallbacks = field_validator("fallback_models")(usable_fallbacks)
     _prices = model_validator(mode="after")(usable_prices)
+
+    @field_validator("denied_paths")
+    @classmethod
+    def _usable_patterns(cls, patterns: tuple[str, ...], info: "ValidationInfo") -> tuple[str, ...]:
+        from mendgraph.nodes.workspace.files.tree_walk import denied_patterns
+
+        return denied_patterns(patterns, info.data.get("workspace", "."))
 
     def price(self) -> Price | None:
         """Return the price of every model by this context; None if it has no prices."""

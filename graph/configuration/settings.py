@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Set as AbstractSet
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic import BeforeValidator, Field
 
 from mendgraph.nodes.call_model.endpoint import models_in_order
 from mendgraph.nodes.call_model.ledger import account_problem
@@ -100,13 +100,6 @@ def usable_fallbacks(fallbacks: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError(models)  # noqa: TRY004 - what pydantic tells of a field
 
     return fallbacks
-
-
-def usable_patterns(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Return the denied paths as patterns below the workspace; raises ValueError for one that is none."""
-    from mendgraph.nodes.workspace.files.tree_walk import denied_patterns
-
-    return denied_patterns(patterns, info.data.get("workspace", "."))
 
 
 def address_without_login(url: str | None) -> str | None:

@@ -28,7 +28,6 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
-from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL
 from mendgraph.nodes.language.history import last_request, person_requests
 from mendgraph.nodes.parse.reading import CHECKS_TOOL
 from mendgraph.nodes.records import (
@@ -49,7 +48,6 @@ from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.run_folder import Artifacts, run_folder
 
 if TYPE_CHECKING:
-    from mendgraph.graph.hooks.shell_hooks import ShellHooks
     from mendgraph.graph.machine.children import Children
 
 Write = Callable[[Any], None]
@@ -147,7 +145,6 @@ def run_tools(
     policy = turn.policy(counts, parent_of(execution.run_id)[0])
     engine = _engine(turn, sink, policy)
     run_call, run_parallel = _ways_to_run(machine, engine, policy, in_loop)
-    run_call = _with_hooks(turn, execution, sink, run_call)
 
     if not any(item.tool in machine.child_tools for item in items):
         open_children = None
@@ -353,26 +350,6 @@ def _ways_to_run(
         run_call = partial(_run_in_loop, machine, engine, in_loop)
 
     return run_call, partial(_runs_in_parallel, machine, policy)
-
-
-def _with_hooks(turn: TurnTools, execution: Execution, sink: TraceSink, run_call: RunCall) -> RunCall:
-    """Return what runs one call, with the hooks of the workspace around it if the context runs them."""
-    if turn.context.hooks == "off":
-        return run_call
-
-    hooks = open_hooks(turn, execution.run_id, lambda reason: sink.emit("hook.warned", {"reason": reason}))
-    return partial(hooks.around, run_call)
-
-
-def open_hooks(turn: TurnTools, session: str, tell: Callable[[str], None]) -> "ShellHooks":
-    """Return the hooks of a turn whose context runs them; `tell` takes warnings for the person."""
-    from mendgraph.graph.hooks.shell_hooks import ShellHooks
-
-    machine = turn.machine
-    bash = {"allowed_programs": (SHELL,), "writable_paths": (), "tool_timeouts_s": {COMMAND_TOOL: 3_600.0}}
-    commands = TurnTools(machine, turn.context.model_copy(update=bash)).commands
-    redact = machine.redactor().text
-    return ShellHooks(turn.context, session, machine.specs, machine.granted, turn.paths_of, commands, redact, tell)
 
 
 def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall) -> bool:

@@ -29,7 +29,7 @@ from mendgraph.graph.machine.workspace import (
     own_rules,
     user_skills,
 )
-from mendgraph.nodes.call_model.prompts.profiles import allowed_note, in_foreground, offered_tools, with_agents
+from mendgraph.nodes.call_model.prompts.profiles import allowed_note, offered_tools, with_agents
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, allowed_tools
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
@@ -204,7 +204,7 @@ class TurnTools:
 
         if not usable & JOB_TOOLS:
             for name in specs.keys() & {COMMAND_TOOL, SHELL_TOOL}:
-                specs[name] = in_foreground(specs[name])
+                specs[name] = _in_foreground(specs[name])
 
         offered = offered_tools(
             specs.values(),
@@ -274,16 +274,6 @@ class TurnTools:
         """The absolute names of the folders of run records and of the user's settings files."""
         return (*records_folders(), *user_places())
 
-    @property
-    def _executed_files(self) -> tuple[str, ...]:
-        """The absolute names of the files that MCP servers and hooks execute."""
-        if self.context.hooks == "off":
-            return self.machine.executed_files
-
-        from mendgraph.graph.hooks.claude_hooks import executed_by_hooks
-
-        return (*self.machine.executed_files, *executed_by_hooks(self.context.workspace))
-
     def _fixed_rules(self) -> tuple[FileGuardrailRule, ...]:
         """Return the file rules of the machine and its own files, before those of submodules and of the context.
 
@@ -292,7 +282,7 @@ class TurnTools:
         if self._rules is None:
             workspace = self.context.workspace
             settings_rules = own_rules(workspace, records_folders(), user_places())
-            executed = executed_rules(workspace, self._executed_files)
+            executed = executed_rules(workspace, self.machine.executed_files)
             self._rules = (*self.machine.rules, *settings_rules, *executed)
 
         return self._rules
@@ -368,11 +358,13 @@ class TurnTools:
             context.allowed_programs,
             context.tool_timeouts_s.get(COMMAND_TOOL, context.tool_timeout_s),
             readable=context.readable_folders,
-            protected=(*self._own_files, *self._executed_files),
+            protected=(*self._own_files, *self.machine.executed_files),
             sandbox=context.sandbox,
             commands=context.allowed_commands,
         )
-        names: frozenset[str] = frozenset() if scope is None else scope.names
+        names: frozenset[str] = frozenset()
+        if scope is not None:
+            names = scope.names
 
         open_it = partial(open_commands, guarded=partial(is_guarded, scope=Scope(names)))
         opened: Commands | ToolError = self._sandbox(open_it, rules, names)
@@ -461,6 +453,8 @@ class TurnTools:
 
         return self.machine.open_sandbox((workspace, rules, names, self.context.denied_paths), opened)
 
+    # --- Web search
+
     def search(self) -> "WebSearch | ToolError":
         """Return what searches the web, or why nothing does. The service's key is read each time."""
         if self.context.web_search == "off":
@@ -502,6 +496,12 @@ class TurnTools:
 
 NETWORK_TOOL: Final = "http_get"
 JOB_TOOLS: Final = frozenset({"job_output", "job_kill"})
+
+
+def _in_foreground(spec: ToolSpec) -> ToolSpec:
+    """Return a tool that runs commands without its argument `background`."""
+    properties = {name: value for name, value in spec.parameters["properties"].items() if name != "background"}
+    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
 
 
 def subject_of(

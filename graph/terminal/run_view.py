@@ -32,7 +32,6 @@ _UNAVAILABLE: Final = {
     "notes.unread": "not told to the model",
     "memory.unavailable": "no memory",
     "web_search.unavailable": "no web search",
-    "hook.warned": "hooks",
     "permission.unkept": "allowed for this call alone",
 }
 """Trace events about something that the run lacks, and the beginning of the warning for each."""

@@ -17,7 +17,7 @@ from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap,
 from mendgraph.nodes.call_model.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.language.installation import how_to_add
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolErrorCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mendgraph.graph.configuration.mcp_servers import McpSettings
     from mendgraph.graph.spending.store import ModelDay
     from mendgraph.graph.terminal.doctor import Finding
-    from mendgraph.graph.terminal.turns import Setup
 
 config_app = typer.Typer(help="Show settings and who set them, or `trust` this folder's.", rich_markup_mode=None)
 permissions_app = typer.Typer(help="List what you have allowed permanently, or `remove` it.", rich_markup_mode=None)
@@ -68,27 +67,6 @@ def servers_for(chosen: opt.Options, root: str) -> "McpSettings":
     return merge_servers(user.servers, root, os.environ, workspace_file=chosen.workspace_file)
 
 
-def with_hooks(chosen: opt.Options, setup: "Setup", tell: Callable[[str], None]) -> "Setup":
-    """Return the setup whose runs have the trusted hooks of the folder; `tell` is told of hooks that do not run."""
-    from mendgraph.nodes.workspace.store.user_files import HOOKS_FILE
-
-    root = setup.context.workspace
-    mode = chosen.settings.get("hooks", "sandbox")
-    hooks: object = None
-
-    if chosen.workspace_file and mode != "off" and os.path.lexists(os.path.join(root, HOOKS_FILE)):
-        from mendgraph.graph.hooks.claude_hooks import trusted_hooks
-
-        hooks = trusted_hooks(root)
-
-    if isinstance(hooks, ToolError):
-        tell(hooks.message)
-    if isinstance(hooks, ToolError) or not hooks:
-        mode = "off"
-
-    return replace(setup, context=setup.context.model_copy(update={"hooks": mode}))
-
-
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> int:
     """Show all settings of a run in this folder, and where they come from.
@@ -126,7 +104,7 @@ def config(context: typer.Context) -> int:
 
 @config_app.command()
 def trust(context: typer.Context, forget: opt.Forget = False) -> int:
-    """Trust the .mendgraph.toml, the .mcp.json and the hooks of .claude/settings.json of this folder.
+    """Trust the .mendgraph.toml and the .mcp.json of this folder.
 
     They may then allow more than you do, and start programs, so read them first. A file that is changed later has to be
     trusted again.
@@ -136,19 +114,18 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
     chosen = options_without_events(context)
     root = str(chosen.root.resolve())
-    files = (user_files.SETTINGS_FILE, user_files.SERVERS_FILE, user_files.HOOKS_FILE)
+    files = (user_files.SETTINGS_FILE, user_files.SERVERS_FILE)
     if forget:
         for file in files:
             unwrap(user_files.trust(root, "", file))
 
-        line = Line(f"{', '.join(files)} of this folder are no longer trusted")
+        line = Line(f"{' and '.join(files)} of this folder are no longer trusted")
         return answer({"trusted": False, "sha256": ""}, [line], as_json=chosen.as_json)
 
     settings = unwrap_settings(read_workspace_settings(root))
     servers = unwrap(user_files.read_settings_file(root, user_files.SERVERS_FILE))
-    hooks = unwrap(user_files.read_settings_file(root, user_files.HOOKS_FILE))
-    if not settings.file and servers is None and hooks is None:
-        _not_found(f"There is nothing to trust in this folder: no {', no '.join(files)}.")
+    if not settings.file and servers is None:
+        _not_found(f"There is neither {' nor '.join(files)} in this folder to trust.")
 
     lines = []
     if settings.file:
@@ -159,9 +136,6 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
     if servers is not None:
         lines += _trust_servers(root, servers)
-
-    if hooks is not None:
-        lines += _trust_hooks(root, hooks)
 
     return answer({"trusted": True, "sha256": settings.sha256}, lines, as_json=chosen.as_json)
 
@@ -178,27 +152,6 @@ def _trust_servers(root: str, data: bytes) -> list[Line]:
     lines = [Line(f"trusted {user_files.SERVERS_FILE} as it is now, with the files that it executes; it starts")]
     for name, server in servers.items():
         lines.append(Line(one_line(f"  {name}: {server.address}", LONGEST_LINE)))
-
-    return lines
-
-
-def _trust_hooks(root: str, data: bytes) -> list[Line]:
-    """Trust the hooks of the folder with the files that they name; return a line for each."""
-    from mendgraph.graph.hooks.claude_hooks import fingerprint, parse_hooks
-    from mendgraph.nodes.workspace.store import user_files
-
-    hooks = unwrap(parse_hooks(data))
-    if not hooks:
-        return [Line(f"{user_files.HOOKS_FILE} has no hooks that run here", "dim")]
-
-    unwrap(user_files.trust(root, fingerprint(root, data), user_files.HOOKS_FILE))
-    lines = [
-        Line(f"trusted the hooks of {user_files.HOOKS_FILE} as they are now, with the files that they name; they run")
-    ]
-    for event, groups in hooks.items():
-        for group in groups:
-            for hook in group.commands:
-                lines.append(Line(one_line(f"  {event} {group.matcher}: {hook.command}", LONGEST_LINE)))
 
     return lines
 

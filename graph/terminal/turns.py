@@ -34,9 +34,7 @@ from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line, short_id
-from mendgraph.nodes.language.prompt_files import with_hook_words
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
 from mendgraph.nodes.workspace.store.audit_log import FILE_NAME
@@ -45,11 +43,6 @@ from mendgraph.nodes.workspace.store.run_folder import run_folder_path
 
 TOOL_THREAD: Final = "tool"
 """The name of the threads of tool calls (`nodes.workspace.files.deadline`)."""
-
-MOST_STOP_HOOKS: Final = 2
-"""Further turns that hooks of the end of a turn may ask for after the first."""
-
-_GO_ON: Final = "A hook of the project finds that the work is not done."
 
 CLEANUP_S: Final = 0.5
 """Seconds that a cancelled tool call may take to end. Commands check every 50 ms."""
@@ -114,7 +107,6 @@ class Turns:
         self._closing = ExitStack()
         self._signals = Signals(self._stop, self._show_stopping)
         self._first_line_shown = False
-        self._session_started = False
         self._typed: TypedWords | None = None
         if setup.terminal is not None and setup.display.live is not None:
             self._typed = setup.display.live.typed = TypedWords(setup.terminal, self._add_message)
@@ -165,44 +157,7 @@ class Turns:
         Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
         next request.
         """
-        if self.context.hooks != "off":
-            return self._take_with_hooks(request, images)
-
         return self._follow(self.session.astream(request, images=images))
-
-    def _take_with_hooks(self, request: str, images: Sequence[Image]) -> ExitCode:
-        """Work on one request with the hooks at its beginning and end, which add words or block it."""
-        from mendgraph.graph.machine.machine_tools import MachineTools
-        from mendgraph.graph.machine.tool_step import open_hooks
-        from mendgraph.graph.machine.turn_tools import TurnTools
-
-        def tell(message: str) -> None:
-            self._display.err.line(f"mendgraph: {one_line(message, 1_000)}")
-
-        turn = TurnTools(MachineTools((), DEFAULT_GUARDRAIL_RULES, {}, ()), self.context)
-        hooks = open_hooks(turn, self.session.thread_id, tell)
-        answer = hooks.of_turn("UserPromptSubmit", prompt=request)
-        if answer.blocks:
-            tell(f"A hook blocks this request: {answer.blocks}")
-            return ExitCode.USAGE_ERROR
-
-        if not self._session_started:
-            self._session_started = True
-            request = with_hook_words(request, "SessionStart", hooks.of_turn("SessionStart", source="startup").words)
-
-        request = with_hook_words(request, "UserPromptSubmit", answer.words)
-        code = self._follow(self.session.astream(request, images=images))
-        for is_again in (False, *[True] * MOST_STOP_HOOKS):
-            if code is not ExitCode.FINISHED or self.setup.unattended is not None:
-                break
-
-            answer = hooks.of_turn("Stop", stop_hook_active=is_again)
-            if not answer.blocks:
-                break
-
-            code = self._follow(self.session.astream(with_hook_words(_GO_ON, "Stop", answer.blocks)))
-
-        return code
 
     def take_up(self, *, anew: bool = False) -> ExitCode:
         """Resume the turn that was interrupted or stopped, or with `anew` its task in a new turn; see `take`."""

@@ -55,11 +55,6 @@ _TOOLS: Final[Mapping[str, str]] = MappingProxyType(
 """The tools that do what a tool of Claude Code does, by its name."""
 
 
-def foreign_names(tool: str) -> tuple[str, ...]:
-    """Return the names of Claude Code's tools that do what this tool does."""
-    return tuple(name for name, tools in _TOOLS.items() if tool in tools.split())
-
-
 class PromptFile(NamedTuple):
     """A Markdown file: its name, its path as a person writes it, the fields of its front matter, and its text."""
 
@@ -157,12 +152,6 @@ def _words(arguments: str) -> list[str]:
         return shlex.split(arguments)
     except ValueError:  # an open quote
         return arguments.split()
-
-
-def with_hook_words(request: str, event: str, words: str) -> str:
-    """Return a request with the words of a hook, which are not the person's."""
-    text = _MARK.sub("&lt;", visible(words)).strip()
-    return f'{request}\n\n<{MARK} name="{event} hook">\n{text}\n</{MARK}>' if text else request
 
 
 def typed_text(request: str) -> str:

@@ -278,7 +278,7 @@ def test_servers_of_the_folder_are_used_when_trusted_and_their_scripts_stay_unch
     assert (code, f"s: {sys.executable} serve.py" in out) == (0, True)
     edit = 'tool: edit_file({"path": "serve.py", "old_str": "import sys", "new_str": "evil"})'
     code, out, err = command(*TEXT, "Change serve.py", says=(CALL, edit, "Done."))
-    assert (code, "s__echo  ok" in out, "an MCP server or a hook of this run executes" in out) == (0, True, True), out
+    assert (code, "s__echo  ok" in out, "executes outside of the sandbox" in out) == (0, True, True), out
     assert ".mcp.json" not in err
 
     command("config", "trust", "--forget")

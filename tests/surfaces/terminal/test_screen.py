@@ -245,7 +245,6 @@ LACKS = {
     "notes.unread": "not told to the model",
     "memory.unavailable": "no memory",
     "web_search.unavailable": "no web search",
-    "hook.warned": "hooks",
     "permission.unkept": "allowed for this call alone",
 }
 
