@@ -39,8 +39,10 @@ def commit_files(
 
     `versions` are the hashes that a run has written and found of each file, newest first; `content_of` returns the
     bytes with such a hash, None if they are unknown. If a file had other changes, staged or not, the run's are merged
-    into its committed and its staged text; a file in which they meet is left out. Otherwise as `commit_branch`.
-    UNAVAILABLE: a merge, cherry-pick, revert or rebase has not ended; nothing is staged.
+    into its committed and its staged text; a file in which they meet is left out, and so is one that git treats
+    specially or that has text of such a file under another name. Otherwise as `commit_branch`.
+    UNAVAILABLE: a merge, cherry-pick, revert or rebase has not ended; nothing is staged. IO_ERROR: the branch has
+    changed meanwhile; nothing is committed.
     """
     identity = find_identity(root)
     if isinstance(identity, ToolError):
@@ -49,59 +51,80 @@ def commit_files(
     try:
         repository = open_repository(root)
         _refuse_in_operation(repository)
+        head = repository.line("rev-parse", "--verify", "--quiet", HEAD) or ""
+        committed = {name: _blob(repository, f"{head or HEAD}:./{name}") for name in versions}
+        origins = _origins(versions, {name: _hash(text) for name, text in committed.items()})
         left_out = find_uncommittable(repository, root, list(versions))
+        states = _file_states(repository)
         names: list[str] = []
         merges: dict[str, _Texts] = {}
 
         for name, hashes in versions.items():
-            committed = _blob(repository, f"{HEAD}:./{name}")
+            original = committed[name]
             staged = _blob(repository, f":./{name}")
             text = _text_of_file(root, name)
-            base = _base(hashes, _hash(committed))
+            base, written = origins[name]
+            state = states.get(os.path.join(repository.prefix, name), ("", "..", ""))
 
             if _hash(text) != hashes[0]:
                 left_out.setdefault(name, "it has changed since")
-            elif base == _hash(committed) == _hash(staged):
-                if base != hashes[0] and name not in left_out:
-                    names.append(name)
-            elif name not in left_out:
-                texts = _merged_texts(repository, committed, staged, base and content_of(base), text)
+            elif text == original or name in left_out:
+                continue
+            elif reason := _special(state, is_changed=staged not in (None, text)):
+                left_out[name] = reason
+            elif base == _hash(original) and _hash(staged) in {base, *written}:
+                names.append(name)
+            else:
+                texts = _merged_texts(repository, original, staged, content_of(base or ""), text)
                 if texts is None:
                     left_out[name] = _MIXED
-                elif texts.committed != committed:
+                elif texts.committed != original:
                     merges[name] = texts
 
         if not names and not merges:
             return BranchCommit("", left_out)
 
-        _commit(repository, names, merges, message, identity)
-        return BranchCommit(git_output(repository, "rev-parse", HEAD), left_out, tuple(merges))
+        return BranchCommit(_commit(repository, head, names, merges, message, identity), left_out, tuple(merges))
     except CopyError as error:
         return error.error
 
 
 def _commit(
     repository: Repository,
+    head: str,
     names: Sequence[str],
     merges: Mapping[str, _Texts],
     message: str,
     identity: Mapping[str, str],
-) -> None:
-    """Commit the files as they are, and the merged texts of others, from an index that has nothing else."""
+) -> str:
+    """Commit the files as they are, and the merged texts of others, on top of `head`; return the commit's id.
+
+    The tree is that of `head`, whatever the index has. The branch is not changed if it is no longer at `head`.
+    """
     with tempfile.TemporaryDirectory(prefix="mendgraph-") as folder:
         index = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
-        if repository.line("rev-parse", "--verify", "--quiet", HEAD) is not None:
-            git_output(repository, "read-tree", HEAD, stdin=b"", **index)
+        if head:
+            git_output(repository, "read-tree", head, stdin=b"", **index)
 
         stage_files(repository, names, **index)
-        stage_files(repository, names)
-
         for name, texts in merges.items():
             _stage_text(repository, name, texts.committed, **index)
-            _stage_text(repository, name, texts.staged)
 
-        options = ("--quiet", "--no-verify", "--no-gpg-sign", f"--message={message}")
-        git_output(repository, "commit", *options, stdin=b"", **index, **identity)
+        tree = git_output(repository, "write-tree", stdin=b"", **index)
+
+    parents = ("-p", head) if head else ()
+    commit = git_output(repository, "commit-tree", tree, *parents, stdin=message.encode(), **identity)
+    git_output(repository, "update-ref", "-m", "mendgraph", HEAD, commit, head, stdin=b"", **identity)
+
+    try:
+        stage_files(repository, names)
+        for name, texts in merges.items():
+            _stage_text(repository, name, texts.staged)
+    except CopyError:
+        repository.run("update-ref", HEAD, head, commit)
+        raise
+
+    return commit
 
 
 def _stage_text(repository: Repository, name: str, text: bytes, **variables: str) -> None:
@@ -115,11 +138,11 @@ def _merged_texts(
     repository: Repository,
     committed: bytes | None,
     staged: bytes | None,
-    base: bytes | str | None,
+    base: bytes | None,
     text: bytes | None,
 ) -> _Texts | None:
     """Return both texts with the changes from `base` to `text`, None if they meet others or a text is missing."""
-    if committed is None or staged is None or text is None or not isinstance(base, bytes):
+    if committed is None or staged is None or text is None or base is None:
         return None
 
     for_commit = _merged(repository, committed, base, text)
@@ -146,21 +169,71 @@ def _merged(repository: Repository, ours: bytes, base: bytes, text: bytes) -> by
     return None if result.exit_code else result.stdout
 
 
-def _base(hashes: Sequence[str], committed: str) -> str | None:
-    """Return the text that the uncommitted changes of a run began with, None if they do not follow each other.
+_Origin = tuple[str | None, set[str]]
+"""The text that a run's uncommitted changes of a file began with, None if it is unknown, and those that they wrote."""
 
-    `hashes` are those of the file's `versions`, `committed` is the hash of its committed text.
+
+def _origins(versions: Mapping[str, Sequence[str]], committed: Mapping[str, str]) -> dict[str, _Origin]:
+    """Return the origins of all files; `committed` are the hashes of their committed texts.
+
+    The origin of a file is unknown if the run has moved to it a text of a file that had uncommitted changes.
+    """
+    origins = {name: _origin(hashes, committed[name]) for name, hashes in versions.items()}
+    mixed = [name for name, (base, _) in origins.items() if base != committed[name]]
+
+    for source in mixed:
+        texts = {*versions[source]} - {""}
+        for name, (base, written) in origins.items():
+            if name != source and base is not None and texts & written:
+                origins[name] = None, written
+                mixed.append(name)  # the run may have moved it on
+
+    return origins
+
+
+def _origin(hashes: Sequence[str], committed: str) -> _Origin:
+    """Return the origin of one file; it is unknown if the changes do not follow each other.
+
+    The changes began with the committed text. A missing file is none: the run may have removed an untracked one.
     """
     text = hashes[0]
+    written: set[str] = set()
     for after, before in zip(hashes[::2], hashes[1::2], strict=True):
-        if committed in (text, after):
+        if committed and committed in (text, after):
             break
         if text != after:
-            return None
+            return None, written
 
+        written.add(after)
         text = before
 
-    return text
+    return text, written
+
+
+def _file_states(repository: Repository) -> dict[str, list[str]]:
+    """Return the fields of `git status --porcelain=v2` of the tracked files that differ, by their paths."""
+    output = git_output(
+        repository, "status", "--porcelain=v2", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=all"
+    )
+    states = {}
+    for line in output.split("\0")[:-1]:
+        *fields, path = line.split(" ", 10 if line.startswith("u") else 8)
+        states[path] = fields
+
+    return states
+
+
+def _special(state: Sequence[str], *, is_changed: bool) -> str | None:
+    """Return why a file cannot be committed, None if it can; `is_changed` says that it differs from the index."""
+    kind, letters, _, *modes = state[:6]
+    if kind == "u":
+        return "it has a conflict"
+    if len({*modes} - {"000000"}) > 1:
+        return "its mode was changed"
+    if is_changed and letters[1] == ".":
+        return "git looks for no changes in it: skip-worktree or assume-unchanged is set"
+
+    return None
 
 
 def _refuse_in_operation(repository: Repository) -> None:

@@ -1,7 +1,9 @@
 """The commands of a chat, on a scripted model in a real workspace."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -200,6 +202,120 @@ def test_file_that_git_did_not_track_before_is_left_out(tmp_path: Path) -> None:
     terminal = talked(tmp_path, script, ["change them", "/commit"])
     assert f"'notes.txt' stays in {tmp_path} (it had changes that were not committed)" in terminal.out
     assert git(tmp_path, "status", "--porcelain") == "?? notes.txt\n"
+
+
+RUN = edit("notes.txt", "\n20\n", "\nrun\n")
+MOVED = 'tool: move_file({"path": "notes.txt", "target": "moved.txt"})'
+MOVED_ON = 'tool: move_file({"path": "moved.txt", "target": "again.txt"})'
+DELETED = 'tool: delete_file({"path": "notes.txt"})'
+WRITTEN = f"tool: write_file({json.dumps({'path': 'notes.txt', 'content': numbered(n20='run')})})"
+NOT_COMMITTED = "it had changes that were not committed"
+
+
+@pytest.mark.parametrize(
+    ("committed", "words", "script", "left_out", "reason"),
+    [
+        (None, [], [MOVED], "moved.txt", NOT_COMMITTED),
+        (None, [], [RUN, MOVED, MOVED_ON], "again.txt", NOT_COMMITTED),
+        (None, [], [DELETED, WRITTEN], "notes.txt", NOT_COMMITTED),
+        (numbered(n3="old"), [], [MOVED], "notes.txt', 'moved.txt", NOT_COMMITTED),
+        (numbered(), ["--chmod=+x"], [RUN], "notes.txt", "its mode was changed"),
+        (numbered(), ["--skip-worktree"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
+        (numbered(), ["--assume-unchanged"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
+        (numbered(n3="old"), ["--assume-unchanged"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
+    ],
+    ids=[
+        "untracked and moved",
+        "untracked, changed and moved twice",
+        "untracked, deleted and written again",
+        "changed and moved",
+        "of another mode",
+        "not in the worktree",
+        "assumed to be unchanged",
+        "changed and assumed to be unchanged",
+    ],
+)
+def test_file_that_is_special_or_has_text_of_a_person_under_a_new_name_is_left_out(
+    tmp_path: Path, committed: str | None, words: list[str], script: list[str], left_out: str, reason: str
+) -> None:
+    repository(tmp_path)
+    notes = tmp_path / "notes.txt"
+    if committed is not None:
+        notes.write_text(committed, encoding="utf-8")
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-qm", "notes")
+
+    notes.write_text(numbered(), encoding="utf-8")
+    git(tmp_path, "update-index", *words, *(["notes.txt"] if words else []))
+    before = git(tmp_path, "rev-parse", "HEAD"), git(tmp_path, "ls-files", "-v", "--stage", "notes.txt")
+
+    terminal = talked(tmp_path, [*script, FIX, "Done."], ["go", "/commit"])
+    assert re.search(rf"; '{left_out}' stays? in .*{reason}", terminal.out)
+    assert git(tmp_path, "show", "--name-only", "--format=%P", "HEAD").split() == [before[0].strip(), "calc.py"]
+    assert git(tmp_path, "ls-files", "-v", "--stage", "notes.txt") == before[1]
+
+
+def test_what_the_chat_has_changed_is_committed_if_the_person_has_staged_some_of_it(tmp_path: Path) -> None:
+    repository(tmp_path)
+
+    def lines() -> Iterator[str]:
+        yield "fix add"
+        git(tmp_path, "add", ".")
+        yield from ("say it", "/commit")
+
+    again = 'tool: edit_file({"path": "new.py", "old_str": "1", "new_str": "2"})'
+    terminal = Terminal(tmp_path, [FIX, NEW, "Fixed.", READ, COMMENT, again, "Said."], lines=lines())
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert re.search(r"Committed to the current branch \(\w+\)\n", terminal.out)
+    assert git(tmp_path, "show", "HEAD:new.py") == "x = 2\n"
+    assert git(tmp_path, "status", "--porcelain") == ""
+
+
+def test_commit_of_a_person_during_that_of_the_chat_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository(tmp_path)
+    program = tmp_path / ".git" / "bin" / "git"
+    program.parent.mkdir()
+    real = shutil.which("git")
+    person = f"{real} -c user.name=me -c user.email=me@x commit -qm second"
+    program.write_text(
+        f'#!/bin/sh\ncase $1 in commit*) (unset GIT_INDEX_FILE; {person} >&2);; esac\nexec {real} "$@"\n',
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+
+    def lines() -> Iterator[str]:
+        yield "fix add"
+        (tmp_path / "second.py").write_text("y = 2\n", encoding="utf-8")
+        git(tmp_path, "add", "second.py")
+        with monkeypatch.context() as patched:
+            patched.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+            yield "/commit"
+
+        yield "/commit"
+
+    terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=lines())
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "cannot lock ref 'HEAD'" in terminal.err
+    assert git(tmp_path, "log", "--format=%s").split("\n")[:3] == ["fix add", "second", "first"]
+    assert git(tmp_path, "show", "--name-only", "--format=", "HEAD").split() == ["calc.py"]
+    assert git(tmp_path, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("lock", ["index.lock", "HEAD.lock"])
+def test_commit_that_fails_changes_neither_the_branch_nor_what_is_staged(tmp_path: Path, lock: str) -> None:
+    repository(tmp_path)
+
+    def lines() -> Iterator[str]:
+        yield "fix add"
+        (tmp_path / ".git" / lock).touch()
+        yield "/commit"
+
+    terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=lines())
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert f"{lock}': File exists" in terminal.err
+    (tmp_path / ".git" / lock).unlink()
+    assert git(tmp_path, "log", "--format=%s") == "first\n"
+    assert git(tmp_path, "status", "--porcelain") == " M calc.py\n"
 
 
 def test_edits_of_a_person_between_two_changes_of_the_chat_are_not_committed(tmp_path: Path) -> None:
