@@ -38,14 +38,14 @@ _PYTHON: Final = (".py", ".pyi")
 _RUST: Final = (".rs",)
 _GO: Final = (".go",)
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
-_RUFF: Final = ("ruff.toml", ".ruff.toml", "pyproject.toml [tool.ruff")
-_MYPY: Final = ("mypy.ini", ".mypy.ini", "pyproject.toml [tool.mypy", "setup.cfg [mypy")
+_RUFF: Final = ("ruff.toml", ".ruff.toml", "pyproject.toml [tool.ruff]", "pyproject.toml [tool.ruff.")
+_MYPY: Final = ("mypy.ini", ".mypy.ini", "pyproject.toml [tool.mypy]", "setup.cfg [mypy]")
 _TSC: Final = f"--noEmit --pretty false --incremental --tsBuildInfoFile {SCRATCH}/tsc"  # `composite` writes it as well
 
 LINTERS: Final = (
     ProjectTool("ruff", _RUFF, _PYTHON, "check --no-fix --force-exclude --quiet --output-format=concise"),
     ProjectTool("mypy", _MYPY, _PYTHON, "--no-pretty --no-error-summary --no-color-output"),
-    ProjectTool("pyright", ("pyrightconfig.json", "pyproject.toml [tool.pyright"), _PYTHON),
+    ProjectTool("pyright", ("pyrightconfig.json", "pyproject.toml [tool.pyright]"), _PYTHON),
     ProjectTool("eslint", ("eslint.config.",), _SCRIPTS, f"--no-warn-ignored --format {FORMAT_SCRIPT}"),
     ProjectTool("tsc", ("tsconfig.json",), _SCRIPTS, _TSC, takes_files=False),
     ProjectTool("go vet", ("go.mod",), _GO, "vet ./...", takes_files=False),
@@ -54,7 +54,7 @@ LINTERS: Final = (
 """In the order of their diagnostics."""
 
 FORMATTERS: Final = (
-    ProjectTool("black", ("pyproject.toml [tool.black",), _PYTHON, "--quiet - --stdin-filename"),
+    ProjectTool("black", ("pyproject.toml [tool.black]",), _PYTHON, "--quiet - --stdin-filename"),
     ProjectTool("ruff format", _RUFF, _PYTHON, "format --force-exclude --quiet --stdin-filename"),
     ProjectTool("prettier", (".prettierrc", "prettier.config."), (*_SCRIPTS, ".css", ".json"), "--stdin-filepath"),
     ProjectTool("gofmt", ("go.mod",), _GO, takes_files=False),
@@ -114,12 +114,12 @@ def read_diagnostics(output: str, root: str, suffixes: tuple[str, ...]) -> list[
 
 def new_diagnostics(before: Sequence[Diagnostic], after: Sequence[Diagnostic]) -> list[Diagnostic]:
     """Return the diagnostics that are not among those of `before`; of equal ones the last are new."""
-    known = Counter(diagnostic.key for diagnostic in before)
+    remaining = Counter(diagnostic.key for diagnostic in before)
     new: list[Diagnostic] = []
 
     for diagnostic in after:
-        if known[diagnostic.key]:
-            known[diagnostic.key] -= 1
+        if remaining[diagnostic.key]:
+            remaining[diagnostic.key] -= 1
         else:
             new.append(diagnostic)
 

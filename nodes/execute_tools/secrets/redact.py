@@ -44,7 +44,8 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the secrets in these variables, without duplicates: values under secret names, and passwords in URLs."""
     values: list[str] = []
 
-    for name, value in environment.items():
+    for name, padded in environment.items():
+        value = padded.strip()  # as clients send it
         password = shapes.url_password(value) if "://" in value else ""
         if "://" in value:
             query = parse_qsl(value.partition("?")[2])  # such as `?password=` of PostgreSQL

@@ -26,7 +26,7 @@ from mendgraph.nodes.workspace.files.deadline import ScopeOverError, monotonic_s
 from mendgraph.nodes.workspace.files.text_files import text_of
 from mendgraph.nodes.workspace.files.workspace import Workspace
 
-MOST_TOLD: Final = 10
+MOST_DIAGNOSTICS: Final = 10
 """Diagnostics of one result."""
 
 _SHARE: Final = 3  # each run of a linter or formatter may take this fraction of the time that is left
@@ -45,8 +45,8 @@ def diagnose(context: ToolContext, checks: Checks, changes: Sequence[FileChange]
     except ScopeOverError:  # the edit is made, and its result says so
         return {}
 
-    if len(lines) > MOST_TOLD:
-        lines[MOST_TOLD:] = [f"... and {len(lines) - MOST_TOLD} more"]
+    if len(lines) > MOST_DIAGNOSTICS:
+        lines[MOST_DIAGNOSTICS:] = [f"... and {len(lines) - MOST_DIAGNOSTICS} more"]
 
     reasons = [f"{reason} {_ONCE}" for name, reason in checks.unusable.items() if reason and name not in unusable]
     fields = {"new_diagnostics": lines, "not_diagnosed": reasons}
@@ -135,7 +135,7 @@ class _Diagnosis:
         if diagnostics or result.exit_code in _COMPLETED:
             return diagnostics
 
-        if before is None:  # what was wrong before the turn may be mended now
+        if before is None:  # what was wrong before the turn may be fixed now
             reason = one_line(last_words(result.stderr, result.stdout), _LONGEST_REASON)
             self.checks.unusable[linter.name] = f"{linter.name} fails: {reason or f'exit code {result.exit_code}'}"
 

@@ -62,6 +62,7 @@ def test_time_for_a_line_does_not_grow_faster_than_its_length() -> None:
 
 @rows(
     ("ruff", "ruff.toml"),
+    ("ruff", "pyproject.toml [tool.ruff]"),
     ("ruff", "pyproject.toml [tool.ruff.lint]"),
     ("mypy", "setup.cfg [mypy]"),
     ("pyright", "pyproject.toml [tool.pyright]"),
@@ -78,6 +79,7 @@ def test_tool_is_configured_by_its_settings_alone(tool: str, settings: str) -> N
         "myruff.toml",
         "pyproject.toml",
         "pyproject.toml [project]",
+        "pyproject.toml [tool.ruffian]",
         "setup.cfg",
     ]
     tools = (*LINTERS, *FORMATTERS)

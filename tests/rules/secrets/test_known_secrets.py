@@ -38,7 +38,7 @@ def test_trivial_values_are_not_looked_for() -> None:
 
 ENVIRONMENT = [
     ("OPENAI_API_KEY", "key-123456", ("key-123456",)), ("GITHUB_TOKEN", "abc123!", ("abc123!",)),
-    ("DB_PASSWORD", "hunter2", ("hunter2",)), ("ENCRYPTION_KEY", "abc123!", ("abc123!",)),
+    ("DB_PASSWORD", " hunter2\n", ("hunter2",)), ("ENCRYPTION_KEY", "abc123!", ("abc123!",)),
     ("MY_PAT", "abc123!", ("abc123!",)), ("lower_secret", "abc123!", ("abc123!",)),
     ("DATABASE_URL", "postgres://me:hunter2@db/x", ("hunter2",)), ("REDIS_URL", "redis://:hunter2@host", ("hunter2",)),
     ("DATABASE_URL", "postgres://me:hun%40ter2@db/x", ("hun%40ter2", "hun@ter2")),
