@@ -362,7 +362,7 @@ class AgentContext(Record):
         panel="Permissions",
     )
     http_max_bytes: int = limit(1_000_000, "Bytes of one document.")
-    http_timeout_s: float = setting(20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600)
+    http_timeout_s: float = setting(20.0, "Seconds for one http_get or web_search.", trust="less", gt=0, le=3_600)
     web_search: Literal["off", "brave", "tavily", "searxng"] = setting(
         "off", "Service that web_search asks, by its key.", trust="disable", option="--web-search", panel="Permissions"
     )
