@@ -18,18 +18,18 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
 .PHONY: help setup sandbox browser postgres demo test sweep coverage lint docs record studio bench scale pure eval everyday commits redteam fuzz mutants planted clean
 
-help: ## what you can make
+help: ## list the targets
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: .venv/.synced ## prepare .venv from uv.lock (the other targets do so by themselves)
+setup: .venv/.synced ## prepare .venv from uv.lock (other targets run it automatically)
 
-sandbox: ## install bubblewrap, the sandbox in which programs are started (without it Landlock is, on Linux 6.2)
+sandbox: ## install bubblewrap, the sandbox of programs (without it Landlock is used, from Linux 6.2)
 	@command -v bwrap >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
 	  && apt-get install -y -q bubblewrap >/dev/null && command -v bwrap; } \
 	  || echo "bubblewrap is missing, so programs run below Landlock or not at all (Debian, Ubuntu: sudo apt install bubblewrap)"
 
-browser: ## install Chromium, Node and tmux, for the tests of pages and terminals (they are skipped without them)
+browser: ## install Chromium, Node and tmux for the tests of pages and terminals (skipped without them)
 	@lacking() { \
 	    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 	      || printf ' chromium'; \
@@ -47,7 +47,7 @@ browser: ## install Chromium, Node and tmux, for the tests of pages and terminal
 	  case "$$(lacking)" in *nodejs*|*npm*) ;; *) $(MAKE) -s tests/browser/build/.made 2>&1 \
 	    || echo "the npm packages of tests/browser are not there, so its tests are skipped; all else works (see above)";; esac
 
-postgres: ## install PostgreSQL's server and PgBouncer, for the tests of the shared store (they are skipped without them)
+postgres: ## install PostgreSQL and PgBouncer for the tests of the shared store (skipped without them)
 	@lacking() { \
 	    command -v initdb >/dev/null || [ -n "$$(echo /usr/lib/postgresql/[0-9]*/bin/initdb | grep -v '\[')" ] || printf ' postgresql'; \
 	    command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || printf ' pgbouncer'; \
@@ -59,17 +59,17 @@ postgres: ## install PostgreSQL's server and PgBouncer, for the tests of the sha
 	  [ -z "$$(lacking)" ] || echo "missing for the tests of the shared store, which are skipped; all else works" \
 	    "(Debian, Ubuntu: sudo apt install$$(lacking))"
 
-demo: .venv/.demo ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
+demo: .venv/.demo ## fix a real bug with the embedded model (the first time it downloads 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
-test: setup ## all tests, offline
+test: setup ## run all tests, offline
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture $(ARGS)
 
 SWEEP ?= all
-sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
+sweep: setup ## kill a run at every call that changes the disk, and explore the graph further (CI: SWEEP=turns)
 	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -m "in_sweeps or sampled or nightly" $(ARGS)
 
-coverage: setup ## all tests, with the branches that they take: 97 % of all, 99 % of the pure files
+coverage: setup ## run all tests and require 97 % of all branches, 99 % of those of the pure files
 	@$(BIN)/coverage erase
 	@# A thread that is interrupted inside of coverage's own lock keeps it for ever: one test is left out.
 	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/architecture --ignore tests/benchmarks $(ARGS) \
@@ -80,7 +80,7 @@ coverage: setup ## all tests, with the branches that they take: 97 % of all, 99 
 	@echo "--- the pure files"
 	@$(BIN)/coverage report
 
-lint: setup ## ruff, mypy, pyright on the examples of the documents, the import contracts, the rules of tests/architecture
+lint: setup ## run ruff, mypy, pyright on the examples in docs/, the import contracts and tests/architecture
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/python -m tests.contract.documents build/examples
@@ -89,47 +89,47 @@ lint: setup ## ruff, mypy, pyright on the examples of the documents, the import 
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/pytest -q -n 2 tests/architecture
 
-docs: setup ## build the site of docs/ into site/
+docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f .mkdocs.yml $(ARGS)
 
-record: setup ## record the runs of tests/recorded again, with the embedded model
+record: setup ## record the runs of tests/recorded again with the embedded model
 	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider --timeout 1800 tests/recorded $(ARGS)
 
-studio: setup ## serve the graph for LangGraph Studio, on the local address that it prints
+studio: setup ## serve the graph for LangGraph Studio, and print its local address
 	@$(BIN)/langgraph dev --no-reload --n-jobs-per-worker 10 $(ARGS)
 
-bench: setup ## measure what a run costs beside its model, against other ways to write an agent
+bench: setup ## measure the cost of a run without its model, compared with other frameworks
 	@$(BIN)/python -P benchmarks/run.py $(ARGS)
 
-scale: setup ## make up to 200 runs at once: runs a second, and what each takes of CPU, memory and store
+scale: setup ## start up to 200 parallel runs; measure runs per second, CPU, memory and store
 	@$(BIN)/python -P benchmarks/scale/run.py $(ARGS)
 
-pure: setup ## time the hot pure functions, and fail where one is not linear
+pure: setup ## time the hot pure functions, and fail if one is not linear
 	@$(BIN)/pytest -p no:cacheprovider benchmarks/pure $(ARGS)
 
-eval: setup ## solve real tasks with the local model (ARGS="--against create_agent,pydantic-ai,aider" compares)
+eval: setup ## solve real tasks with the embedded model (ARGS="--against create_agent,pydantic-ai,aider" compares)
 	@$(BIN)/python -P benchmarks/real_model/run.py $(ARGS)
 
-everyday: setup ## make thirteen everyday requests with the local model, and count the wrong results
+everyday: setup ## send thirteen everyday requests to the embedded model, and count wrong results
 	@$(BIN)/python -P benchmarks/everyday/run.py $(ARGS)
 
-commits: setup ## make real commits again with a scripted, perfect model (ARGS="REPOSITORY ..." of git repositories)
+commits: setup ## repeat real commits with a scripted, perfect model (ARGS="REPOSITORY ..." of git repositories)
 	@$(BIN)/python -P benchmarks/commits/run.py $(ARGS)
 
-redteam: setup ## attack mendgraph and others with a model that obeys every text, and AgentDojo's suites too
+redteam: setup ## attack mendgraph and other agents with a model that obeys every text, also in AgentDojo's suites
 	@$(BIN)/python -P benchmarks/redteam/run.py $(ARGS)
 
 EXAMPLES ?= 5000
 fuzz: setup ## attack the parsers and stores with random input (EXAMPLES=100000 ARGS="-k redact")
 	@MENDGRAPH_EXPLORE=$(EXAMPLES) $(BIN)/pytest -n 2 tests/fuzz $(ARGS)
 
-mutants: setup ## change the pure files in small ways, and count the changes that no test notices
+mutants: setup ## make small changes to the pure files, and count those that no test detects
 	@$(BIN)/python -P benchmarks/mutants/run.py $(ARGS)
 
-planted: setup ## plant known faults in a copy, and fail where a test file does not notice one (ARGS="sandbox nodes/heal")
+planted: setup ## plant known faults in a copy, and fail if a test file does not detect one (ARGS="sandbox nodes/heal")
 	@$(BIN)/python -P benchmarks/planted/run.py $(ARGS)
 
-clean: ## remove what make has made in this folder (the model's weights stay where they are)
+clean: ## remove what make has created in this folder (not the model's weights)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .fuzz .import_linter_cache .hypothesis .benchmarks .coverage*
 	rm -rf .langgraph_api build dist site mendgraph.egg-info tests/browser/node_modules tests/browser/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,13 +26,13 @@ from mendgraph.nodes.language.installation import how_to_add
 if TYPE_CHECKING:
     from mendgraph.graph.terminal.turns import Setup
 
-HELP = """A coding agent that works on the project in the current folder, inside a budget and inside that folder.
+HELP = """A coding agent that works in the current folder, within a budget.
 
-Without a key it uses the embedded local model (`mendgraph model pull` fetches it once).
+Without an API key it uses the embedded model (download it once with `mendgraph model pull`).
 
 \b
   mendgraph "Fix add in calc.py"  work on a task
-  mendgraph                       chat, at a terminal
+  mendgraph                       open a chat
   mendgraph -c                    continue the last chat
   mendgraph run --help            show all options
 """
@@ -92,7 +92,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         context.fail("--image is for a task; in a chat, name the file in a message: @picture.png")
 
     if pr_body == "-" and (as_json or json_lines):
-        context.fail("--pr-body - and --json both want standard output: name a file for one of them")
+        context.fail("--pr-body - and --json both write to standard output: name a file for one of them")
 
     report = pr_body
     if pr_body not in {"", "-"}:
@@ -169,9 +169,9 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
 
 @app.command()
 def chat(context: typer.Context, run: opt.RunToChatWith = None) -> int:
-    """Talk with the agent, turn by turn, until the input ends.
+    """Open a chat.
 
-    A line that begins with / is a command of the chat: /help lists them.
+    A line that begins with / is a chat command: /help lists them.
     """
     chosen: opt.Options = context.obj
     if run and chosen.continue_last:
@@ -200,9 +200,9 @@ def chat(context: typer.Context, run: opt.RunToChatWith = None) -> int:
 def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
     """Continue a run that was interrupted or stopped.
 
-    It continues with the options that it started with. Options that are given now, such as a higher limit or another
-    model, replace those, and the task continues in a new turn; `mendgraph run --help` lists them. USER/THREAD names a
-    run of a server that died.
+    The run keeps its options. If you pass options, such as a higher limit or another model, they replace the earlier
+    ones, and the task continues in a new turn; `mendgraph run --help` lists them. USER/THREAD names a run of a server
+    that died.
     """
     chosen: opt.Options = context.obj
 
@@ -239,16 +239,16 @@ app.add_typer(setup_commands.model_app, name="model")
 def serve(
     context: typer.Context,
     host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 is all of them.")
+        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 listens on all.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65_535, help="Port to listen on.")] = 2026,
     new_token: Annotated[
         bool, typer.Option("--new-token", help="Print a new token, and its line for the tenants file.")
     ] = False,
 ) -> int:
-    """Serve the agent to several users, over the Agent Protocol.
+    """Serve the agent to several users over the Agent Protocol.
 
-    MENDGRAPH_TENANTS names the file with the users, MENDGRAPH_STORE_URL the PostgreSQL database. Several servers may
+    MENDGRAPH_TENANTS names the file with the users, MENDGRAPH_STORE_URL the PostgreSQL database. Several servers can
     share both, on one machine or on machines that see the same folders.
     """
     opt.options_without_a_task(context)
@@ -259,7 +259,7 @@ def serve(
         from mendgraph.graph.fleet.serving.tenants import token_hash
 
         token = f"mg_{secrets.token_urlsafe(32)}"
-        typer.echo(f"token, for the user alone:   {token}")
+        typer.echo(f"token, only for the user:   {token}")
         typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
 
         return 0
@@ -278,9 +278,9 @@ def serve(
 
 @app.command()
 def acp(context: typer.Context) -> int:
-    """Work for an editor, over the Agent Client Protocol (Zed, JetBrains and others).
+    """Serve an editor over the Agent Client Protocol (Zed, JetBrains and others).
 
-    The editor starts this command and names the folder. Options of a run, such as --model, hold for all its sessions.
+    The editor starts this command and names the folder. Options of a run, such as --model, apply to all its sessions.
     """
     chosen = opt.options_without_events(context)
     if find_spec("acp") is None:
@@ -304,7 +304,7 @@ def acp(context: typer.Context) -> int:
 def schema(
     form: Annotated[Literal["json", "json-lines"], typer.Argument(metavar="FORM", help="json or json-lines.")] = "json",
 ) -> int:
-    """Print the JSON Schema of what --json or --json-lines write."""
+    """Print the JSON Schema of the output of --json or --json-lines."""
     import json
 
     from mendgraph.graph.terminal.json_output import line_schema, object_schema
@@ -383,17 +383,20 @@ def _with_servers(chosen: opt.Options, setup: "Setup", work: "Callable[[Setup], 
     for note in read.notes:
         tell(note)
 
+    setup = setup_commands.with_hooks(chosen, setup, tell)
     if not read.servers:
         return work(setup)
 
     from mendgraph.graph.configuration.mcp_servers import secret_values
-    from mendgraph.graph.runs.configured_servers import server_tools
+    from mendgraph.graph.runs.configured_servers import running_servers, usable_tools
+    from mendgraph.graph.runs.server_prompts import ServerPrompts
     from mendgraph.nodes.execute_tools.tools import default_tools
 
-    with server_tools(read.servers, root, asks=setup.context.mode == "ask", tell=tell) as tools:
+    with running_servers(read.servers, root, tell) as (running, opened):
+        tools = usable_tools(opened, asks=setup.context.mode == "ask", tell=tell)
         options = {**setup.session_options, "tools": (*default_tools(), *unwrap(tools))}
         options["secrets"] = secret_values(read.servers.values(), setup.environment)
-        return work(replace(setup, session_options=options))
+        return work(replace(setup, session_options=options, prompts=ServerPrompts(running, opened)))
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
@@ -401,7 +404,8 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
     from mendgraph.graph.fleet.unattended import find_unattended
     from mendgraph.graph.runs.runs import RunState, get_run
 
-    root = str(chosen.root)
+    root = run_commands.find_folder(run, str(chosen.root))
+    chosen = replace(chosen, root=Path(root))
     unattended = find_unattended(root)
     if unattended is not None:
         run = run or unattended.run_prefix
@@ -417,6 +421,7 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
     stored = record.context.model_dump()
     settings_now = setup_commands.settings_for(chosen, root)[1]
     stored["questions"] = settings_now.get("questions", True)  # the stored value also says whether anybody could answer
+    stored["hooks"] = settings_now.get("hooks", "sandbox")  # and this one, whether there were trusted hooks
     settings = {**opt.merged(stored, chosen.settings), "workspace": root}
     resumed = replace(chosen, settings=settings, run_id=record.run_id)
     if "--durability" not in chosen.run_options:
@@ -464,11 +469,10 @@ def _unattended_setup(chosen: opt.Options, task: str) -> "Setup":
     from uuid import uuid4
 
     from mendgraph.graph.fleet.unattended import begin_unattended, cost_limit
-    from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, trust, trusted_hash
 
     run_id = uuid4().hex
     place = unwrap(begin_unattended(str(chosen.root), task, run_id, **chosen.unattended or {}))
-    unwrap(trust(place.root, trusted_hash(str(chosen.root), SERVERS_FILE), SERVERS_FILE))
+    setup_commands.trust_worktree(chosen, place)
     settings = {**cost_limit(chosen.settings), **chosen.settings}
     settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed_folders)
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)
@@ -573,7 +577,7 @@ def _with_file(setup: "Setup", root: Path, task: str) -> str:
     from mendgraph.graph.runs.command_files import call_file
     from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-    called = call_file(task, os.path.realpath(root), setup.context.denied_paths)
+    called = call_file(task, os.path.realpath(root), setup.context.denied_paths, prompts=setup.prompts)
     if isinstance(called, ToolError) and called.code is ToolErrorCode.NOT_FOUND and not called.suggestions:
         return task  # such as "/login returns 404"
 

@@ -460,12 +460,15 @@ class Verification(Record):
     diagnostics: tuple[str, ...] = ()
 
 
-class Mark(Record):
-    """A fact about a changed file for a person; `detail` is how tests are weakened, a size, or a link's target."""
+MarkKind = Literal[
+    "not_named", "deleted", "tests_deleted", "tests_weakened", "tests_ignored", "runs_later", "link", "large", "unread"
+]
 
-    kind: Literal[
-        "not_named", "deleted", "tests_deleted", "tests_weakened", "tests_ignored", "runs_later", "link", "large"
-    ]
+
+class Mark(Record):
+    """A fact about a changed or unread file; `detail` is how tests are weakened, a size, or a link's target."""
+
+    kind: MarkKind
     path: str
     detail: str = ""
 
@@ -486,9 +489,6 @@ class LoopRecord(Record):
     verified: Verification | None = None
     refused: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
-
-
-# --- Outcomes
 
 
 class OutcomeKind(StrEnum):
@@ -547,7 +547,7 @@ class StopReason(StrEnum):
     HOOK_FAILED = "hook_failed", "Fix the hook that the message names, then send the task again.", False, True
     STORE_FAILED = "store_failed", "Fix what the message names; `mendgraph runs` lists the run.", False, True
     HISTORY_PRUNED = "history_pruned", "Restore the deleted checkpoints, or start a new thread.", False, True
-    DAY_LIMIT = "day_limit", "Continue tomorrow (UTC), or `mendgraph resume --max-tokens-per-day N`.", True, True
+    DAY_LIMIT = "day_limit", "Continue tomorrow (UTC), or `mendgraph resume` with a higher limit.", True, True
     ACCOUNT_LIMIT = "account_limit", "Raise it, or use another account: `mendgraph resume --account NAME`.", True, True
 
 

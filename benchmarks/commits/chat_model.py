@@ -1,12 +1,15 @@
-"""The script as a chat model of LangChain."""
+"""The script as a chat model of LangChain, which counts what it is sent."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_openai_messages
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from benchmarks.commits.result import Row
 from benchmarks.commits.script import Script, Step
 
 Call = tuple[str, dict[str, Any]]
@@ -51,17 +54,39 @@ class Replies:
 
 
 class ScriptedChat(BaseChatModel):
-    """Gives the replies in order, whatever it is asked."""
+    """Gives the replies in order, whatever it is asked, and adds its requests to the row."""
 
     replies: Any
+    row: Any
+    tools: Any = ()
+    last: Any  # a list of the last request, which all copies share
 
     @property
     def _llm_type(self) -> str:
         return "scripted"
 
-    def bind_tools(self, *_: Any, **__: Any) -> "ScriptedChat":
-        """The tools are known."""
-        return self
+    def bind_tools(self, tools: Sequence[Any], **_: Any) -> "ScriptedChat":
+        """The script knows the tools, but their descriptions are a part of each request."""
+        return self.model_copy(update={"tools": [convert_to_openai_tool(tool) for tool in tools]})
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        request = json.dumps([self.tools, convert_to_openai_messages(messages)])
+        count_request(self.row, request, self.last[0])
+        self.last[0] = request
         return ChatResult(generations=[ChatGeneration(message=self.replies.next(messages))])
+
+
+def count_request(row: Row, request: str, last: str) -> None:
+    """Add a request to the row, and how much of its beginning is that of the last one."""
+    row.requests += 1
+    row.prompt_bytes += len(request)
+    same = 0
+    different = min(len(request), len(last)) + 1
+    while different - same > 1:
+        middle = (same + different) // 2
+        if request.startswith(last[:middle]):
+            same = middle
+        else:
+            different = middle
+
+    row.repeated_bytes += same

@@ -18,8 +18,8 @@ from benchmarks.commits.history import AbsentError, Commit, Delta, Repository, W
 from benchmarks.commits.result import Row
 from benchmarks.commits.script import EDIT, PATCH, Script
 
-RIVAL = "create_agent"
-MODULES = {"default": "ours", "strict": "ours", RIVAL: "rival"}
+RIVALS = ("create_agent", "deepagents")
+MODULES = {"default": "ours", "strict": "ours", **dict.fromkeys(RIVALS, "rival")}
 """The module of each contestant."""
 
 
@@ -34,7 +34,7 @@ def request_of(kind: str, commit: Commit, deltas: list[Delta]) -> str:
 
 def make_again(row: Row, commit: Commit, repository: Repository, workspace: Workspace, data: Path) -> None:
     """Check out the parent, let the contestant make the commit, and compare."""
-    is_rival = row.contestant == RIVAL
+    is_rival = row.contestant in RIVALS
     try:
         deltas = repository.deltas(commit, renames=not is_rival)
         workspace.check_out(commit.parent)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from benchmarks.commits.chat_model import Call, Replies, ScriptedChat
 from benchmarks.commits.result import Row
-from benchmarks.commits.script import PATCH, Script, Step
+from benchmarks.commits.script import PATCH, READ_LINES, Script, Step
 from mendgraph import AgentContext, Session
 from mendgraph.graph.configuration.settings import MOST
 from mendgraph.graph.runs.events import Denied, Event, StepDone
@@ -33,7 +33,7 @@ def run(row: Row, request: str, script: Script, folder: Path) -> None:
         strict=row.contestant == "strict",
         **LIMITS,
     )
-    model = ScriptedChat(replies=Replies(script, call_of))
+    model = ScriptedChat(replies=Replies(script, call_of), row=row, last=[""])
 
     with Session(context, model=model, durability="exit") as session:
         events = list(session.stream(request))
@@ -49,7 +49,7 @@ def call_of(step: Step) -> Call:
     """The step as a call of one of our tools."""
     path = {"path": step.path}
     calls: dict[str, Call] = {
-        "read": ("read_file", {**path, "start_line": step.line}),
+        "read": ("read_file", {**path, "start_line": step.line, "limit": READ_LINES}),
         "write": ("write_file", {**path, "content": step.text}),
         "edit": ("edit_file", {**path, "old_str": step.text, "new_str": step.new}),
         "patch": ("apply_patch", {"patch": step.text}),

@@ -10,7 +10,8 @@ class Row:
 
     `apart` is why it was not tried. `differences` are files that are not as in the commit, `refusals` the rules that
     refused calls, `errors` other calls that failed. `marks` are the kinds of marks that the outcome has, `first_line`
-    is what a person reads first. `failure` is what a contestant raised.
+    is what a person reads first. `failure` is what a contestant raised. `requests` were sent to the model; of their
+    `prompt_bytes` (tools and messages as JSON) `repeated_bytes` begin as the request before, which a cache may hold.
     """
 
     repository: str
@@ -27,6 +28,9 @@ class Row:
     outcome: str = ""
     seconds: float = 0.0
     failure: str = ""
+    requests: int = 0
+    prompt_bytes: int = 0
+    repeated_bytes: int = 0
 
     @property
     def is_identical(self) -> bool:

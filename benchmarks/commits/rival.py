@@ -1,8 +1,9 @@
-"""LangChain's `create_agent` with the filesystem tools of deepagents, on the same script."""
+"""LangChain's `create_agent` with the filesystem tools of deepagents, and deepagents itself, on the same script."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from deepagents import create_deep_agent
 from deepagents.backends import FilesystemBackend
 from deepagents.middleware.filesystem import FilesystemMiddleware
 from langchain.agents import create_agent
@@ -10,7 +11,7 @@ from langchain_core.messages import ToolMessage
 
 from benchmarks.commits.chat_model import Call, Replies, ScriptedChat
 from benchmarks.commits.result import Row
-from benchmarks.commits.script import Script, Step
+from benchmarks.commits.script import READ_LINES, Script, Step
 
 MOST_STEPS = 10_000
 
@@ -18,8 +19,12 @@ MOST_STEPS = 10_000
 def run(row: Row, request: str, script: Script, folder: Path) -> None:
     """Make the commit, and add to the row what came of it."""
     backend = FilesystemBackend(root_dir=folder, virtual_mode=True)
-    model = ScriptedChat(replies=Replies(script, call_of))
-    agent = create_agent(model, middleware=[FilesystemMiddleware(backend=backend)])
+    model = ScriptedChat(replies=Replies(script, call_of), row=row, last=[""])
+    if row.contestant == "deepagents":
+        agent = create_deep_agent(model, backend=backend)
+    else:
+        agent = create_agent(model, middleware=[FilesystemMiddleware(backend=backend)])
+
     ended = agent.invoke({"messages": [{"role": "user", "content": request}]}, {"recursion_limit": MOST_STEPS})
 
     row.errors = list(_errors(ended["messages"]))
@@ -31,7 +36,7 @@ def call_of(step: Step) -> Call:
     """The step as a call of one of its tools."""
     path = {"file_path": f"/{step.path}"}
     calls: dict[str, Call] = {
-        "read": ("read_file", {**path, "offset": step.line - 1}),
+        "read": ("read_file", {**path, "offset": step.line - 1, "limit": READ_LINES}),
         "write": ("write_file", {**path, "content": step.text}),
         "edit": ("edit_file", {**path, "old_string": step.text, "new_string": step.new}),
         "delete": ("delete", path),

@@ -1,8 +1,8 @@
 """Make the last commits of git repositories again with a scripted, perfect model, and compare the trees byte for byte.
 
 The model reads the files that a commit changes and makes its changes by `edit_file`, `apply_patch` or `write_file`.
-Beside mendgraph, with its defaults and with `--strict`, runs LangChain's `create_agent` with deepagents' tools. Commits
-with more than one parent are passed over; those that no text tool can make are counted apart, with the reason.
+Beside mendgraph, with its defaults and with `--strict`, run `create_agent` with deepagents' tools, and deepagents.
+Commits with more than one parent are passed over; those that no text tool can make are counted apart, with the reason.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.commits.child import MODULES, RIVAL
+from benchmarks.commits.child import MODULES, RIVALS
 from benchmarks.commits.history import AbsentError, Commit, Repository
 from benchmarks.commits.result import Row
 from benchmarks.commits.script import FORMS
@@ -30,8 +30,12 @@ from mendgraph.nodes.guard.scope import PROTECTED
 AT_ONCE: Final = 2
 """Processes at the same time."""
 
-REQUESTS: Final = {"default": ("names", "message"), "strict": ("every",), RIVAL: ("message",)}
-"""The kinds of requests of each contestant; what the rival does is the same after each."""
+REQUESTS: Final = {
+    "default": ("names", "message"),
+    "strict": ("every",),
+    **dict.fromkeys(RIVALS, ("message",)),
+}
+"""The kinds of requests of each contestant; what a rival does is the same after each."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,10 +50,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     start, contestants = time.monotonic(), options.only or [*MODULES]
 
-    why = prepare(LANGCHAIN) if RIVAL in contestants else None
+    why = None
+    if not set(contestants).isdisjoint(RIVALS):
+        why = prepare(LANGCHAIN)
     if why:
-        print(f"{RIVAL} is not in the table: {why}")
-        contestants.remove(RIVAL)
+        print(f"{' and '.join(RIVALS)} are not in the table: {why}")
+        contestants = [name for name in contestants if name not in RIVALS]
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="commits-") as place, ThreadPoolExecutor(AT_ONCE) as pool:
@@ -77,7 +83,7 @@ def _played(place: Path, path: Path, contestants: Sequence[str], options: Any) -
     rows: list[Row] = []
 
     for environment in (OWN, LANGCHAIN):
-        names = [each for each in contestants if (each == RIVAL) is (environment == LANGCHAIN)]
+        names = [each for each in contestants if (each in RIVALS) is (environment == LANGCHAIN)]
         plan = [row for each in names for row in _rows(name, each, reasons, every_form=options.forms == "all")]
         if plan:
             rows += _ran(place / names[0], repository, commits, plan, environment)

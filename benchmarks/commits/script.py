@@ -18,6 +18,9 @@ FORMS: Final = (EDIT, PATCH, WRITE)
 _CONTEXT: Final = 3
 """Lines around a change that a hunk has at least."""
 
+READ_LINES: Final = 100
+"""Lines of a file that a call reads. Source: the default of deepagents' `read_file`."""
+
 MOST_CHARACTERS: Final = 900_000
 """Of one step. A longer one is counted apart: no model writes a whole lock file, and no tool takes it."""
 

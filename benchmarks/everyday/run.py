@@ -1,4 +1,4 @@
-"""Run the thirteen everyday requests with the embedded model, in the default configuration, and print a table.
+"""Run thirteen everyday requests and five about large files with the embedded model as it is, and print a table.
 
 Each request has a fresh project of its own: a git repository, the Python one with a .venv that has pytest. A call may
 take as long as it does on a busy machine: 600 s a request. Replies are kept in the cache of `make eval`.
@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from shutil import copy
 
+from benchmarks.everyday.large_files import LARGE_FILES
 from benchmarks.everyday.tasks import EVERYDAY, NOT_CHECKED
 from benchmarks.real_model.contestants import our_contestants, run_task
 from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
@@ -40,9 +41,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep results, projects and runs in a new folder")
     said = parser.parse_args(arguments)
     names = [name for name in said.tasks.split(",") if name]
-    tasks = [task for task in EVERYDAY if not names or task.name in names]
+    requests = [*EVERYDAY, *LARGE_FILES]
+    tasks = [task for task in requests if not names or task.name in names]
     if len(tasks) < len(names):
-        parser.error(f"the requests are {', '.join(task.name for task in EVERYDAY)}")
+        parser.error(f"the requests are {', '.join(task.name for task in requests)}")
     if unavailable := why_unavailable():
         print(unavailable.message)
         return 1
@@ -106,8 +108,13 @@ def report(records: Sequence[RunRecord]) -> str:
     """The table of all results, and the counts of each seed."""
     heads = ["request", "run", "result", "ended", "checks", "seconds", "calls"]
     lines = [table(heads, map(row, records))]
-    for label in dict.fromkeys(record.label for record in records):
-        results = [result_of(record) for record in records if record.label == label]
+    large = {task.name for task in LARGE_FILES}
+    groups: dict[str, list[str]] = {}
+    for record in records:
+        group = f"{record.label}, large files" if record.task in large else record.label
+        groups.setdefault(group, []).append(result_of(record))
+
+    for label, results in groups.items():
         wrong, said = results.count("WRONG"), sum(each.startswith("wrong") for each in results)
         lines.append(
             f"{label}: {results.count('solved')} of {len(results)} solved; {wrong + said} FINISHED wrong, "

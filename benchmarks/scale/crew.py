@@ -86,7 +86,7 @@ class Crew:
         """Make so many runs at once; nothing else may be at work.
 
         Raises:
-            NotDoneError: a run did not do all of its work, or a call of it is not in the spending book.
+            NotDoneError: a run did not do all of its work, or a call of it is not in the spending database.
         """
         names = [f"{token_hex(4)}-{number}" for number in range(runs)]  # the endpoint counts by name
         store, book = self._store_bytes(), self._booked()

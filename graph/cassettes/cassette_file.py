@@ -41,7 +41,7 @@ _SECRET_SHAPES: Final = Redactor()
 _UNICODE_LINE_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
 """Characters that YAML reads as line breaks and would not preserve in a block."""
 _LONGEST_PROBLEM: Final = 300
-_REMEDY: Final = "record it again with `pytest --mendgraph-record`, or take it back from version control"
+_REMEDY: Final = "record it again with `pytest --mendgraph-record`, or restore it from version control"
 
 
 class Exchange(Record):
@@ -208,7 +208,7 @@ def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
-        return _unreadable(name, f"is no cassette of version {VERSION}: {first['msg']} in {place}")
+        return _unreadable(name, f"is not a cassette of version {VERSION}: {first['msg']} in {place}")
 
     exchanges = tuple(interaction.exchange() for interaction in parsed.interactions)
     return CassetteFile(recorded_from=parsed.recorded_from, settings=parsed.settings, exchanges=exchanges)

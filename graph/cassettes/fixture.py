@@ -41,7 +41,7 @@ from mendgraph.nodes.call_model.local_model import shared_local_server
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.records import ProviderFailure, Record
 
-_USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
+_USE: Final = "pass the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
 
 
 class Source(Record):
@@ -318,7 +318,7 @@ class RecordedCassette(Cassette):
 
     def notes(self) -> list[str]:
         """Return the note that nothing was written."""
-        return [f"{self.name} was not written, as the test has failed"]
+        return [f"{self.name} was not written, because the test failed"]
 
     def _server(self) -> LoopbackServer:
         return ForwardingServer(self.base_url, self.api_key)

@@ -97,7 +97,7 @@ def cassette_from_run(
     stored, start = result
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
     if not re.fullmatch(r"[a-z0-9_]+", name):
-        return invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
+        return invalid(f"A test cannot be named {name!r}: use lowercase letters, digits and underscores.")
 
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root = pytest_root(target, start.workspace.root)
@@ -201,7 +201,7 @@ def _replay_with(stored: StoredRun, files: Files) -> Replay | ToolError:
     if isinstance(again, ToolError):
         return again
     if player.unplayed:
-        return _unrepeated(f"what was said was not asked for again: {player.unplayed[0]}")
+        return _unrepeated(f"an exchange was not requested again: {player.unplayed[0]}")
 
     changed = {path: data for path, data in after.items() if files.get(path) != data}
     deleted = tuple(path for path in files if path not in after)
@@ -225,7 +225,7 @@ def _play(stored: StoredRun, files: Files, context: AgentContext, player: Answer
         if problem is not None:
             return problem
 
-        context = context.model_copy(update={"workspace": folder, "base_url": REPLAY_URL})
+        context = context.model_copy(update={"workspace": folder, "base_url": REPLAY_URL, "hooks": "off"})
         try:
             with (
                 mock.patch.dict(os.environ, {DATA_DIR_VARIABLE: os.path.join(base, "data")}),
@@ -413,7 +413,7 @@ def _write_files(root: str, contents: Files, beside: str, *, force: bool) -> Too
 
             sha256 = current.sha256
             if not force and current.data != data:
-                message = f"{quoted(os.path.join(root, path))} is there already: take another --name, or --force."
+                message = f"{quoted(os.path.join(root, path))} exists: choose another --name, or pass --force."
                 return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
         changes.append(WriteFile(path, data, expected_sha256=sha256))

@@ -67,7 +67,7 @@ class CassetteSession:
         owner = self._owners.get(name, item.nodeid)
 
         if owner != item.nodeid:
-            _fail(f"{relative_path} is also the cassette of {owner}: give one of the two another name")
+            _fail(f"{relative_path} is also the cassette of {owner}: rename one of the two")
 
         exists = os.path.exists(path)
         if self.mode == "all" or (self.mode == "missing" and not exists):
@@ -122,7 +122,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; their values need a "=", as in `--mendgraph-record tests/` the folder names tests."""
     group = parser.getgroup("mendgraph", "cassettes: recorded conversations with a model")
     options: dict[str, Any] = {"action": "store_const", "dest": "mendgraph_record", "default": ""}
-    group.addoption(_OPTION, f"{_OPTION}=all", const="all", help="record the selected tests' cassettes anew", **options)
+    group.addoption(_OPTION, f"{_OPTION}=all", const="all", help="record the selected tests again", **options)
     group.addoption(f"{_OPTION}=missing", const="missing", help="record those that do not exist yet", **options)
     parser.addini("mendgraph_cassettes", "folder of the cassettes, relative to the root directory", default="cassettes")
 
@@ -189,7 +189,7 @@ def pytest_runtest_makereport(
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail a test that has the marker but does not request the fixture."""
     if item.get_closest_marker(FIXTURE) is not None and FIXTURE not in getattr(item, "fixturenames", ()):
-        _fail(f"the test is marked {FIXTURE}, so it has to take the argument {FIXTURE}")
+        _fail(f"the test is marked {FIXTURE}, so it needs the argument {FIXTURE}")
 
 
 @pytest.hookimpl(tryfirst=True)

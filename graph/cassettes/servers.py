@@ -161,7 +161,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         if length.isascii() and length.isdigit():
             self._respond(self.rfile.read(int(length)))
         else:
-            self._send(refusal(411, "a request has to say the length of its body"))
+            self._send(refusal(411, "a request needs the length of its body"))
 
     def _respond(self, body: bytes) -> None:
         """Answer a program, but no page in a browser, which could play the cassette or spend the endpoint's key."""

@@ -56,7 +56,7 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
     history = list(small_history(saver, run_id))
     history.reverse()
     if not history or history[-1].next:
-        return invalid("The run has not ended: `mendgraph resume` goes on with it.")
+        return invalid("The run has not ended: `mendgraph resume` continues it.")
 
     calls = [snapshot.values for snapshot in history if snapshot.next == ("call_model",)]
     if not calls:
@@ -71,10 +71,10 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
     outcomes = tuple(snapshot.values["outcome"] for snapshot in history if not snapshot.next)
 
     if any(media_of(message) for message in messages if is_request(message)):
-        return invalid("A request of the run has an image or a file, which a test cannot send: take another run.")
+        return invalid("A request of the run has an image or a file, which a test cannot send: choose another run.")
 
     if any(map(is_added, messages)):
-        return invalid("Words were added during a turn of the run, which a test cannot send: take another run.")
+        return invalid("Words were added during a turn of the run, which a test cannot send: choose another run.")
 
     if len(requests) != len(outcomes):
         return invalid(

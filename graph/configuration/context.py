@@ -22,6 +22,7 @@ from mendgraph.graph.configuration.settings import (
     named_account,
     setting,
     usable_fallbacks,
+    usable_patterns,
     usable_prices,
 )
 from mendgraph.nodes.call_model.budget import APILimits
@@ -35,8 +36,6 @@ from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import Profile, Record
 
 if TYPE_CHECKING:
-    from pydantic import ValidationInfo
-
     from mendgraph.nodes.execute_tools.call_policy import CallRules
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
     from mendgraph.nodes.workspace.files.sandbox import StrPath
@@ -55,14 +54,14 @@ class AgentContext(Record):
 
     workspace: FolderName = setting(
         ".",
-        "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
-        "is touched.",
+        "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside of it is"
+        " touched.",
         min_length=1,
     )
     mode: Literal["read-only", "plan", "ask", "auto"] = setting(
         "auto",
-        "read-only: no changes. plan: no changes, and the answer is a plan. ask: a person approves each change. auto:"
-        " changes inside the rules.",
+        "read-only: no changes. plan: no changes; the answer is a plan. ask: a person approves each change. auto:"
+        " changes within the rules.",
         trust=("read-only", "plan", "ask", "auto"),
         option="--mode",
         panel="Permissions",
@@ -70,31 +69,31 @@ class AgentContext(Record):
 
     model: str | None = setting(
         None,
-        "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
-        "embedded one. Default: found from the environment.",
+        "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the"
+        " embedded model. Default: from the environment.",
         option="--model,-m NAME",
         panel="Model",
     )
     base_url: str | None = setting(
         None,
-        "Address of the OpenAI-compatible endpoint, or of the provider before the model's name. Default: "
-        "OPENAI_BASE_URL, or the provider's own.",
+        "URL of the OpenAI-compatible endpoint, or of the model's provider. Default: OPENAI_BASE_URL, or the"
+        " provider's URL.",
         option="--base-url URL",
         panel="Model",
     )
     protocol: Literal["text", "native", "auto"] = setting(
         "auto",
-        "How calls travel. auto: text with the embedded model, native elsewhere.",
+        "How the model writes tool calls. auto: text with the embedded model, otherwise native.",
         trust="any",
         option="--protocol",
         panel="Model",
     )
     edit_form: Literal["replace", "blocks", "patch", "auto"] = setting(
-        "auto", "How edits are written. auto: fenced blocks with the embedded model, replace elsewhere.", trust="any"
+        "auto", "How the model writes edits. auto: blocks with the embedded model, otherwise replace.", trust="any"
     )
     temperature: float | None = setting(
         None,
-        "Sampling temperature of the first try. Default: the model's own, and 0 for a small model.",
+        "Sampling temperature of the first try. Default: the model's default, or 0 for a small model.",
         trust="any",
         option="--temperature T",
         panel="Model",
@@ -103,20 +102,20 @@ class AgentContext(Record):
     )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = setting(
         None,
-        "How long a reasoning model thinks: none, minimal, low, medium, high, xhigh or max. Default: as it is set up.",
+        "Reasoning effort: none, minimal, low, medium, high, xhigh or max. Default: as the model is set up.",
         trust=("none", "minimal", "low", "medium", "high", "xhigh", "max"),
         option="--reasoning-effort EFFORT",
         panel="Model",
     )
     model_kwargs: dict[str, Any] = setting(
-        {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
+        {}, "Further settings of the chat model: fields of its class, or of the endpoint's requests."
     )
     use_responses_api: bool | None = setting(
-        None, "Use OpenAI's Responses API. Default: only for models of OpenAI's that have no other."
+        None, "Use OpenAI's Responses API. Default: only for OpenAI models that have no other API."
     )
     seed: int | None = setting(
         None,
-        "Sampling seed, where the endpoint honours one.",
+        "Sampling seed, if the endpoint supports one.",
         trust="any",
         option="--seed N",
         panel="Model",
@@ -127,20 +126,20 @@ class AgentContext(Record):
         300.0, "Longest time for one model call, in seconds.", trust="less", gt=0, le=3_600
     )
     idle_timeout_s: float = setting(
-        120.0, "Longest silence in the middle of a reply that has begun, in seconds.", trust="less", gt=0, le=3_600
+        120.0, "Longest pause within a streamed reply, in seconds.", trust="less", gt=0, le=3_600
     )
     provider_retries: int = setting(
-        2, "Further tries after a transient endpoint failure.", trust="less", ge=0, le=MOST_RETRIES
+        2, "Retries after a transient endpoint failure.", trust="less", ge=0, le=MOST_RETRIES
     )
     fallback_models: tuple[str, ...] = setting(
         (),
-        "Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'.",
+        "Fallback models, in order: 'name', 'local' or 'name @ https://host/v1'.",
         option="--fallback MODEL",
         panel="Model",
     )
     window_tokens: int | None = setting(
         None,
-        "The model's window, input and output together. Default: by its name.",
+        "Context window of the model, input and output together. Default: by its name.",
         option="--window-tokens N",
         panel="Model",
         ge=1_024,
@@ -163,18 +162,18 @@ class AgentContext(Record):
     max_output_tokens_per_turn: int | None = limit(None, "Output tokens in one turn. Default: no limit.")
     max_output_tokens_per_call: int | None = setting(
         None,
-        "Output tokens in one reply. Default: 2,048, and for a reasoning model what the budget has left.",
+        "Output tokens in one reply. Default: 2,048; for a reasoning model, the rest of the budget.",
         trust="shorter",
         ge=16,
         le=MOST,
     )
     max_steps: int | None = limit(None, "Rounds of tool calls in one turn. Default: no limit.", option="--max-steps N")
-    max_steps_soft: bool = setting(False, "Only report when max_steps is passed, instead of stopping.", trust="off")
+    max_steps_soft: bool = setting(False, "Only report when max_steps is reached; do not stop.", trust="off")
     max_seconds: float | None = limit(
-        None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", ge=0.1
+        None, "Seconds in one turn, for model calls and tools. Default: no limit.", option="--max-seconds S", ge=0.1
     )
     max_cost_usd: float | None = limit(
-        None, "USD in one thread; the model needs a known price.", option="--max-cost-usd USD", ge=LEAST_USD
+        None, "USD in one thread; needs a known price. Default: no limit.", option="--max-cost-usd USD", ge=LEAST_USD
     )
     max_tokens_per_day: int | None = limit(
         None,
@@ -189,42 +188,42 @@ class AgentContext(Record):
     )
     account: str = setting(
         "",
-        "Whose spending this is, for limits over many runs: a project, a batch or a user.",
+        "Account for limits over many runs: the name of a project, a batch or a user.",
         option="--account NAME",
         panel="Limits",
     )
     account_days: bool = setting(
-        False, "Count the limits of a day against this account's runs alone, instead of all runs.", trust="off"
+        False, "Limits per day count only the runs of this account, not all runs.", trust="off"
     )
     max_tokens_per_account: int | None = limit(
         None,
-        "Input and output tokens that the account may ever use. Default: no limit.",
+        "Input and output tokens of the account, in total. Default: no limit.",
         option="--max-tokens-per-account N",
     )
     max_cost_usd_per_account: float | None = limit(
         None,
-        "USD that the account may ever use. Default: no limit.",
+        "USD of the account, in total. Default: no limit.",
         option="--max-cost-usd-per-account USD",
         ge=LEAST_USD,
     )
     on_limit: Literal["stop", "ask"] = setting(
         "stop",
-        "What happens at a limit of the run. ask: a person may raise it; where nobody can answer, the run stops.",
+        "At a limit of the run, stop or ask a person to raise it. If nobody can answer, the run stops.",
         trust=("stop", "ask"),
         option="--on-limit",
         panel="Limits",
     )
     usd_per_million_input: float | None = setting(
-        None, "Price of a million input tokens, in USD. Default: as the price list has it.", ge=0
+        None, "Price of a million input tokens, in USD. Default: from the price list.", ge=0
     )
     usd_per_million_output: float | None = setting(
-        None, "Price of a million output tokens, in USD. Default: as the price list has it.", ge=0
+        None, "Price of a million output tokens, in USD. Default: from the price list.", ge=0
     )
     usd_per_million_cached_input: float | None = setting(
-        None, "Price of a million input tokens from the endpoint's cache. Default: like other input.", ge=0
+        None, "Price of a million input tokens read from the cache. Default: like other input.", ge=0
     )
     usd_per_million_cache_write: float | None = setting(
-        None, "Price of a million input tokens written into its cache. Default: like other input.", ge=0
+        None, "Price of a million input tokens written into the cache. Default: like other input.", ge=0
     )
 
     max_healing_attempts: int = setting(3, "Corrections in a row for malformed calls.", trust="less", ge=0, le=20)
@@ -245,50 +244,46 @@ class AgentContext(Record):
         option="--format-reminder/--no-format-reminder",
         panel="Model",
     )
-    repeat_window: int = setting(3, "Actions that loop control looks back on.", ge=2, le=50)
+    repeat_window: int = setting(3, "Number of recent actions that loop detection compares.", ge=2, le=50)
     loop_repeat_threshold: int = setting(
-        3, "Identical actions in the window that are a loop.", trust="less", ge=2, le=50
+        3, "Number of identical actions in the window that make a loop.", trust="less", ge=2, le=50
     )
     loop_override_retries: int = setting(
-        1, "Refused repeats of a loop that end the run; 0 ends it at the loop itself.", trust="less", ge=0, le=50
+        1, "Refused repeats before a loop ends the run; 0 ends it at the loop.", trust="less", ge=0, le=50
     )
-    read_max_lines: int = limit(500, "Most lines of a file that one read_file shows.")
+    read_max_lines: int = limit(500, "Lines of a file in one read_file.")
     tool_timeout_s: float = setting(30.0, "Longest time for one tool call, in seconds.", trust="less", gt=0, le=3_600)
     tool_timeouts_s: dict[str, PositiveFloat] = setting(
         {},
-        "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.",
+        "Longest time for one call by tool, in seconds, instead of tool_timeout_s.",
         trust="times",
         protects=True,
     )
-    tool_retries: int = setting(1, "Further tries of a tool that says it may succeed then.", trust="less", ge=0, le=10)
+    tool_retries: int = setting(1, "Retries of a tool that raises RetryableToolError.", trust="less", ge=0, le=10)
     tool_retry_backoff_s: float = setting(0.5, "Seconds before the first retry of a tool.", ge=0, le=60)
-    tool_quotas: dict[str, NonNegativeInt] = setting(
-        {}, "Most calls in one turn of the tools named here.", trust="limits"
-    )
-    tool_calls_per_minute: dict[str, PositiveInt] = setting(
-        {}, "Most calls in a minute of the tools named here.", trust="limits"
-    )
+    tool_quotas: dict[str, NonNegativeInt] = setting({}, "Calls in one turn, by tool.", trust="limits")
+    tool_calls_per_minute: dict[str, PositiveInt] = setting({}, "Calls per minute, by tool.", trust="limits")
     role: str | None = setting(
         None,
-        "Which tools may be used: reader, editor, operator, or a role of yours. Default: all.",
+        "Allowed tools: reader, editor, operator, or your own role. Default: all tools.",
         trust=("reader", "editor", "operator", None),
         option="--role ROLE",
         panel="Permissions",
         choices=("reader", "editor", "operator"),
     )
     questions: bool = setting(
-        False, "Let the model ask a person (tool ask_user); terminal and editors do.", trust="off", panel="Permissions"
+        False, "The model may ask a person (ask_user); on in terminal and editors.", trust="off", panel="Permissions"
     )
     delegation: bool = setting(
         False,
-        "Offer the tool delegate: children of the run work on parts of the task, within its budget.",
+        "Offer the tool delegate, which gives parts of the task to child runs within the same budget.",
         trust="off",
         option="--delegate",
         panel="Permissions",
     )
     writable_paths: tuple[str, ...] = setting(
         (),
-        "Files and folders that may be changed; then no programs run. Default: all that the rules allow.",
+        "File or folder that may be changed; nothing else may, and no programs run. Default: all that the rules allow.",
         trust="places",
         protects=True,
         option="--writable PATH",
@@ -296,8 +291,8 @@ class AgentContext(Record):
     )
     denied_paths: tuple[str, ...] = setting(
         (),
-        "Files and folders that no tool and no program may use, as patterns of .gitignore without '!': private/,"
-        " *.csv, docs/**/draft.md. Letter case makes no difference. A workspace's own file only adds to them.",
+        "Files that no tool and no program may use, as a .gitignore pattern without '!': private/, *.csv,"
+        " docs/**/draft.md. Case does not matter. A workspace's settings can only add patterns.",
         trust="more",
         option="--deny PATTERN",
         panel="Permissions",
@@ -305,75 +300,78 @@ class AgentContext(Record):
     )
     strict: bool = setting(
         False,
-        "For untrusted repositories: files that run later, manifests, tests, documents and deletions only by their"
-        " path in the request; programs change no file.",
+        "For untrusted repositories: files that run later, manifests, tests and documents are changed, and files are"
+        " deleted, only if the request names their path. Programs change no file.",
         trust="on",
         option="--strict/--no-strict",
         panel="Permissions",
     )
     request_permits: bool = setting(
-        True, "A request that names a protected file allows its change; not in Actions, batches, servers.", trust="off"
+        True, "A request may permit a protected file by its name; not in Actions, batches and servers.", trust="off"
     )
     offer: Literal["few", "all"] = setting(
-        "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"
+        "few", "Tools that the model sees. few: the usual ones, which need fewer tokens.", trust="any"
     )
     allowed_programs: tuple[str, ...] = setting(
         (),
-        "Programs that run_command may start, in a sandbox without network. Default: no commands.",
+        "Program that run_command may start, in a sandbox without network. Default: no programs.",
         trust="part",
         option="--allow-program NAME",
         panel="Permissions",
     )
     allowed_commands: tuple[str, ...] = setting(
         (),
-        "Commands that may run with any further arguments, by their first words: `git log`, pytest.",
+        "First words of a command that may run with any further arguments: 'git log', pytest.",
         trust="part",
         option="--allow-command PREFIX",
         panel="Permissions",
     )
     jobs: bool = setting(
-        False, "Commands that outlive their time go on until the turn ends.", trust="off", option="--jobs/--no-jobs"
+        False, "Commands that exceed their time continue as jobs.", trust="off", option="--jobs/--no-jobs"
     )
     readable_folders: tuple[str, ...] = setting(
         (),
-        "Folders outside the workspace that commands may read, such as a language's own installation.",
+        "Folders outside of the workspace that commands may read, such as the installation of a language.",
         trust="part",
         protects=True,
     )
     sandbox: Literal["auto", "bubblewrap", "landlock", "container"] = setting(
         "auto",
-        "What keeps programs apart from this machine. auto: the first that starts. landlock: without user namespaces,"
-        " on a copy of the workspace. container: the container around it, which a program may change as a whole.",
+        "Sandbox of programs. auto: the first that starts. landlock: needs no user namespaces; uses a copy of the"
+        " workspace. container: no sandbox but the surrounding container, which programs may change.",
         option="--sandbox",
         panel="Permissions",
     )
     allowed_hosts: tuple[str, ...] = setting(
         (),
-        "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",
+        "Host that http_get may request: docs.python.org, *.example.com, host:8080. Default: no network.",
         trust="part",
         option="--allow-host HOST",
         panel="Permissions",
     )
     allowed_private_hosts: tuple[str, ...] = setting(
         (),
-        "Those of allowed_hosts that may have a private address, such as a company's server.",
+        "Host of allowed_hosts that may have a private address, such as a company's server.",
         trust="part",
         option="--allow-private-host HOST",
         panel="Permissions",
     )
-    http_max_bytes: int = limit(1_000_000, "Bytes of one document.")
+    http_max_bytes: int = limit(1_000_000, "Bytes of one response of http_get or web_search.")
     http_timeout_s: float = setting(20.0, "Seconds for one http_get or web_search.", trust="less", gt=0, le=3_600)
     web_search: Literal["off", "brave", "tavily", "searxng"] = setting(
-        "off", "Service that web_search asks, by its key.", trust="disable", option="--web-search", panel="Permissions"
+        "off", "Service of web_search; needs its key.", trust="disable", option="--web-search", panel="Permissions"
+    )
+    hooks: Literal["off", "sandbox", "unconfined"] = setting(
+        "off", "How the trusted hooks of .claude/settings.json run; unconfined: with your rights."
     )
     allowed_extensions: tuple[str, ...] = setting(
         (),
-        "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",
+        "File extensions that may be used, such as .py or .md. Default: all that the rules allow.",
         trust="extensions",
     )
     evidence: bool = setting(
         True,
-        "Run examples of docstrings and the request, and the project's tests, in a read-only sandbox.",
+        "Check changes with examples in docstrings and the request, and the project's tests, in a read-only sandbox.",
         trust="off",
         protects=True,
         option="--evidence/--no-evidence",
@@ -381,31 +379,31 @@ class AgentContext(Record):
     )
     checks: tuple[str, ...] = setting(
         (),
-        "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox. Tests that they"
-        " name and that failed already are told and do not count.",
+        "Command that must succeed before a run is FINISHED, such as 'pytest -q', in the same sandbox. Named tests"
+        " that failed before the change are reported and do not count.",
         option="--check COMMAND",
         panel="Checks",
     )
     checks_timeout_s: float = setting(
-        60.0, "Longest time for one of the checks, in seconds.", trust="less", protects=True, gt=0, le=3_600
+        60.0, "Longest time for one check, in seconds.", trust="less", protects=True, gt=0, le=3_600
     )
     require_checks: bool = setting(
         False,
-        "End a run whose changes nothing could check as not_checked (exit code 5), not as FINISHED.",
+        "If no check covers the changes, end as not_checked (exit code 5) instead of FINISHED.",
         trust="on",
         option="--require-checks/--no-require-checks",
         panel="Checks",
     )
     require_changes: bool = setting(
         False,
-        "End a run that changes no file as SYSTEM_ERROR with the reason nothing_changed, not as FINISHED.",
+        "If no file was changed, end as SYSTEM_ERROR (nothing_changed) instead of FINISHED.",
         trust="on",
         option="--require-changes/--no-require-changes",
         panel="Checks",
     )
     diagnostics: bool = setting(
         False,
-        "Tell the model what linters newly say of its edits.",
+        "Show the model new linter messages after its edits.",
         trust="off",
         option="--diagnostics",
         panel="Checks",
@@ -415,53 +413,51 @@ class AgentContext(Record):
     )
     max_failed_tries: int = setting(
         4,
-        "Tries in a row whose edits or checks may fail before the run ends. In the block form it ends after 4 at most.",
+        "Failed edits or checks in a row that end the run; at most 4 in the block form.",
         trust="less",
         ge=1,
         le=100,
     )
     keep_failed_edits: bool = setting(
         False,
-        "Keep the changes of a run that ends as edits_failed or checks_failed. Otherwise they are taken back, and "
-        "`mendgraph apply` makes them again.",
+        "Keep the changes of a run that ends as edits_failed or checks_failed. By default they are taken back, and"
+        " `mendgraph apply` restores them.",
         trust="any",
         protects=True,
         option="--keep-failed-edits",
         panel="Checks",
     )
-    read_ahead: bool = setting(True, "Read the files that the request names before the model is asked.", trust="any")
+    read_ahead: bool = setting(True, "Read the files that the request names before the first model call.", trust="any")
     project_notes: bool = setting(
         True,
-        "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says, and which skills"
-        " the workspace and you have.",
+        "Show AGENTS.md or CLAUDE.md of the workspace, and the names of skills, to models that are not small.",
         trust="off",
         option="--project-notes/--no-project-notes",
     )
     memory: bool = setting(
         False,
-        "Let the model, where it is no small one, keep notes for later runs in this workspace, and tell it those of"
-        " earlier ones.",
+        "Models that are not small can keep notes for later runs in this workspace.",
         trust="off",
         option="--memory/--no-memory",
     )
     syntax_gate: Literal["off", "report", "refuse"] = setting(
         "report",
-        "An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
+        "If an edit breaks the syntax of a Python, JSON, TOML or YAML file: report it to the model, or refuse it.",
         trust=("refuse", "report", "off"),
     )
     keep_days: float | None = setting(
-        None, "Days after which runs are removed automatically, with all that is kept of them. Default: never.", ge=1
+        None, "Delete runs automatically after so many days, with all their data. Default: never.", ge=1
     )
     keep_runs: int | None = setting(
-        None, "Runs of a workspace that are kept; older ones are removed automatically. Default: all.", ge=1, le=MOST
+        None, "Keep so many runs of a workspace; delete older ones automatically. Default: all.", ge=1, le=MOST
     )
     keep_mb: int | None = setting(
-        None, "MB of checkpoints of a workspace that are kept, in the same way. Default: all.", ge=1, le=MOST
+        None, "Keep so many MB of checkpoints of a workspace; delete older runs. Default: all.", ge=1, le=MOST
     )
-    audit: bool = setting(True, "Keep a log of all calls in the run's own folder.", trust="on")
-    system_prompt: str = setting("", "Words of your own for the system prompt, said after those that tools need.")
+    audit: bool = setting(True, "Write a log of all calls to the run's folder.", trust="on")
+    system_prompt: str = setting("", "Your instructions, after mendgraph's own in the system prompt.")
     response_format: dict[str, Any] | None = setting(
-        None, "JSON schema of a value that the answer must have beside its text. Default: any text is an answer."
+        None, "JSON schema of a value that the model must return with its answer. Default: text only."
     )
 
     @classmethod
@@ -484,15 +480,9 @@ class AgentContext(Record):
     _base_url = field_validator("base_url")(address_without_login)
     _account = field_validator("account")(named_account)
     _extensions = field_validator("allowed_extensions")(with_dots)
+    _patterns = field_validator("denied_paths")(usable_patterns)
     _fallbacks = field_validator("fallback_models")(usable_fallbacks)
     _prices = model_validator(mode="after")(usable_prices)
-
-    @field_validator("denied_paths")
-    @classmethod
-    def _usable_patterns(cls, patterns: tuple[str, ...], info: "ValidationInfo") -> tuple[str, ...]:
-        from mendgraph.nodes.workspace.files.tree_walk import denied_patterns
-
-        return denied_patterns(patterns, info.data.get("workspace", "."))
 
     def price(self) -> Price | None:
         """Return the price of every model by this context; None if it has no prices."""

@@ -79,6 +79,7 @@ class ContextFields(TypedDict, total=False):
     http_max_bytes: int
     http_timeout_s: float
     web_search: Literal["off", "brave", "tavily", "searxng"]
+    hooks: Literal["off", "sandbox", "unconfined"]
     allowed_extensions: tuple[str, ...]
     evidence: bool
     checks: tuple[str, ...]

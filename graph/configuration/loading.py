@@ -54,10 +54,10 @@ def program_problem(entry: str) -> str | None:
     if _ONE_PROGRAM.fullmatch(entry):
         return None
 
-    remedy = "give a name such as make, or a path such as .venv/bin/pytest"
+    remedy = "use a name such as make, or a path such as .venv/bin/pytest"
     words = entry.split()
     if words and _ONE_PROGRAM.fullmatch(words[0]):
-        remedy = f"give the program alone, {words[0]!r}"
+        remedy = f"use only the program, {words[0]!r}"
 
     return f"{quoted(entry)} is not one program: {remedy}"
 
@@ -108,7 +108,7 @@ ELSEWHERE: Final = {"workspace": "name the folder with --root, or start in it"}
 MOST_PROBLEMS: Final = 100
 """Reported problems of one file."""
 
-MORE_PROBLEMS: Final = f"there may be more: the first {MOST_PROBLEMS} problems are told"
+MORE_PROBLEMS: Final = f"there may be more: the first {MOST_PROBLEMS} problems are shown"
 
 _SECRET_NAME: Final = re.compile(
     r"(api|access|auth|private|secret)[_-]?key|token$|password|passwd|secret|credential|authorization", re.IGNORECASE
@@ -152,7 +152,7 @@ def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
     """Return the settings in `text`, or all its problems; `file` is its name in messages."""
     document = read_document(text)
     if isinstance(document, DocumentProblem):
-        return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
+        return (Problem(file, f"this is not TOML: {document.message}", document.line, document.column),)
 
     problems = first_problems(_problems(document, file), file)
     if problems:
@@ -200,7 +200,7 @@ def _name_problem(name: str, value: Any) -> str:
     what = f"there is no setting {_short_key(name)}"
     inner = sorted(value.keys() & AgentContext.model_fields.keys()) if isinstance(value, dict) else []
     if inner:
-        return f"{what}: {inner[0]} and all settings stand at the top of the file, in no table"
+        return f"{what}: {inner[0]} and all settings belong at the top of the file, outside of any table"
 
     suggestions = closest_names(name, AgentContext.model_fields.keys() - ELSEWHERE.keys(), 2) if len(name) > 2 else ()
     if suggestions:
@@ -233,7 +233,7 @@ def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
             texts[name] = f"{json.dumps(name)}: {json.dumps(value)}"
         except TypeError:
             wrong.add(name)
-            yield (name,), f"{name} should be no date or time. {_help(name)}"
+            yield (name,), f"{name} must not be a date or time. {_help(name)}"
 
     try:
         AgentContext.model_validate_json(f"{{{', '.join(texts.values())}}}", strict=True)
@@ -455,15 +455,18 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return (Problem(user_files.SETTINGS_FILE, f"this is no UTF-8 text (byte {error.start})", line),)
+        return (Problem(user_files.SETTINGS_FILE, f"this is not UTF-8 text (byte {error.start})", line),)
 
     settings = parse_settings(text, user_files.SETTINGS_FILE)
     if isinstance(settings, tuple):
         return settings
 
     if settings.servers:
-        message = f"MCP servers stand in your own {FILE_NAME}; those of a repository in {user_files.SERVERS_FILE}"
+        message = f"MCP servers belong in your {FILE_NAME}; those of a repository in {user_files.SERVERS_FILE}"
         return (Problem(user_files.SETTINGS_FILE, message),)
+    if "hooks" in settings.values:
+        message = f"hooks cannot be set in the file of a folder, only in your own {FILE_NAME}"
+        return (Problem(user_files.SETTINGS_FILE, message, settings.lines["hooks"], field="hooks"),)
 
     return replace(settings, sha256=user_files.hash_of(data))
 

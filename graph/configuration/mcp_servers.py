@@ -112,7 +112,7 @@ def shared_servers(data: bytes) -> Mapping[str, SharedServer] | ToolError:
     try:
         return SharedServers.model_validate_json(data).servers
     except ValidationError as error:
-        return invalid(f"{SERVERS_FILE} is no list of MCP servers: {error.errors()[0]['msg']}.")
+        return invalid(f"{SERVERS_FILE} is not a list of MCP servers: {error.errors()[0]['msg']}.")
 
 
 def connection_of(name: str, settings: SharedServer, environment: Mapping[str, str]) -> JsonMap | ToolError:
@@ -232,7 +232,7 @@ def merge_servers(
     elif not (mark := trusted_hash(root, SERVERS_FILE)):
         shared = invalid(f"{SERVERS_FILE} is not used: {_UNTRUSTED}.")
     elif not _is_trusted(root, data, environment, mark):
-        shared = invalid(f"{SERVERS_FILE} is not used, as it or what it runs has changed: {_UNTRUSTED}.")
+        shared = invalid(f"{SERVERS_FILE} is not used, because it or a file that it runs has changed: {_UNTRUSTED}.")
     else:
         shared = shared_servers(data)
 

@@ -80,7 +80,7 @@ class Memory:
 
     def _with_store(self, use: Callable[[BaseStore], Result]) -> Result | ToolError:
         if self._store is None:
-            message = "The graph has no store to remember in: give build_graph one, as in store=InMemoryStore()."
+            message = "The graph has no store for notes: pass one to build_graph, such as store=InMemoryStore()."
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
         try:

@@ -227,7 +227,7 @@ def _folder(workspace: object, root: str) -> str | StopCause:
     try:
         real = os.path.realpath(os.path.join(root, str(workspace)))
     except ValueError as error:
-        return refusal(f"The workspace {quoted(str(workspace))} is no folder's name: {error}.")
+        return refusal(f"The workspace {quoted(str(workspace))} is not the name of a folder: {error}.")
 
     if os.path.commonpath((root, real)) == root:
         return real
@@ -243,7 +243,7 @@ def _folder(workspace: object, root: str) -> str | StopCause:
 _OF_SERVERS: Final = re.compile(r"__|x-|langgraph|langsmith|checkpoint_|(thread|run|assistant|graph|user|cron)_id$")
 """Keys of LangGraph's servers and clients in `configurable`, which a server uses as the context of a run."""
 
-_REMEDY = "say what this agent may do where it is built: build_graph(context=AgentContext(...))"
+_REMEDY = "set what this agent may do when you build it: build_graph(context=AgentContext(...))"
 
 
 @dataclass(frozen=True)
@@ -287,14 +287,14 @@ def given_context(context: object, bound: AgentContext | None, stored: AgentCont
         return bound
     if not isinstance(context, Mapping):
         kind = type(context).__name__
-        return refusal(f"The run was given a context of the type {kind}, which is no AgentContext: {_REMEDY}.")
+        return refusal(f"The context of the run has the type {kind}, which is not an AgentContext: {_REMEDY}.")
 
     try:
         return AgentContext.model_validate(dict(context))
     except ValidationError as error:
         path, message = first_error(error)
         where = path or "context"
-        return refusal(f"The run was given a context that is no AgentContext ({where}: {message}): {_REMEDY}.")
+        return refusal(f"The context of the run is not an AgentContext ({where}: {message}): {_REMEDY}.")
 
 
 def run_id_of(runtime: Runtime[AgentContext]) -> str:

@@ -61,4 +61,4 @@ def _read(data: bytes, path: str) -> list[Permission] | ToolError:
         document = json.loads(data or b'{"permissions": []}')
         return TypeAdapter(list[Permission]).validate_python(document["permissions"])
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
-        return invalid(f"{quoted(path)} is no list of permissions: fix it, or move it away.")
+        return invalid(f"{quoted(path)} is not a list of permissions: fix it, or move it away.")

@@ -45,7 +45,7 @@ def with_dots(extensions: Sequence[str]) -> tuple[str, ...]:
     names = tuple(f".{extension.removeprefix('.').lower()}" for extension in extensions)
     for name in names:
         if not re.fullmatch(r"\.[^./\s]+", name):
-            raise ValueError(f"{name!r} is no extension: name them like .py or .md, without inner dots")
+            raise ValueError(f"{name!r} is not an extension: use forms such as .py or .md, without inner dots")
 
     return names
 

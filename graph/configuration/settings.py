@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Set as AbstractSet
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
 from mendgraph.nodes.call_model.endpoint import models_in_order
 from mendgraph.nodes.call_model.ledger import account_problem
@@ -102,10 +102,17 @@ def usable_fallbacks(fallbacks: tuple[str, ...]) -> tuple[str, ...]:
     return fallbacks
 
 
+def usable_patterns(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Return the denied paths as patterns below the workspace; raises ValueError for one that is none."""
+    from mendgraph.nodes.workspace.files.tree_walk import denied_patterns
+
+    return denied_patterns(patterns, info.data.get("workspace", "."))
+
+
 def address_without_login(url: str | None) -> str | None:
     """Return the address of an endpoint; raises ValueError if it has a user name or password."""
     if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
-        raise ValueError("base_url may hold no user name or password: put the key into OPENAI_API_KEY")
+        raise ValueError("base_url must not contain a user name or password: put the key into OPENAI_API_KEY")
 
     return url
 
@@ -130,11 +137,11 @@ def model_kwargs_problem(settings: Mapping[str, Any], fields: AbstractSet[str]) 
 
     duplicates = settings.keys() & fields
     if duplicates:
-        return f"{min(duplicates)!r} cannot be given here: it is a setting of its own"
+        return f"{min(duplicates)!r} cannot be set here: it is a separate setting"
 
     for name in _names_in(settings):
         if is_secret_key(name):
-            return f"{name!r} holds a key: set it in the environment, or give a chat model with model=..."
+            return f"{name!r} contains a key: set it in the environment, or pass a chat model with model=..."
 
     return ""
 

@@ -145,7 +145,7 @@ class EditorAgent:
             root = unwrap(check_workspace(cwd))
             run_record = unwrap(get_run(session_id, root))
             if run_record.run_id != session_id:  # the beginning of an id, which is enough on the command line
-                raise RequestError(_WRONG, f"There is no session {session_id!r} in {root}: list those that are there.")
+                raise RequestError(_WRONG, f"There is no session {session_id!r} in {root}: list the existing ones.")
 
             context = AgentContext(**{**run_record.context.model_dump(), **self._settings, "workspace": root})
             messages = unwrap(with_store(root, partial(_messages, session_id)))
@@ -235,12 +235,12 @@ class EditorAgent:
 
     def _session(self, session_id: str) -> _EditorSession:
         if session_id not in self._sessions:
-            raise RequestError(_WRONG, f"There is no session {session_id!r} here: begin one, or load it.")
+            raise RequestError(_WRONG, f"There is no session {session_id!r} here: create one, or load it.")
         return self._sessions[session_id]
 
     def _refuse_at_work(self, session_id: str) -> None:
         if (session := self._sessions.get(session_id)) is not None and session.turn is not None:
-            raise RequestError(_FAILED, "This session is at work on another prompt: wait for its end, or cancel it.")
+            raise RequestError(_FAILED, "This session is working on another prompt: wait for it to end, or cancel it.")
 
     async def _open_session(self, context: AgentContext, servers: Sequence[Any]) -> _EditorSession:
         """A session with the tools of the client's MCP servers; without them where the servers fail."""
@@ -380,5 +380,5 @@ async def _serve(agent: EditorAgent) -> None:
         leave_at_once(ExitCode.FINISHED)
 
     if not listening.cancelled() and (problem := listening.exception()) is not None:
-        problem_text = f"the editor sent what is no message of the protocol ({type(problem).__name__})"
+        problem_text = f"the editor sent an invalid message ({type(problem).__name__})"
         raise RefusedError(ExitCode.SYSTEM_ERROR, problem_text)

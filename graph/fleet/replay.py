@@ -140,10 +140,10 @@ def replay_run(
     copy: StrPath | None = None,
     **options: Any,
 ) -> Replay | ToolError:
-    """Play a recorded run again in a copy of its workspace, and compare both.
+    """Repeat a recorded run in a copy of its workspace, and compare both.
 
-    The copy holds the files as they are now, uncommitted ones included, those that the run has changed as they were at
-    the step. Calls that need a person's approval are refused.
+    The copy has the current files, including uncommitted ones; files that the run changed have their content at that
+    step. Calls that need a person's approval are refused.
 
     Args:
         run: the id of a run that has ended, or the beginning of it.
@@ -182,7 +182,7 @@ def _check_place(root: str, folder: str) -> ToolError | None:
         return invalid(f"{quoted(folder)} is in the workspace: name a folder outside of it.")
 
     if os.path.lexists(place) and not (os.path.isdir(place) and not os.listdir(place)):
-        message = f"{quoted(folder)} exists and is no empty folder: name another one."
+        message = f"{quoted(folder)} exists and is not an empty folder: name another one."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
     return None
@@ -442,7 +442,7 @@ def _overrides(context: AgentContext, options: Mapping[str, Any]) -> dict[str, A
 
 def _context_in(root: str, context: AgentContext, changes: Mapping[str, Any]) -> AgentContext:
     """Return the context with these changes, in the copy at `root`. Raises ValueError: one of them is not valid."""
-    fields = {**dict(context), **changes, "workspace": root}
+    fields = {**dict(context), **changes, "workspace": root, "hooks": "off"}  # nobody trusts those of a copy
     fields["readable_folders"] = (*fields["readable_folders"], *installed_folders(root))
     return AgentContext(**fields)
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from mendgraph.graph.configuration.prices import load_prices
 from mendgraph.graph.machine.workspace import file_versions, kept_content
 from mendgraph.graph.runs.run_words import command_line
+from mendgraph.graph.runs.runs import ListedRun, list_runs
 from mendgraph.nodes.call_model.prices import find_price
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.language.display import count_of, listed, short_id
@@ -57,7 +58,7 @@ class UnattendedTask(NamedTuple):
     def start_messages(self) -> Sequence[str]:
         """Return where it works, what is not in the copy, and how to continue if it is interrupted."""
         where = f"It works on the branch {self.request.branch} from commit {self.copy.base[:9]}, in {self.root}"
-        return (where, *self.copy.notes, f"If it is cut off, go on with: {command_line(self.root, 'resume')}")
+        return (where, *self.copy.notes, f"If it is interrupted, continue with: {command_line(self.root, 'resume')}")
 
     def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> PublishResult:
         """Commit the changed files if requested, and remove the worktree if all its changes are committed.
@@ -178,6 +179,8 @@ def commit_run(root: str, run_id: str, message: str) -> PublishResult | ToolErro
     words = _NO_CHANGES
     if commit.id:
         words = f"Committed to the current branch ({commit.id[:9]})"
+    if commit.is_detached:
+        words = f"Committed to the detached HEAD ({commit.id[:9]}), which no branch has: `git branch NAME` keeps it"
     if commit.merged:
         words += f"; your own changes of {listed(map(quoted, commit.merged))} are not in it"
     if commit.left_out:
@@ -196,10 +199,56 @@ def find_unattended(root: str) -> UnattendedTask | None:
         return None
 
     copy = workspace_copies.open_copy(os.path.join(folder, name))
-    if copy is None or copy.request is None:
+    if copy is None or copy.request is None or copy.removed:
         return None
 
     return UnattendedTask(real, copy, copy.request)
+
+
+class UnattendedRun(NamedTuple):
+    """A recorded run and the worktree in which it works."""
+
+    record: ListedRun
+    worktree: workspace_copies.Copy
+
+    @property
+    def branch(self) -> str:
+        """The branch of the worktree; "" if it was removed because the run changed nothing."""
+        if self.worktree.request is None or (self.worktree.removed and not self.record.files):
+            return ""
+
+        return self.worktree.request.branch
+
+    def missing_files(self) -> ToolError | None:
+        """Return where the changes of the run are, if its worktree was removed."""
+        if not self.worktree.removed:
+            return None
+
+        run = f"The unattended run {short_id(self.record.run_id)}"
+        message = f"{run} changed no file, and its worktree was removed: start a new run."
+        if self.branch:
+            message = (
+                f"{run} committed its changes to a branch, and its worktree was removed. See them with"
+                f" `git diff {self.worktree.base[:9]} {self.branch}`; continue with `git switch {self.branch}`."
+            )
+
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def list_unattended(workspace: str) -> list[UnattendedRun]:
+    """Return the runs of the worktrees that were made of this workspace, without those that cannot be read."""
+    source = os.path.realpath(workspace)
+    runs = []
+
+    for worktree in workspace_copies.list_copies(os.path.join(os.path.abspath(data_folder()), _WORKTREES)):
+        if worktree.source != source:
+            continue
+
+        records = list_runs(worktree.root)
+        if not isinstance(records, ToolError):
+            runs += [UnattendedRun(record, worktree) for record in records]
+
+    return runs
 
 
 def cost_limit(settings: Mapping[str, Any]) -> dict[str, Any]:

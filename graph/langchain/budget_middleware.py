@@ -80,17 +80,16 @@ class _BudgetState(AgentState[Any]):
 
 
 class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
-    """Limits on the calls, tokens and money of an agent; no call is sent that does not fit into them.
+    """Limits the calls, tokens and cost of an agent. A call that does not fit is not sent.
 
-    Before a call is sent, its estimated input and the most that it may answer are reserved; afterwards it counts as the
-    model's `usage_metadata` says. What a reply may have is cut to what is left. A session is a thread of the agent's
-    checkpointer, without one a single run; a turn is one `invoke`. Give the same instance to the agent's subagents, and
-    they spend from the session and turn of the agent that calls them, also side by side. Limits of a day and of an
-    account hold over all runs and processes, mendgraph's own included. Each attempt of middleware on either side of
-    this one is a call; `with_retry` and `with_fallbacks` are refused. Calls that other middleware makes before the
-    model's, such as summaries, do not pass through here.
+    Before a call, its estimated input and maximum output are reserved. Afterwards the model's `usage_metadata` replaces
+    the reservation. The maximum output is reduced to what is left. A session is a thread of the agent's checkpointer,
+    or a single run without one; a turn is one `invoke`. Pass the same instance to subagents to share the session and
+    turn budget of the calling agent, also in parallel. Limits per day and account apply to all runs and processes,
+    including mendgraph's own. Each attempt of other middleware is a call; `with_retry` and `with_fallbacks` are
+    refused. Calls that other middleware makes before the model call, such as summaries, do not pass through here.
 
-    A model whose limits cannot be kept is refused at its first call, before it is sent, with a TypeError or ValueError.
+    If the limits of a model cannot be enforced, its first call raises TypeError or ValueError before it is sent.
     """
 
     state_schema = _BudgetState
@@ -110,7 +109,7 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         """
         super().__init__(exit_behavior)
         if unknown := sorted(limits.keys() - _NAMES):
-            raise ValueError(f"{unknown[0]!r} is no limit of BudgetMiddleware. It takes: {', '.join(sorted(_NAMES))}.")
+            raise ValueError(f"{unknown[0]!r} is not a limit of BudgetMiddleware. Limits: {', '.join(sorted(_NAMES))}.")
         if not any(name.startswith("max_") for name in limits):
             raise ValueError("BudgetMiddleware needs at least one limit, such as max_cost_usd=0.5.")
 
@@ -396,14 +395,14 @@ class _Bill:
             raise _RefusedCallError(
                 ValueError(
                     f"BudgetMiddleware cannot limit the reply of {name or 'the model'} that other middleware asks. Put"
-                    " BudgetMiddleware behind that middleware in the list, or give that model max_tokens."
+                    " BudgetMiddleware after that middleware in the list, or set max_tokens of that model."
                 )
             )
 
         call, reservation = self._open(name, most or REPLY_TOKENS)
         if self._calls.cuts and reservation.max_output_tokens < most:
             self._ended.append((call, _UNSENT))
-            message = f"Less is left than the {most} output tokens that the next call to {name} may answer."
+            message = f"The remaining budget is below the {most} output tokens that the next call to {name} may answer."
             raise _RefusedCallError(StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message))
 
         return call

@@ -187,7 +187,7 @@ class ChatModel(Model):
         failure = failures.describe_failure(error, self.provider, reply_started=reader.clock.started)
         message = failure.message
         if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
-            message = f"{message} The request holds images or files, which this model may not take."
+            message = f"{message} The request contains images or files, which this model may not accept."
 
         return failure.model_copy(update={"received_characters": reader.assembly.characters, "message": message})
 

@@ -195,11 +195,11 @@ _MESSAGES: Final = {
     Kind.TIMEOUT: "{where} did not answer in time ({detail}).",
     Kind.CONNECTION: "{where} cannot be reached ({detail}). Is the address right and the server running?",
     Kind.SERVER_ERROR: "{where} failed ({detail}).",
-    Kind.INCOMPLETE_STREAM: "The reply of {where} broke off ({detail}).",
+    Kind.INCOMPLETE_STREAM: "The reply of {where} was cut off ({detail}).",
     Kind.AUTHENTICATION: "{where} refuses the key: check {variable} ({detail}).",
     Kind.BAD_REQUEST: "{where} refuses the request ({detail}).",
     Kind.CONTENT_FILTER: (
-        "{where} refuses the request by its content filter ({detail}). Say it in other words, or choose another model."
+        "{where} refuses the request by its content filter ({detail}). Rephrase the request, or choose another model."
     ),
     Kind.CONTEXT_OVERFLOW: "The conversation is longer than the model's window at {where} ({detail}).",
     Kind.MODEL_UNAVAILABLE: "{where} does not have this model ({detail}). Choose one with --model.",
@@ -347,7 +347,7 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider) 
 
     for cause in chain_of(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            reason = getattr(cause, "verify_message", "") or "it is not to be trusted"
+            reason = getattr(cause, "verify_message", "") or "it is not trusted"
             return f"its TLS certificate is refused: {reason}"
 
         if type(cause).__name__ in _CAUSES:
@@ -383,7 +383,7 @@ def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFai
     else:
         cause = type(error).__name__
 
-    message = f"No connection can be set up ({cause}): look at {', '.join(named) or 'the proxy settings'}."
+    message = f"No connection can be set up ({cause}): check {', '.join(named) or 'the proxy settings'}."
     return ProviderFailure(kind=Kind.MODEL_UNAVAILABLE, message=message, sent=False)
 
 

@@ -32,11 +32,11 @@ Send = Callable[[Mapping[str, Any], str, Sequence[ToolSpec], BaseChatModel | Non
 tools, and a chat model, None for the run's model."""
 
 _REFUSED_HOOKS: Final[Mapping[str, str]] = {
-    "before_agent": "use a node of your own graph before this one",
-    "before_model": "change the request in wrap_model_call, and listen by a callback handler",
-    "after_model": "change the response in wrap_model_call, and listen by a callback handler",
-    "after_agent": "use a node of your own graph after this one",
-    "wrap_tool_call": "guard has judged the call; give a tool of your own, and listen by a callback handler",
+    "before_agent": "use a node of your graph before this one",
+    "before_model": "change the request in wrap_model_call; to observe, use a callback handler",
+    "after_model": "change the response in wrap_model_call; to observe, use a callback handler",
+    "after_agent": "use a node of your graph after this one",
+    "wrap_tool_call": "guard has checked the call; use your own tool; to observe, use a callback handler",
 }
 """Hooks that are refused, and what to do instead."""
 
@@ -45,10 +45,10 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "LLMToolSelectorMiddleware": 'AgentContext(offer="few") offers fewer tools, without a call outside of the budget',
     "ModelCallLimitMiddleware": "AgentContext has max_calls_per_turn and max_calls_per_session",
     "ShellToolMiddleware": "AgentContext(allowed_programs=...) offers run_command, in a sandbox",
-    "SummarizationMiddleware": "the conversation is kept inside AgentContext(window_tokens=...), and the history whole",
+    "SummarizationMiddleware": "AgentContext(window_tokens=...) compacts the conversation; the history stays complete",
     "TodoListMiddleware": "the tool update_plan keeps a plan, which the outcome and a resume know",
     "ToolCallLimitMiddleware": "AgentContext has tool_quotas and tool_calls_per_minute",
-    "ToolRetryMiddleware": "a tool that raises RetryableToolError is tried again, AgentContext(tool_retries=...) times",
+    "ToolRetryMiddleware": "a tool that raises RetryableToolError is retried AgentContext(tool_retries=...) times",
 }
 """Middleware of LangChain that is refused, and the feature to use instead."""
 
@@ -68,7 +68,7 @@ def check_middleware(middleware: Sequence[object]) -> None:
             if isinstance(item, type):
                 kind = f"the class {item.__name__}"
 
-            raise TypeError(f"middleware: {kind} does not fit: give instances of LangChain's AgentMiddleware.")
+            raise TypeError(f"middleware: {kind} is not accepted: use instances of LangChain's AgentMiddleware.")
 
         problem = _problem_of(item)
         if item.name in names:
@@ -316,7 +316,7 @@ class _HookedCall:
             messages = [result]
 
         if command or len(messages) != 1 or not isinstance(messages[0], AIMessage):
-            self._fail("gave back something else than one reply: give back an AIMessage, or a ModelResponse with one")
+            self._fail("did not return one reply: return an AIMessage, or a ModelResponse with one")
 
         return types.ModelResponse(result=messages)
 
@@ -328,7 +328,7 @@ class _HookedCall:
         names = list(map(_name_of_tool, request.tools))
         unknown = sorted(set(names) - set(self._tools))
         if unknown:
-            self._fail(f"offers {unknown[0]}, which is no tool of this call: give it to build_graph(tools=...)")
+            self._fail(f"offers {unknown[0]}, which is not a tool of this call: pass it to build_graph(tools=...)")
 
         if not request.messages or close_dangling_calls(request.messages) is not None:
             self._fail("shows the model a conversation that no endpoint takes: each call needs its result after it")

@@ -43,19 +43,19 @@ class _OpenCall(NamedTuple):
 
 
 class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
-    """Runs each tool call once, although the process is killed and the thread continues from its last checkpoint.
+    """Runs each tool call once, even if the process is killed and the thread continues from its last checkpoint.
 
-    Before a tool runs its intent is on the disk, and afterwards its result. If the same call comes again (the same
-    thread, reply, call id and arguments), the recorded result is returned. An intent without a result is an error with
-    the code `outcome_unknown`, and the tool is not run, unless it takes an `idempotency_key`: then it runs again with
-    the same key. A call whose intent cannot be recorded is not run. Agents without a checkpointer run each call as it
-    comes.
+    The intent of a call is written to disk before the tool runs, its result afterwards. If the same call (thread,
+    reply, call id and arguments) comes again, the recorded result is returned. An intent without a result is an error
+    with the code `outcome_unknown`, and the tool is not run, unless it takes an `idempotency_key`: then it runs again
+    with the same key. If the intent cannot be recorded, the call is not run. Without a checkpointer nothing is
+    recorded.
 
-    Run the agent with `durability="sync"`: with LangGraph's default the tool may run before the reply that calls it is
-    on the disk, and after a kill the model makes another reply, whose calls are other calls.
+    Run the agent with `durability="sync"`. With LangGraph's default, a tool may run before the reply that calls it is
+    on disk; after a kill, the model then makes a new reply with new calls.
 
-    A call that `interrupt()` suspends runs again from its start. So does one that has raised `RetryableToolError`,
-    which says that nothing has happened; after any other exception the outcome is unknown.
+    After an `interrupt()`, or a `RetryableToolError`, which means that nothing has happened, a call runs again from its
+    start. After any other exception the outcome is unknown.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class ExactlyOnceMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, An
             answer: ToolAnswer = self._serializer.loads_typed((kind, base64.b64decode(data)))
             return answer
 
-        message = f"{request.tool_call['name']} was done before the run was cut off, and its result was not kept."
+        message = f"{request.tool_call['name']} was done before the run was interrupted, and its result was not stored."
         return _failure(request, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message))
 
 

@@ -55,7 +55,7 @@ async def abound_response(response: httpx2.Response) -> None:
 def _refuse_compression(response: httpx2.Response) -> None:
     coding = response.headers.get("content-encoding", "identity").lower()
     if coding != "identity":
-        raise ReplyLimitError(f"it sent a response with the content coding {coding[:20]!r}, which was not asked for")
+        raise ReplyLimitError(f"it sent a response with the content coding {coding[:20]!r}, which was not requested")
 
 
 class _ByteCounter:

@@ -244,13 +244,13 @@ class _LoopState(types.AgentState[Any]):
 
 
 class LoopGuardMiddleware(RefusingMiddleware, StoppingMiddleware):
-    """Ends a run that makes the same tool call again and again.
+    """Ends a run that repeats the same tool call.
 
-    Calls are the same if tool and arguments are; `./a.py` is `a.py`. At the first repetition a notice follows the
-    result, and the call is refused from then on, with a `ToolMessage` of the status "error". One more repetition ends
-    the run; after other calls, the second one does. Two or three calls that alternate are a loop as well. A call with a
-    new result is progress. So is a successful call of a tool that writes: refused calls are allowed again. A turn, one
-    `invoke`, is judged by itself.
+    Calls are the same if tool and arguments are equal; `./a.py` equals `a.py`. When a loop is detected, the model is
+    told with the result, and further calls are refused with a `ToolMessage` of the status "error". The next repetition
+    ends the run; after other calls, the second one does. Two or three calls that alternate are also a loop. A call with
+    a new result is not. After a successful call of a tool that writes, refused calls are allowed again. Each turn (one
+    `invoke`) is judged separately.
     """
 
     state_schema = _LoopState
@@ -387,16 +387,16 @@ _WORDS: Final = frozenset({"text", "thinking", "redacted_thinking", "reasoning",
 
 
 class HealingMiddleware(ModelCallMiddleware, StoppingMiddleware):
-    """Repairs malformed replies or has the model send them again; what is malformed never runs.
+    """Repairs malformed replies, or asks the model to send them again. Malformed calls never run.
 
-    Malformed is a reply that was cut at its token limit or is empty, and a call whose arguments are no JSON or do not
-    fit its tool, whose tool does not exist, or that stands in the text. A call in the text is read where it can be, and
-    so is one at the end of a reply that only thought, where its tool only reads (by "effect" in its `metadata`, or else
-    by its name). Any other reply is answered with what is wrong with it; once the model has repaired it, neither the
-    reply nor the answer stays in the messages.
+    A reply is malformed if it was cut at its token limit or is empty. A call is malformed if its arguments are not JSON
+    or do not fit its tool, if its tool does not exist, or if it is part of the text. An unambiguous call in the text is
+    accepted, and so is one at the end of a reply with only thinking, if its tool only reads (by "effect" in its
+    `metadata`, or by its name). For any other malformed reply, the model is asked again with the error; once it has
+    repaired the reply, both are removed from the messages.
 
-    Well-formed calls beside malformed ones run, and these get an error as their result. Put it before
-    `BudgetMiddleware` in the list, so that each reply is paid.
+    Valid calls of a reply run; malformed ones get an error as their result. Put this middleware before
+    `BudgetMiddleware` in the list, so that each reply is charged.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ def as_tools(tools: Iterable[object], effects: Mapping[str, Effect]) -> tuple[To
 
     for built_in in default_tools():
         if built_in.name in foreign:
-            raise ValueError(f"tools: {built_in.name!r} is the name of a built-in tool: give yours another name.")
+            raise ValueError(f"tools: {built_in.name!r} is the name of a built-in tool: rename yours.")
 
     for name in effects.keys() - foreign:
         if any(tool.name == name for tool in converted):
@@ -92,7 +92,7 @@ def _tool_of(item: object, effects: Mapping[str, Effect]) -> Tool:
         if isinstance(item, type):
             kind = f"the class {item.__name__}"
 
-        raise TypeError(f"tools: {kind} does not fit: give {ACCEPTED}.")
+        raise TypeError(f"tools: {kind} is not accepted: use {ACCEPTED}.")
 
     name = item.__name__
     try:
@@ -113,7 +113,7 @@ def _effect(name: str, effects: Mapping[str, Effect], metadata: Mapping[str, Any
     except ValueError:
         effect_names = ", ".join(f"Effect.{member.name}" for member in Effect)
         raise ValueError(
-            f"tools: the effect of {name!r} is {effect!r}, which there is not; there are {effect_names}."
+            f"tools: the effect {effect!r} of {name!r} is unknown; the effects are {effect_names}."
         ) from None
 
 
@@ -186,7 +186,7 @@ def _check_name_and_end(foreign: BaseTool) -> None:
         )
 
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-        raise ValueError(f"tools: {name!r} is no name that models take: use letters, digits, _ and -, at most 64.")
+        raise ValueError(f"tools: {name!r} is not a valid name of a tool: use letters, digits, _ and -, at most 64.")
 
 
 def _with_plain_runtime(foreign: BaseTool) -> BaseTool:

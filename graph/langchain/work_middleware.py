@@ -63,13 +63,13 @@ _PATH_ARGUMENT: Final = re.compile(
 
 
 class FileRulesMiddleware(RefusingMiddleware):
-    """Refuses tool calls that name a file which an agent must leave alone: `.env`, private keys, `/etc`, `.git`, ...
+    """Refuses tool calls that name protected files: `.env`, private keys, `/etc`, `.git`, ...
 
-    Judged are all arguments that are called like paths, at any depth, and lists of them: `path`, `file_path`,
-    `filePath`, `paths`, `filename`, `directory`, `src`, `target`, `glob`, and so on; each as it is written, and as what
-    it leads to through links, from the root of the machine and from `root`. A rule of yours receives the resolved
-    absolute path. A refused tool is not run: a `ToolMessage` with the status "error" names the rule. What a tool opens
-    without being told its name is not seen here, as by a shell command, or a search through a whole folder.
+    All arguments with names like paths are checked, at any depth, and lists of them: `path`, `file_path`, `filePath`,
+    `paths`, `filename`, `directory`, `src`, `target`, `glob`, and so on. Each path is checked as written and with links
+    resolved, from the root of the file system and from `root`. Your own rule receives the resolved absolute path. A
+    refused tool is not run: a `ToolMessage` with the status "error" names the rule. Files that a tool opens without
+    naming them in an argument are not seen, as in a shell command or a search through a folder.
     """
 
     def __init__(
@@ -125,12 +125,12 @@ _BESIDE_CONTENT: Final = ("tool_calls", "invalid_tool_calls", "additional_kwargs
 
 
 class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]):
-    """Removes secrets from messages of people and results of tools, before the model sees them.
+    """Removes secrets from user messages and tool results before the model sees them.
 
-    Secrets are the values of `secrets`, those among the environment's variables, and whatever looks like a key or a
-    password: `[redacted secret]` replaces them. Results and their artifacts are cleaned before they reach the state,
-    messages of people before the first call of the model. The checkpoint of the input is made before any middleware
-    runs: give `mendgraph.serializer()` to the saver as well. What the model writes is left as it is.
+    Secrets are the values of `secrets`, secret values of environment variables, and texts that look like a key or a
+    password. `[redacted secret]` replaces them. Results and their artifacts are cleaned before they reach the state,
+    user messages before the first model call. LangGraph stores the input before any middleware runs, so pass
+    `mendgraph.serializer()` to the checkpointer. Text of the model is not changed.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -208,7 +208,7 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
 
 _MOST_TURNS: Final = 64  # turns at once whose files at their beginning are remembered, up to 50 MB of texts each
 _LIMITS: Final = watch.WatchLimits(before_s=10.0, after_s=10.0)
-_FAILED: Final = "The files that you changed do not pass their checks:\n{reason}\nMend them, then answer again."
+_FAILED: Final = "The files that you changed do not pass their checks:\n{reason}\nFix them, then answer again."
 _FORGOTTEN: Final = watch.Unwatched("the files at the beginning of this turn are not known to this process")
 
 
@@ -222,16 +222,14 @@ class EvidenceState(types.AgentState[Any]):
 class EvidenceMiddleware(ModelCallMiddleware):
     """Runs checks of the changed files when an agent ends, and sends a failure back to the model.
 
-    The workspace is compared with its state when the turn began, so it does not matter by which tools the agent changes
-    files. Of changed files the examples of docstrings and of the request, the project's tests, and `checks`
-    are run, in a sandbox that changes nothing; what failed before the turn does not count. With the fourth failure the
-    agent ends as it is. An agent that something else ends is not sent back: a limit, a guardrail, a filter that
-    replaces the model's answer, or other middleware that jumps to the end.
+    The workspace is compared with its state at the beginning of the turn, so it works with any tools. For changed files
+    it runs examples in docstrings and the request, the project's tests, and `checks`, in a read-only sandbox. Failures
+    from before the turn do not count. The fourth failure ends the agent. If a limit, a guardrail, a filter or other
+    middleware ends the agent, it is not sent back.
 
-    The state's `verified` has the fields of `Outcome.verified`: `kind` is "passed", with what was run in `ran` and the
-    changed lines that it executed in `lines`; "indistinct", where only tests of the turn itself pass, which did so
-    before as well; "contradicted", with what failed as `reason`; or "none", with the `reason` why nothing could be run,
-    or that no file was changed.
+    The state's `verified` has the fields of `Outcome.verified`. `kind` is "passed" (`ran` names the checks, `lines` the
+    changed lines that they executed), "indistinct" (only tests of the turn pass, and they passed before too),
+    "contradicted" (`reason` says what failed) or "none" (`reason` says why nothing was run).
     """
 
     state_schema = EvidenceState

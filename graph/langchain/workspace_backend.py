@@ -34,11 +34,11 @@ Value = TypeVar("Value")
 class WorkspaceBackend(protocol.SandboxBackendProtocol):
     """A folder as the file system of a deep agent: `create_deep_agent(backend=WorkspaceBackend("/path/of/project"))`.
 
-    `/app.py` is `app.py` in the folder. Files are opened by handle, so that no link, not even one that is put there
-    meanwhile, leads outside; those that `rules` deny are neither read, searched nor changed, by name or by content.
-    Changes are atomic, and keep mode, BOM and line ends. Commands run by `sh` in a sandbox, in the folder under its
-    real name: without network, with `.git` read-only, and without the files that the rules deny. What git ignores is
-    found neither by `glob` nor by `grep`, which tells 100 lines at most. A failure is the `error` of the result.
+    `/app.py` is `app.py` in the folder. Files are opened by handle, so no link leads outside, even if it is created
+    meanwhile. Files that `rules` deny, by name or content, are not read, searched or changed. Changes are atomic, and
+    keep mode, BOM and line ends. Commands run with `sh` in a sandbox, in the folder under its real path: without
+    network, with `.git` read-only, and without denied files. `glob` and `grep` skip files that git ignores; `grep`
+    returns at most 100 lines. A failure is the `error` of the result.
     """
 
     def __init__(

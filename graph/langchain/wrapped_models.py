@@ -31,15 +31,15 @@ _CONFIGURABLE: Final = "_ConfigurableModel"
 """The class of what `init_chat_model(configurable_fields=...)` returns, which LangChain does not export."""
 
 _DECIDED: Final = {
-    **dict.fromkeys(("tools", "functions", "tool_choice", "function_call"), "give tools to tools=..."),
-    **dict.fromkeys(("response_format", "ls_structured_output_format"), "give it to response_format=..."),
+    **dict.fromkeys(("tools", "functions", "tool_choice", "function_call"), "pass tools to tools=..."),
+    **dict.fromkeys(("response_format", "ls_structured_output_format"), "pass it to response_format=..."),
     **dict.fromkeys(("stream", "stream_options", "n"), "leave it out"),
 }
 """Arguments of calls that a run itself sets, and what to do instead."""
 
 _ACCEPTED: Final = (
-    "give a chat model, or what bind, with_config, with_retry, with_fallbacks, configurable_fields,"
-    " configurable_alternatives or init_chat_model(configurable_fields=...) make of chat models"
+    "use a chat model, or what bind, with_config, with_retry, with_fallbacks, configurable_fields,"
+    " configurable_alternatives or init_chat_model(configurable_fields=...) return"
 )
 
 

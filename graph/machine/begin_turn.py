@@ -201,7 +201,7 @@ def begin_turn(
 
     update |= {"context": context, "system_prompt": prompt, "run_id": run_id, "tool_counts": {}}
     if state.get("raised_limits"):
-        update["raised_limits"] = _lasting_raises(state, context)
+        update["raised_limits"] = lasting_raises(state["raised_limits"], context)
         report_raises(run_id, update["raised_limits"])
 
     update["spending"] = ledger.begin_turn(spending)
@@ -219,7 +219,7 @@ def _turn_context(
         prompt = stored_prompt
 
     fields["system_prompt"] = ""
-    fields |= {name: value for name, (_, value) in _lasting_raises(state, source).items()}
+    fields |= {name: value for name, (_, value) in lasting_raises(state.get("raised_limits") or {}, source).items()}
     if not policy.request_permits(runtime):
         fields["request_permits"] = False
 
@@ -237,8 +237,8 @@ def _turn_context(
     return source.model_copy(update=fields), prompt, problem
 
 
-def _lasting_raises(state: AgentState, context: AgentContext) -> RaisedLimits:
-    """Return the limits of the thread that a person has raised in an earlier turn.
+def lasting_raises(raised: RaisedLimits, context: AgentContext) -> RaisedLimits:
+    """Return those of the `raised` limits of an earlier turn that are limits of the thread.
 
     They hold in a context in which a person may raise limits, until the setting is changed.
     """
@@ -247,7 +247,7 @@ def _lasting_raises(state: AgentState, context: AgentContext) -> RaisedLimits:
 
     return {
         name: values
-        for name, values in (state.get("raised_limits") or {}).items()
+        for name, values in raised.items()
         if (name.endswith("_per_session") or name == "max_cost_usd") and getattr(context, name) in values
     }
 

@@ -25,7 +25,7 @@ from mendgraph.graph.machine.guard_runtime import judge_calls, known_files, sett
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.models import MachineModels, book_thread
 from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
-from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks
+from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks, unread_files
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import (
     InLoop,
@@ -35,7 +35,7 @@ from mendgraph.graph.machine.tool_step import (
     settle_jobs,
     with_changes_of_jobs,
 )
-from mendgraph.graph.machine.workspace import WorkspaceRecords, marks_of
+from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
 from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.node import acall_model, call_model
@@ -497,12 +497,19 @@ class BoundNodes:
         return {**state, "changes": [*(state.get("changes") or ()), *changed]}, {"changes": changed}
 
     def _with_marks(self, state: AgentState) -> AgentState:
-        """Return the state with the marks of the files that the turn has changed."""
+        """Return the state with marks of changed files, and of those that a model in block form was not shown."""
         changes = net_changes(state.get("changes") or ())
-        if not changes:
+        context = state.get("context")  # missing if the first request is refused
+        profile = state.get("profile")
+        is_shown_files = context is not None and context.read_ahead and profile is not None and is_in_blocks(profile)
+        if not changes and not is_shown_files:
             return state
 
-        marks = [*marks_of(self._turn(state).tools.workspace(), changes)]
+        workspace = self._turn(state).tools.workspace()
+        marks = [*marks_of(workspace, changes)]
+        if is_shown_files:
+            marks += unread_files(state.get("messages") or [], WorkspaceFiles(workspace))
+
         for path in unnamed(person_requests(state.get("messages") or []), changes):
             _, hash_after = changes[path]
             if hash_after:

@@ -269,12 +269,12 @@ def build_graph(
     context: AgentContext | None = None,
     **options: Unpack[MachineOptions],
 ) -> Machine:
-    """Compile the machine, to be run alone or as a node of a graph of yours.
+    """Compile the machine, to run it alone or as a node of your own graph.
 
     Pass `context=AgentContext(...)` and, with a checkpointer, a `thread_id` to `invoke`, `ainvoke`, `stream` or
     `astream`. A turn keeps its context from `begin_turn` on; pass it again to resume or fork a turn that was cut off
-    before that. As a node the machine uses the context of the surrounding graph if that is an `AgentContext`, and keeps
-    its records apart from those of other agents in the same thread.
+    before that. As a node, the machine uses the context of the surrounding graph if that is an `AgentContext`. It keeps
+    separate records from other agents in the same thread.
 
     Args:
         checkpointer: keeps threads, and is needed by mode "ask". It is used with `serializer()`, unless it

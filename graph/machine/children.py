@@ -281,9 +281,9 @@ def unknown_agent(name: str, agents: Mapping[str, PromptFile]) -> ToolError | No
         return None
 
     close = tuple(closest_names(name, agents))
-    message = f"There is no agent {name!r} here: name one of {listed(agents)}, or leave `agent` out."
+    message = f"There is no agent {name!r} here: choose one of {listed(agents)}, or omit `agent`."
     if not agents:
-        message = f"There is no agent {name!r}, as there are no agents here: leave `agent` out."
+        message = f"There is no agent {name!r}, because there are no agents here: omit `agent`."
 
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=close)
 

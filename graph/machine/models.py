@@ -355,7 +355,7 @@ class TurnModel:
                 return models
         elif context.fallback_models:
             return (
-                "fallback_models are not asked beside a chat model of your own: give model.with_fallbacks([...]), or"
+                "fallback_models do not apply to your own chat model: use model.with_fallbacks([...]), or"
                 ' name the first one as well, such as "anthropic:claude-sonnet-4-6".'
             )
 

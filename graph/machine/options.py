@@ -156,7 +156,7 @@ def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> M
 
     for name, times in Counter(tool.name for tool in cast("Sequence[Tool]", tools)).items():
         if times > 1:
-            raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
+            raise ValueError(f"tools: {times} tools are called {name!r}: use different names.")
 
     options["secrets"] = (*options["secrets"], *_keys_of(options["model"]))
     return options
@@ -230,4 +230,4 @@ def _misfit(name: str, value: object, remedy: str) -> TypeError:
     if isinstance(value, type):
         kind = f"the class {value.__name__}"
 
-    return TypeError(f"{name}: {kind} does not fit: give {remedy}.")
+    return TypeError(f"{name}: {kind} is not accepted: use {remedy}.")

@@ -22,7 +22,7 @@ UNDONE: Final = "undone"
 REQUEST_ID: Final = "request-"
 """Prefix of the ids of requests that the store knows; the number of the turn follows, the same when sent again."""
 
-_AFRESH: Final = "Your changes of the files were taken back since, so look at them anew. The task is: "
+_AFRESH: Final = "Your changes of the files were taken back since, so read them again. The task is: "
 CARRY_OUT: Final = "Carry out the plan."
 """The request after a turn in mode plan."""
 
@@ -75,7 +75,7 @@ class RunRecord:
             line = " ".join(str(error).split())
             message = (
                 f"The settings of the run {self.run_id} cannot be read ({line}): another version of mendgraph wrote"
-                " them. Go on with that version, or begin a new run."
+                " them. Continue with that version, or start a new run."
             )
             raise StoreError(message) from error
 
@@ -91,7 +91,7 @@ def run_record(row: tuple[Any, ...]) -> RunRecord:
         _ = [datetime.fromisoformat(values[name]) for name in ("created", "updated")]
         return RunRecord(**{**values, "changed": changed, "kind": values["kind"] and OutcomeKind(values["kind"]).value})
     except (ValueError, TypeError, RecursionError) as error:
-        message = f"What is written down of the run {row[0]} is damaged ({str(error)[:99]}): put a backup in its place."
+        message = f"The record of the run {row[0]} is damaged ({str(error)[:99]}): restore a backup."
         raise StoreError(message) from error
 
 
@@ -119,7 +119,7 @@ def bounded(text: str) -> str:
 def find_run(prefix: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
     """Return the run with this id, or the only one with this prefix; an error suggests candidates."""
     if not prefix:
-        return invalid("No run is named: give its id, or the beginning of it. `mendgraph runs` lists them.")
+        return invalid("Name a run by its id or first characters. `mendgraph runs` lists them.")
 
     records_by_id = {record.run_id: record for record in records}
     if prefix in records_by_id:
@@ -129,9 +129,9 @@ def find_run(prefix: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
     if len(meant) == 1:
         return records_by_id[meant[0]]
     if meant:
-        return invalid(f"{len(meant)} runs of this workspace begin with {prefix!r}: give more of the id.", *meant[:3])
+        return invalid(f"{len(meant)} runs of this workspace start with {prefix!r}: use more of the id.", *meant[:3])
 
-    message = f"There is no run {prefix!r} in this workspace: `mendgraph runs` lists those that there are."
+    message = f"There is no run {prefix!r} in this workspace: `mendgraph runs` lists the existing ones."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(prefix, records_by_id))
 
 

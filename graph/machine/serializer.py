@@ -235,8 +235,8 @@ class ScrubbingSerializer(HookedSerializer):
 def _refuse(name: str, reason: str) -> NoReturn:
     line = " ".join(reason.split())
     message = (
-        f"A stored {name} cannot be read ({line}): another version of mendgraph wrote it. Go on with that version, or"
-        " begin a new run."
+        f"A stored {name} cannot be read ({line}): another version of mendgraph wrote it. Continue with that"
+        " version, or start a new run."
     )
     raise UnreadableValueError(message, is_damage=False)
 
@@ -297,7 +297,7 @@ class PrunedHistoryError(StoreError):
         """`channels` are the incomplete channels of the thread's state."""
         super().__init__(
             f"The history of the thread {thread_id!r} is incomplete ({', '.join(channels)}): older checkpoints of it"
-            " were deleted, and it is stored in parts, one in each. Restore them from a backup, or begin a new thread."
+            " were deleted, and it is stored in parts, one in each. Restore them from a backup, or start a new thread."
             " A retention job may delete whole threads, and no single checkpoints."
         )
         self.thread_id = thread_id

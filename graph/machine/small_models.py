@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from langchain_core.messages import AnyMessage
 
 from mendgraph.nodes.language.history import is_request, is_typed, last_request
-from mendgraph.nodes.language.read_ahead import MAX_BYTES, MAX_SMALL_BYTES, Files, read_named_files
-from mendgraph.nodes.records import EditForm, ExtractionError, ModelReply, Profile
+from mendgraph.nodes.language.read_ahead import MAX_BYTES, MAX_SMALL_BYTES, Files, all_named_files, read_named_files
+from mendgraph.nodes.records import EditForm, ExtractionError, Mark, ModelReply, Profile
 
 if TYPE_CHECKING:
     from mendgraph.nodes.small_model.block_form import BlockForm
@@ -54,6 +54,21 @@ def preload_of(profile: Profile, *, checked: bool) -> Preload:
         return preload(request, files, most_bytes=most_bytes, checked=checked, before=last_files)
 
     return preload_meant if is_in_blocks(profile) else preload_named
+
+
+def unread_files(messages: Sequence[AnyMessage], files: Files) -> list[Mark]:
+    """Return marks of the files that the request names and that a model in block form was not shown completely."""
+    from mendgraph.nodes.small_model.turn_view import view_turn
+
+    view = view_turn(messages)
+    marks: list[Mark] = []
+    for path in all_named_files(last_request(messages), files):
+        if path in view.parts:
+            marks.append(Mark(kind="unread", path=path, detail=f"except {view.parts[path]}"))
+        elif path not in view.files and path not in view.changed:
+            marks.append(Mark(kind="unread", path=path))
+
+    return marks
 
 
 def example_lines(profile: Profile, messages: Sequence[AnyMessage]) -> frozenset[str]:

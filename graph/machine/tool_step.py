@@ -28,6 +28,7 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.guard.policy import edited_result, results_of_denied
 from mendgraph.nodes.guard.scope import Scope
+from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL
 from mendgraph.nodes.language.history import last_request, person_requests
 from mendgraph.nodes.parse.reading import CHECKS_TOOL
 from mendgraph.nodes.records import (
@@ -48,6 +49,7 @@ from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.run_folder import Artifacts, run_folder
 
 if TYPE_CHECKING:
+    from mendgraph.graph.hooks.shell_hooks import ShellHooks
     from mendgraph.graph.machine.children import Children
 
 Write = Callable[[Any], None]
@@ -145,7 +147,7 @@ def run_tools(
     policy = turn.policy(counts, parent_of(execution.run_id)[0])
     engine = _engine(turn, sink, policy)
     run_call, run_parallel = _ways_to_run(machine, engine, policy, in_loop)
-
+    run_call, run_children = _with_hooks(turn, execution, sink, engine, run_call)
     if not any(item.tool in machine.child_tools for item in items):
         open_children = None
 
@@ -165,7 +167,7 @@ def run_tools(
             observe=reported_tool_call,
             permit=partial(approved_resources, context),
             beside=run_parallel,
-            children=None if children is None else partial(_run_children, engine, children),
+            children=None if children is None else partial(run_children, children),
         )
         update = execute_tools(state, results_of_denied(items, verdicts), resources)
 
@@ -352,6 +354,28 @@ def _ways_to_run(
     return run_call, partial(_runs_in_parallel, machine, policy)
 
 
+def _with_hooks(
+    turn: TurnTools, execution: Execution, sink: TraceSink, engine: DelegatingEngine, run_call: RunCall
+) -> "tuple[RunCall, Callable[..., tuple[list[ToolOutcome], float]]]":
+    """Return what runs one call, and what runs children, with the hooks of the workspace if the context runs them."""
+    if turn.context.hooks == "off":
+        return run_call, partial(_run_children, engine)
+
+    hooks = open_hooks(turn, execution.run_id, lambda reason: sink.emit("hook.warned", {"reason": reason}))
+    return partial(hooks.around, run_call), partial(_run_children_with_hooks, hooks, engine)
+
+
+def open_hooks(turn: TurnTools, session: str, tell: Callable[[str], None]) -> "ShellHooks":
+    """Return the hooks of a turn whose context runs them; `tell` takes warnings for the person."""
+    from mendgraph.graph.hooks.shell_hooks import ShellHooks
+
+    machine = turn.machine
+    bash = {"allowed_programs": (SHELL,), "writable_paths": (), "tool_timeouts_s": {COMMAND_TOOL: 3_600.0}}
+    commands = TurnTools(machine, turn.context.model_copy(update=bash)).commands
+    redact = machine.redactor().text
+    return ShellHooks(turn.context, session, machine.specs, turn.paths_of, commands, redact, tell)
+
+
 def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall) -> bool:
     tool = machine.registry.get(call.tool)
     return tool is not None and machine.may_run_in_parallel(call.tool) and not policy.is_in_turn(tool)
@@ -383,3 +407,18 @@ def _run_children(
         return {number: outputs[places[number]] for number in allowed}
 
     return engine.side_by_side(list(calls.values()), context, perform), seconds
+
+
+def _run_children_with_hooks(
+    hooks: "ShellHooks",
+    engine: DelegatingEngine,
+    children: "Children",
+    calls: Mapping[int, ToolCall],
+    context: ToolContext,
+) -> tuple[list[ToolOutcome], float]:
+    """Return the results of `delegate` calls as `_run_children` does, without those that a hook blocks."""
+    refusals = {place: hooks.refusal(call, context) for place, call in calls.items()}
+    allowed = {place: call for place, call in calls.items() if refusals[place] is None}
+    outcomes, seconds = _run_children(engine, children, allowed, context) if allowed else ([], 0.0)
+    remaining = iter(outcomes)
+    return [refusal or next(remaining) for refusal in refusals.values()], seconds

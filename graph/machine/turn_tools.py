@@ -23,13 +23,14 @@ from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.workspace import (
     agent_files,
     denied_rules,
+    executed_files,
     executed_rules,
     judged_workspace,
     open_skill,
     own_rules,
     user_skills,
 )
-from mendgraph.nodes.call_model.prompts.profiles import allowed_note, offered_tools, with_agents
+from mendgraph.nodes.call_model.prompts.profiles import allowed_note, in_foreground, offered_tools, with_agents
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, allowed_tools
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
@@ -204,7 +205,7 @@ class TurnTools:
 
         if not usable & JOB_TOOLS:
             for name in specs.keys() & {COMMAND_TOOL, SHELL_TOOL}:
-                specs[name] = _in_foreground(specs[name])
+                specs[name] = in_foreground(specs[name])
 
         offered = offered_tools(
             specs.values(),
@@ -231,7 +232,7 @@ class TurnTools:
         for name in sorted(named - set(specs)):
             suggestions = closest_names(name, specs)
             remedy = f" Did you mean {' or '.join(suggestions)}?" if suggestions else ""
-            return f"The context limits a tool that there is not, {name!r}.{remedy}"
+            return f"The context limits an unknown tool, {name!r}.{remedy}"
 
         return ""
 
@@ -274,6 +275,10 @@ class TurnTools:
         """The absolute names of the folders of run records and of the user's settings files."""
         return (*records_folders(), *user_places())
 
+    @property
+    def _executed_files(self) -> tuple[str, ...]:
+        return executed_files(self.machine.executed_files, self.context)
+
     def _fixed_rules(self) -> tuple[FileGuardrailRule, ...]:
         """Return the file rules of the machine and its own files, before those of submodules and of the context.
 
@@ -282,7 +287,7 @@ class TurnTools:
         if self._rules is None:
             workspace = self.context.workspace
             settings_rules = own_rules(workspace, records_folders(), user_places())
-            executed = executed_rules(workspace, self.machine.executed_files)
+            executed = executed_rules(workspace, self._executed_files)
             self._rules = (*self.machine.rules, *settings_rules, *executed)
 
         return self._rules
@@ -358,7 +363,7 @@ class TurnTools:
             context.allowed_programs,
             context.tool_timeouts_s.get(COMMAND_TOOL, context.tool_timeout_s),
             readable=context.readable_folders,
-            protected=(*self._own_files, *self.machine.executed_files),
+            protected=(*self._own_files, *self._executed_files),
             sandbox=context.sandbox,
             commands=context.allowed_commands,
         )
@@ -496,12 +501,6 @@ class TurnTools:
 
 NETWORK_TOOL: Final = "http_get"
 JOB_TOOLS: Final = frozenset({"job_output", "job_kill"})
-
-
-def _in_foreground(spec: ToolSpec) -> ToolSpec:
-    """Return a tool that runs commands without its argument `background`."""
-    properties = {name: value for name, value in spec.parameters["properties"].items() if name != "background"}
-    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})
 
 
 def subject_of(

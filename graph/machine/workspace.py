@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import Final, NamedTuple, Self
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.commands.protected_names import remove_placeholder
 from mendgraph.nodes.execute_tools.run_call import describe_effect
 from mendgraph.nodes.execute_tools.trace import TraceSink
@@ -243,6 +244,16 @@ def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...
     )
 
     return tuple(rule for rule in rules if rule.check != _Inside(frozenset()))
+
+
+def executed_files(files_of_servers: tuple[str, ...], context: AgentContext) -> tuple[str, ...]:
+    """Return the absolute names of the files that MCP servers and hooks execute."""
+    if context.hooks == "off":
+        return files_of_servers
+
+    from mendgraph.graph.hooks.claude_hooks import executed_by_hooks
+
+    return (*files_of_servers, *executed_by_hooks(context.workspace))
 
 
 @lru_cache(maxsize=128)

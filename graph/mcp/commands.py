@@ -21,26 +21,27 @@ from mendgraph.nodes.records import ToolError, invalid, quoted
 if TYPE_CHECKING:
     from mendgraph.graph.runs.configured_servers import OpenedServer
 
-mcp_app = typer.Typer(help="Use MCP servers in runs: add, list, log in to or remove them.", rich_markup_mode=None)
+mcp_app = typer.Typer(help="Manage the MCP servers of your runs.", rich_markup_mode=None)
 
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The name of the server.", show_default=False)]
 Command: TypeAlias = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- COMMAND ARGS...]", help="The program that serves.", show_default=False),
+    typer.Argument(metavar="-- COMMAND ARGS", help="The command that starts the server.", show_default=False),
 ]
 Url: TypeAlias = Annotated[str, typer.Option("--url", metavar="URL", help="The address of a server over HTTP.")]
 Pairs: TypeAlias = list[str] | None
 Header: TypeAlias = Annotated[
-    Pairs, typer.Option("--header", metavar="'NAME: VALUE'", help="Sent with each request; ${VARIABLE} is replaced.")
+    Pairs, typer.Option("--header", metavar="'NAME: VALUE'", help="Header of each request; ${VARIABLE} is replaced.")
 ]
 Env: TypeAlias = Annotated[
-    Pairs, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the program; ${VARIABLE} is replaced.")
+    Pairs, typer.Option("--env", metavar="NAME=VALUE", help="Environment variable; ${VARIABLE} is replaced.")
 ]
 Allow: TypeAlias = Annotated[
-    Pairs, typer.Option("--allow", metavar="TOOL", help="Runs without an approval, also in mode auto; '*' is all.")
+    Pairs,
+    typer.Option("--allow", metavar="TOOL", help="Tool that runs without approval, in each mode; '*' is all."),
 ]
-Browser: TypeAlias = Annotated[bool, typer.Option(help="Open the browser; the address is shown in any case.")]
-Required: TypeAlias = Annotated[bool, typer.Option("--required", help="A run fails if the server does not start.")]
+Browser: TypeAlias = Annotated[bool, typer.Option(help="Open the browser. The address is always shown.")]
+Required: TypeAlias = Annotated[bool, typer.Option("--required", help="Fail the run if the server does not start.")]
 
 Change = Callable[[Any], "ToolError | None"]
 """Changes the servers in a TOML document; an error leaves the file as it is."""
@@ -48,7 +49,7 @@ Change = Callable[[Any], "ToolError | None"]
 
 @mcp_app.command("list")
 def list_servers(context: typer.Context) -> int:
-    """List the servers of this folder's runs: each is started, and asked for its tools."""
+    """Start the servers of this folder's runs and list their tools."""
     chosen = _options(context)
     root = str(chosen.root.resolve())
     read = servers_for(chosen, root)
@@ -115,10 +116,10 @@ def add(
 ) -> int:
     """Add a server to your config.toml: `mcp add NAME -- COMMAND ARGS...` or `mcp add NAME --url URL`.
 
-    A name that exists is replaced; it keeps `allow` and `required` unless they are named.
+    If the name exists, the server is replaced; it keeps `allow` and `required` unless you pass them.
     """
     if bool(command) == bool(url):
-        context.fail("say how the server is reached: `-- COMMAND ARGS...` or --url URL")
+        context.fail("give either the server's command (`-- COMMAND ARGS...`) or --url URL")
 
     program, *args = command or [""]
     settings = {
@@ -169,7 +170,7 @@ def remove(context: typer.Context, name: Name) -> int:
 
 @mcp_app.command(no_args_is_help=True)
 def login(context: typer.Context, name: Name, browser: Browser = True) -> int:
-    """Log in to a server over HTTP, in your browser. Later runs use and renew the login."""
+    """Log in to an HTTP server in your browser. Later runs use and renew the login."""
     chosen = _options(context)
 
     from mendgraph.graph.configuration.mcp_servers import connection_of
@@ -209,7 +210,7 @@ def _write(context: typer.Context, change: Change, message: str, value: Mapping[
 
     named = os.environ.get(CONFIG_VARIABLE)
     if named == "":
-        raise RefusedError(ExitCode.USAGE_ERROR, f"{CONFIG_VARIABLE} is empty, so no file of yours is read: unset it")
+        raise RefusedError(ExitCode.USAGE_ERROR, f"{CONFIG_VARIABLE} is empty, so no settings file is read: unset it")
 
     path = named or unwrap(configuration_file(FILE_NAME))
     path = os.path.realpath(os.path.expanduser(path))  # a link into a repository of settings stays one

@@ -65,14 +65,14 @@ class StoreSaver(BaseCheckpointSaver[str]):
         except _DAMAGE as error:
             run = str(config["configurable"]["thread_id"]).removeprefix(self.prefix) if config else ""
             who = f"The run {run} cannot be read. " if run else ""
-            undo = f", and `mendgraph undo {run}` takes back what it has changed" if run else ""
+            undo = f", and `mendgraph undo {run}` takes back its changes" if run else ""
 
             if isinstance(error, UnreadableValueError) and not error.is_damage:
                 raise StoreError(f"{who}{error}") from error
 
             reason = " ".join(str(error).split())[:300].rstrip(".")
             message = (
-                f"{who}{self.description} is damaged ({reason}): put a backup in its place, or move it away and begin"
+                f"{who}{self.description} is damaged ({reason}): restore a backup, or move it away to start"
                 f" with a new one. Its other runs can still be used{undo}."
             )
             raise StoreError(message) from error

@@ -39,10 +39,10 @@ _STYLES: Final = {
     "SYSTEM_ERROR": "bad",
 }
 _STATE_SENTENCES: Final = {
-    RunState.WORKING: "It is at work: this page shows what was on the disk when it was made.",
-    RunState.ASKS: "It waits for a person to decide about the calls of its last step.",
+    RunState.WORKING: "It is working: this page shows its state when the page was written.",
+    RunState.ASKS: "It waits for a person to approve the calls of its last step.",
     RunState.CUT_OFF: "It was cut off: its process ended before the turn did.",
-    RunState.FORKED: "It was forked from another run, and has not gone on yet.",
+    RunState.FORKED: "It was forked from another run, and has not continued yet.",
 }
 
 
@@ -80,7 +80,7 @@ def make_report(run: str = "", workspace: StrPath = ".", *, secrets: Sequence[st
         if isinstance(runs, ToolError):
             return runs
         if not runs:
-            return ToolError(code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet.")
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet.")
 
         run = runs[0].run_id
 
@@ -159,7 +159,7 @@ def _facts(run: ListedRun, context: AgentContext, transcript: Transcript) -> lis
     facts = [
         ("Begun", time_words(run.created)),
         ("Last at work", time_words(run.updated)),
-        ("Model", ", ".join(sorted(models)) or context.model or "found from the environment"),
+        ("Model", ", ".join(sorted(models)) or context.model or "from the environment"),
         ("Mode", context.mode),
         ("Run", run.run_id),
         ("Workspace", context.workspace),
@@ -297,31 +297,31 @@ def _outcome_view(outcome: Outcome, texts: Texts) -> JsonMap:
 def _commands(run: ListedRun, transcript: Transcript) -> Iterator[tuple[str, ...]]:
     short = short_id(run.run_id)
     if run.standing is RunState.ASKS:
-        yield "Answer the question, and go on", "resume", short
+        yield "Answer the question and continue", "resume", short
     elif run.standing is RunState.WORKING:
-        yield "Make this page again, later", "report", short, "--force"
+        yield "Write this page again", "report", short, "--force"
     elif run.resumable:
-        yield "Go on from where it is", "resume", short
+        yield "Continue it", "resume", short
     if run.standing is not RunState.WORKING:
-        yield "Send it another request", "chat", "--run", short
+        yield "Send another request", "chat", "--run", short
     if run.files:
-        yield "Restore the files as they were before it", "undo", short
+        yield "Undo its changes", "undo", short
     if transcript.steps:
         first = min(step.number for step in transcript.steps)
-        yield "Begin a new run after one of its steps", "fork", short, "--at", str(first)
+        yield "Start a new run after one of its steps", "fork", short, "--at", str(first)
     yield "Show its steps in the terminal", "runs", "show", short
 
 
 def _gaps(run: ListedRun, transcript: Transcript) -> Iterator[str]:
     if run.durability == "exit":
         yield (
-            "Not every step was kept (durability exit writes a turn down when it has ended), so the picture, the"
-            " counts and the steps show only what is known."
+            "Not every step is stored (durability exit stores only the end of a turn), so the picture, the"
+            " counts and the steps are incomplete."
         )
     if run.parent:
-        yield f"What it has from run {short_id(run.parent)}, up to step {run.forked_at}, is in that run's report."
+        yield f"Its steps up to {run.forked_at} are in the report of run {short_id(run.parent)}."
     if run.standing is RunState.CUT_OFF and transcript.at:
-        yield f"It was cut off in {transcript.at}: whether that did anything is not in its checkpoints."
+        yield f"It was cut off in {transcript.at}; its checkpoints do not show whether that had an effect."
 
 
 # --- Budgets

@@ -71,7 +71,7 @@ def broken_by(last: Visit, visit: Visit) -> str:
     if (old_window.first, old_window.head, old_window.cleared) != (window.first, window.head, window.cleared):
         return "the history was compacted"
     if (last.before.get("notes") or ()) != (visit.before.get("notes") or ()):
-        return "an earlier message changed: the project's notes stand before the first request"
+        return "an earlier message changed: the project's notes come before the first request"
 
     corrections = tuple(last.before.get("corrections") or ())
     if tuple(visit.before.get("corrections") or ())[: len(corrections)] != corrections:

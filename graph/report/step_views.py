@@ -25,10 +25,10 @@ from mendgraph.nodes.records import (
 # --- One step
 
 _LOOP_WORDS: Final = {
-    LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
-    LoopVerdict.PERSISTED: "The refused action was asked for again: the run was ended.",
-    LoopVerdict.BROKEN: "The workspace failed: the run was ended.",
-    LoopVerdict.GAVE_UP: "Too many tries in a row had failed: the run was ended.",
+    LoopVerdict.OVERRIDE: "The action was repeated too often and is refused from here on.",
+    LoopVerdict.PERSISTED: "The refused action was requested again: the run ended.",
+    LoopVerdict.BROKEN: "The workspace failed: the run ended.",
+    LoopVerdict.GAVE_UP: "Too many tries in a row failed: the run ended.",
 }
 _TIMES: Final = {"model": "model", "tools": "tools", "person": "waiting for a person", "rest": "everything else"}
 
@@ -96,9 +96,9 @@ def _title(step: Step, texts: Texts, *, working: bool) -> str:
         if step.visits[-1].target:
             return "no reply"
         if working:
-            return "the model is at work"
+            return "the model is working"
 
-        return "cut off while the model was called"
+        return "cut off during the model call"
 
     if step.of("heal"):
         return "a reply that could not be used"
@@ -165,11 +165,11 @@ def _percent(part: float, total: float) -> float:
 def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
     notes = []
     if any(visit.is_resumed for visit in step.visits):
-        notes.append("The run was taken up again here.")
+        notes.append("The run was resumed here.")
     if step.reply is not None and step.reply.preloaded:
-        notes.append("The machine asked for this itself: files that the request names are read before the model is.")
+        notes.append("mendgraph made this call itself: it reads the files that a request names before the model call.")
     if tries > 1:
-        notes.append(f"{count_of(tries, 'call')} of the model: retries, fallbacks and summaries count as well.")
+        notes.append(f"{count_of(tries, 'call')} of the model, including retries, fallbacks and summaries.")
 
     guard = step.of("guard")
     if guard:
@@ -236,7 +236,7 @@ def _loop(step: Step, texts: Texts) -> JsonMap | None:
     overrides = []
     for override in loop.overrides:
         action = f"{override.tool} {override.target}".strip()
-        overrides.append(texts.line(f"{action}: asked for {override.repeats} times, and refused"))
+        overrides.append(texts.line(f"{action}: asked for {override.repeats} times and refused"))
 
     repeated = 0
     if loop.recent:
@@ -255,7 +255,7 @@ def _loop(step: Step, texts: Texts) -> JsonMap | None:
 _VERDICTS: Final[Mapping[VerdictKind, str]] = {
     VerdictKind.ALLOW: "allowed",
     VerdictKind.DENY: "denied",
-    VerdictKind.ASK: "a person has to decide",
+    VerdictKind.ASK: "a person must decide",
 }
 
 
@@ -344,7 +344,7 @@ def _person_words(call: JudgedCall, texts: Texts) -> str:
         return ""
     rule = texts.line(str(call.request.get("rule") or "a rule"), 80)
     if call.verdict is None:
-        return f"{rule} asks for it"
+        return f"{rule} requires it"
     if call.verdict.kind is VerdictKind.ALLOW:
         if isinstance(call.item, ToolCall) and call.request.get("arguments") != call.item.arguments:
             return f"{rule} asked a person, who edited the arguments and approved"

@@ -39,7 +39,7 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
     restoring_changes = journal.changes_of_last_restore(run)
     effects = [effect.reversed() for effect in net_effects(restoring_changes)]
     if not effects:
-        message = f"Nothing of the run {run} was taken back, so there is nothing to apply."
+        message = f"The run {run} has no changes that were taken back, so there is nothing to apply."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
     changes: list[Change] = []
@@ -77,7 +77,7 @@ def _apply(journal: Journal, workspace: Workspace, run: str) -> tuple[RestoredFi
             if number == 0:
                 return _not_applied(done)
 
-            again = "Some files were changed before that: apply again to go on."
+            again = "Some files were changed before that: apply again to continue."
             return done.model_copy(update={"message": f"{done.message} {again}"})
 
     journal.end(call, json.dumps({"applied": len(changes)}))
@@ -100,7 +100,7 @@ def _change(journal: Journal, workspace: Workspace, effect: FileEffect) -> Chang
 
     data = journal.backup(after)
     if data is None:
-        message = f"What the run made of {quoted(effect.path)} was not kept, or is damaged."
+        message = f"The run's content of {quoted(effect.path)} was not stored, or is damaged."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
     mode = effect.after.mode
@@ -125,13 +125,13 @@ def _merge(path: str, before: bytes | None, after: bytes, now: bytes) -> bytes |
     new = decode_text(after)
     current = decode_text(now)
     if old is None or new is None or current is None:
-        message = f"{quoted(path)} has changed since, and what was taken back is not text."
+        message = f"{quoted(path)} has changed since, and the change is not text."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
     patched = apply_hunks(current.text, hunks_between(old.text, new.text), path)
     if isinstance(patched, PatchError) or patched.inexact:
-        where = f" from its line {patched.line} on" if isinstance(patched, PatchError) else ""
-        message = f"{quoted(path)} has changed since, and the change{where} does not fit any more."
+        where = f" at line {patched.line}" if isinstance(patched, PatchError) else ""
+        message = f"{quoted(path)} has changed since, and the change{where} no longer fits."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
 
     return encode_text(patched.text, current.form)

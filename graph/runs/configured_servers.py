@@ -65,7 +65,7 @@ def usable_tools(opened: Sequence[OpenedServer], *, asks: bool, tell: Tell) -> t
             message = f"{problem}. It is `required`, so nothing is run: `mendgraph mcp list` tries it again."
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
         if problem:
-            tell(f"{problem}. The run goes on without it; `mendgraph mcp list` tries it again.")
+            tell(f"{problem}. The run continues without it; `mendgraph mcp list` tries it again.")
             continue
 
         tools |= {tool.name: tool for tool in server.tools}
@@ -79,14 +79,14 @@ def usable_tools(opened: Sequence[OpenedServer], *, asks: bool, tell: Tell) -> t
 
 
 @contextmanager
-def server_tools(
-    servers: Mapping[str, ServerSettings], root: str, *, asks: bool, tell: Tell
-) -> Iterator[tuple[Tool, ...] | ToolError]:
-    """Start the servers, yield what `usable_tools` returns, and end them."""
+def running_servers(
+    servers: Mapping[str, ServerSettings], root: str, tell: Tell
+) -> Iterator[tuple[McpServers, list[OpenedServer]]]:
+    """Start the servers, yield them, and end them."""
     tell(f"starting the MCP servers: {', '.join(servers)}")
 
     with McpServers() as running:
-        yield usable_tools(asyncio.run(open_servers(running, servers, root)), asks=asks, tell=tell)
+        yield running, asyncio.run(open_servers(running, servers, root))
 
 
 async def session_tools(

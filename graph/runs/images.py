@@ -55,7 +55,7 @@ def _block_of(image: Image) -> JsonMap | ToolError:
     block = image_block(name, data)
     if block is None:
         kinds = ", ".join(kind.removeprefix("image/").upper() for kind in IMAGE_TYPES)
-        return invalid(f"{quoted(name)} is no image that models accept. They accept {kinds}.")
+        return invalid(f"{quoted(name)} is not an image that models accept. They accept {kinds}.")
 
     return block
 

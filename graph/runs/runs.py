@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # importing these takes longer than listing runs
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.types import StateSnapshot
 
+    from mendgraph.graph.machine.state import RaisedLimits
     from mendgraph.graph.runs.run_result import RunResult
     from mendgraph.graph.runs.session import Session
 
@@ -137,9 +138,9 @@ def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
         stored_run = store.run(run or next((run_summary.run_id for run_summary in runs if run_summary.resumable), ""))
 
         if isinstance(stored_run, ToolError) and not run:
-            message = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
+            message = "No run of this workspace can continue: `mendgraph runs` lists the finished ones."
             if not runs:
-                message = "There are no runs of this folder yet: start the task again."
+                message = "This folder has no runs yet: start the task again."
 
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
@@ -182,6 +183,16 @@ def run_permissions(run: str, workspace: StrPath = ".") -> tuple[Permission, ...
         return tuple(values.get("permissions") or ())
 
     return _with_run(run, workspace, permissions)
+
+
+def run_raises(run: str, workspace: StrPath = ".") -> "RaisedLimits | ToolError":
+    """Return the limits of a run that a person has raised, each with its setting and the higher value."""
+
+    def raises(store: Store, record: RunRecord) -> "RaisedLimits":
+        values = machine_to_read(store.saver).get_state(thread_config(record.run_id)).values
+        return dict(values.get("raised_limits") or {})
+
+    return _with_run(run, workspace, raises)
 
 
 def run_diffs(
@@ -275,7 +286,7 @@ def undo_run(
 def apply_run(
     run: str, workspace: StrPath = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> tuple[restoring.RestoredFile, ...] | ToolError:
-    """Make the changes of a run again that were undone last: at its end, or by `undo_run`, which can undo them again.
+    """Restore the changes of a run that were undone last: at its end, or by `undo_run`, which can undo them again.
 
     All changes are made in the current files, or none. A file that has changed since gets the hunks, if each fits in
     exactly one place (CONFLICT otherwise); a file that the `rules` deny is refused. The result is empty if the files
@@ -298,7 +309,7 @@ def fork_run(
     skip_changed: bool = False,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
 ) -> Forked | ToolError:
-    """Begin a new run with the conversation, the budget and the files of another run after its step `at`.
+    """Start a new run with the conversation, the budget and the files of another run after its step `at`.
 
     `resume_run` continues it. The later changes of the other run are undone, with `skip_changed` and `rules` as in
     `undo_run`. NOT_FOUND names the steps after which a run can begin.
@@ -344,15 +355,15 @@ def begin_fork(store: Store, run_id: str, values: Mapping[str, Any], parent: Run
 def prune_runs(
     workspace: StrPath = ".", *, keep: int | None = None, older_than_days: float | None = None, unfinished: bool = False
 ) -> Pruned | ToolError:
-    """Remove the records of runs that are `older_than_days`, except the newest `keep` ones.
+    """Delete the records of runs that are `older_than_days`, except the newest `keep` ones.
 
-    Without a limit nothing is removed. A run that can be resumed is kept, unless `unfinished` is set. A removed run
+    Without a limit nothing is deleted. A run that can be resumed is kept, unless `unfinished` is set. A deleted run
     cannot be undone: its files stay as they are.
     """
     if keep is not None and keep < 0:
-        return invalid(f"{keep} runs cannot be kept: give 0 or more.")
+        return invalid(f"{keep} runs cannot be kept: use 0 or more.")
     if older_than_days is not None and not 0 <= older_than_days <= _MOST_DAYS:
-        return invalid(f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}.")
+        return invalid(f"Runs cannot be {older_than_days:g} days old: use a number from 0 to {_MOST_DAYS}.")
 
     def prune(store: Store, _: str) -> Pruned:
         limited = keep is not None or older_than_days is not None
@@ -490,7 +501,7 @@ def _diff(journal: Journal, files: Workspace, effect: FileEffect) -> RunDiff | N
         before = None
 
     if before is None and effect.before.sha256:
-        return RunDiff(effect.path, "", "what it held before was not kept, or is damaged", since)
+        return RunDiff(effect.path, "", "its earlier content was not stored, or is damaged", since)
 
     from mendgraph.graph.runs.run_result import file_diff
 
@@ -578,7 +589,7 @@ def call_after(history: "Iterable[StateSnapshot]", step: int) -> "StateSnapshot 
         return snapshot_at
 
     step_names = tuple(map(str, sorted({number for number, _ in due})))
-    where = "no checkpoint of it is left at which a model call was due"
+    where = "it has no checkpoint before a model call"
     if step_names:
         where = f"it can be after {'one of the steps' if step_names[1:] else 'step'} {', '.join(step_names)}"
 

@@ -43,6 +43,7 @@ from mendgraph.graph.runs.turn_input import (
     invalid_request,
     is_of_another_workspace,
     request_to_resume,
+    storable_answer,
 )
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.call_model.stop_request import StopRequest
@@ -76,7 +77,7 @@ class Session:
         self._durability = arguments.pop("durability", "sync")
         machine_options = check_options(checkpointer, context, cast("MachineOptions", arguments))
         if isinstance(checkpointer, bool):
-            raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
+            raise TypeError("checkpointer: pass a saver, or omit it to use the workspace's database.")
 
         context = context or AgentContext()
         if isinstance(machine_options["model"], str):  # it is stored with the run, so that a resume uses it again
@@ -151,7 +152,7 @@ class Session:
         self.close()
 
     def stream(self, request: str, *, images: Sequence[Image] = ()) -> Generator[Event, None, None]:
-        """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide.
+        """Work on one request; the last event is `Ended`, or `Asked` when a person must decide.
 
         `images` are files, or the bytes of images, that the model sees with the request. Closing it early stops the run
         after the current call; `astream` and `stream_task` drop a model call at once.
@@ -218,7 +219,7 @@ class Session:
     def add_message(self, text: str) -> None:
         """Add a person's words to the running turn, from any thread; the model reads them after the running step."""
         if not isinstance(text, str):
-            raise TypeError(f"add_message: {type(text).__name__} is no text.")
+            raise TypeError(f"add_message: {type(text).__name__} is not a text.")
         self._added.put(text)
 
     def unread_messages(self) -> list[str]:
@@ -265,7 +266,7 @@ class Session:
 
     def _begin_turn(self, text: str, images: Sequence[Image] = ()) -> TurnInput | StopCause:
         if not isinstance(text, str):
-            raise TypeError(f"request: {type(text).__name__} is no text: say in words what is wanted.")
+            raise TypeError(f"request: {type(text).__name__} is not a text: describe the task.")
 
         blocks = image_blocks(images)
         if isinstance(blocks, ToolError):
@@ -300,10 +301,7 @@ class Session:
             return invalid_request("The workspace has moved since the approval was requested: resume the run.")
 
         self._reader = EventReader.resuming(state.values)
-        if decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions):
-            decisions = str(decisions)  # LangGraph would fail on None and on other maps
-
-        return TurnInput(Command(resume=decisions))
+        return TurnInput(Command(resume=storable_answer(decisions)))
 
     def _resume_turn(self, *, anew: bool = False) -> TurnInput | StopCause:
         """Return how the last turn continues, by its state: see `ResumePlan`."""

@@ -8,7 +8,7 @@ from langchain_core.runnables import RunnableConfig
 
 from mendgraph.graph.machine import run_records
 from mendgraph.graph.machine.build import Machine, NodeTimeoutError
-from mendgraph.graph.machine.serializer import PrunedHistoryError
+from mendgraph.graph.machine.serializer import PrunedHistoryError, serializer
 from mendgraph.graph.machine.workspace import WorkspaceRecords, recover_open_changes
 from mendgraph.nodes.call_model.ledger import begin_turn
 from mendgraph.nodes.call_model.pending_call import PendingCall
@@ -47,12 +47,27 @@ PrepareTurn = Callable[[], TurnInput | StopCause]
 
 AT_WORK = StopCause(
     reason=StopReason.WORKSPACE_BUSY,
-    message="This session is at work on another request: wait for its end, or use another session.",
+    message="This session is working on another request: wait for it to end, or use another session.",
 )
 """Why a session cannot begin a second turn."""
-NO_SUMMARY = StopCause(reason=StopReason.PROVIDER_FAILED, message="The model gave no usable summary: nothing changes.")
+NO_SUMMARY = StopCause(
+    reason=StopReason.PROVIDER_FAILED, message="The model returned no usable summary; nothing was changed."
+)
 """Why a conversation is not summarised."""
-REMOVED = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
+REMOVED = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: start a new one."
+
+
+def storable_answer(decisions: Any) -> Any:
+    """Return the answer to a question; one that no checkpoint can store becomes one that cannot be read."""
+    if decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions):
+        return str(decisions)  # LangGraph would fail on None and on other maps
+
+    try:
+        serializer().dumps_typed(decisions)
+    except StoreError:
+        return {"decisions": None}
+
+    return decisions
 
 
 def cause_of(error: StoreError | NodeTimeoutError) -> StopCause:

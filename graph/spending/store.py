@@ -199,8 +199,13 @@ def _stop(refusal: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCaus
     else:
         where = "all workspaces"
 
+    option = "--max-tokens-per-day N"
+    if cap.in_usd:
+        option = "--max-cost-usd-per-day USD"
+
     end = (now + timedelta(days=1)).strftime("%Y-%m-%d 00:00 UTC")
-    return StopCause(reason=StopReason.DAY_LIMIT, message=f"{refusal}, in {where} together. The day ends at {end}.")
+    message = f"{refusal}, in {where} together. The day ends at {end}; {option} raises the limit."
+    return StopCause(reason=StopReason.DAY_LIMIT, message=message)
 
 
 # --- The store
@@ -319,7 +324,7 @@ class SpendingStore:
             if not caps:
                 return 0
 
-            consequence = "No limit of a day or an account can be held without it."
+            consequence = "Limits of a day or an account need it."
             return cause.model_copy(update={"message": f"{cause.message} {consequence}"})
 
         if number % _PRUNED_EVERY == 0:
@@ -417,7 +422,7 @@ class SpendingStore:
         return self._now().astimezone(UTC)
 
     def _failed(self, error: StoreError) -> StopCause:
-        message = f"The spending book, into which model calls are entered, cannot be used. {error}"
+        message = f"The spending database cannot be used. {error}"
         self._trouble = StopCause(reason=StopReason.STORE_FAILED, message=message)
         return self._trouble
 
@@ -528,7 +533,7 @@ def _read(kind: type[Row], query: str, values: Sequence[Any], base: str | None) 
         with closing(SpendingDatabase(base)) as book, book.using() as database:
             rows = database.execute(query, values).fetchall()
     except StoreError as error:
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending book cannot be read. {error}")
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending database cannot be read. {error}")
 
     records = []
     for row in rows:

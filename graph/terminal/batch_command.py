@@ -37,39 +37,40 @@ _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
 def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
     context: typer.Context,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help='A JSON object a line: {"id": ..., "prompt": ..., "workspace": ...}.')
+        str,
+        typer.Argument(metavar="FILE", help='JSON object per line: {"id": ..., "prompt": ..., "workspace": ...}.'),
     ],
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=10_000, metavar="N", help="Tasks that run at the same time (default: 4; on a cluster its CPUs)."
+            min=1, max=10_000, metavar="N", help="Number of parallel tasks (default: 4; on a cluster, its CPUs)."
         ),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, max=1_000, metavar="P", help="Processes that run them.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, max=1_000, metavar="P", help="Number of processes for them.")] = 1,
     out: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Results, patches and copies (default: FILE without its suffix, .batch)."),
+        typer.Option(metavar="FOLDER", help="Folder of results, patches and copies (default: FILE with .batch)."),
     ] = None,
     remove_copies: Annotated[
-        bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")
+        bool, typer.Option("--remove-copies", help="Delete each copy after its patch is written.")
     ] = False,
     max_cost: Annotated[
-        float | None, typer.Option(min=0.0001, metavar="USD", help="Most cost of the whole batch, over all its starts.")
+        float | None, typer.Option(min=0.0001, metavar="USD", help="Maximum cost of the whole batch, over all starts.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, max=2**53, metavar="N", help="Most tokens of the whole batch, in and out.")
+        int | None, typer.Option(min=1, max=2**53, metavar="N", help="Maximum tokens of the whole batch, in and out.")
     ] = None,
     on: Annotated[Literal["ray"] | None, typer.Option(help="Run on a Ray cluster (extra `ray`).")] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="A", help="Address of the cluster (default: RAY_ADDRESS, else a new one).")
+        str | None, typer.Option(metavar="A", help="Address of the cluster (default: RAY_ADDRESS, or a new cluster).")
     ] = None,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another process works on the batch; continue if it dies.")
     ] = False,
 ) -> int:
-    """Work on many tasks, each on its own copy of its workspace.
+    """Work on many tasks, each in its own copy of its workspace.
 
-    Each task has one result line and one patch. A batch that is started again continues: nothing is done twice.
+    Each task has one result line and one patch. If you start a batch again, it continues; nothing is done twice.
     """
     chosen = opt.options_without_events(context)
     if address is not None and on is None:
@@ -165,7 +166,7 @@ def _signals(batch: "Batch", progress: "BatchProgress") -> Iterator[list[str]]:
             batch.cancel(by_whom(name))
             if not progress.stopping(name):
                 with suppress(RuntimeError, OSError):  # the thread may be writing there
-                    sys.stderr.write(f"mendgraph: stopping the tasks at work; {name} again to stop at once\n")
+                    sys.stderr.write(f"mendgraph: stopping the running tasks; {name} again to stop at once\n")
 
             return
 
@@ -193,7 +194,7 @@ def result_line(result: "TaskResult") -> str:
     if result.message:
         ending = f": {result.message}"
     if result.left_out:
-        ending += f"; in no patch, but in its copy: {listed(result.left_out)}"
+        ending += f"; not in the patch, only in the copy: {listed(result.left_out)}"
 
     usage = f" ({count_of(result.usage.calls, 'call')}, {result.seconds:.1f} s)"
     state = "LEFT"
@@ -271,7 +272,7 @@ class BatchProgress:
 
             parts = []
             if self._stopping:
-                parts.append(f"stopping the tasks at work; {self._stopping} again to stop at once")
+                parts.append(f"stopping the running tasks; {self._stopping} again to stop at once")
             if tally.failed:
                 parts.append(f"{tally.failed:,} failed")
             if tally.stopped:

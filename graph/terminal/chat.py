@@ -36,6 +36,7 @@ from mendgraph.nodes.call_model.endpoint import Endpoint, address_for, find_endp
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.prompt_files import PromptFile
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode, invalid
 from mendgraph.nodes.workspace.journal.restoring import Restored
 from mendgraph.nodes.workspace.store.user_files import RequestHistory
@@ -91,7 +92,8 @@ def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
     command = COMMANDS.get(name.casefold())
 
     if command is None:
-        called = call_file(line, turns.context.workspace, turns.context.denied_paths, COMMANDS)
+        context = turns.context
+        called = call_file(line, context.workspace, context.denied_paths, COMMANDS, turns.setup.prompts)
         if isinstance(called, ToolError):
             return called
 
@@ -144,7 +146,7 @@ def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     paths = ", ".join([file.path for file in restored.files])
     note = ""
     if paths:
-        note = f"(I took back your changes of these files, so look at them anew: {paths}.)"
+        note = f"(I took back your changes of these files, so read them again: {paths}.)"
 
     lines = restored_lines(restored) or [Line(NOTHING_TO_UNDO)]
     return CommandAnswer(lines, {"undo": restored_object(restored)}, note=note)
@@ -192,7 +194,7 @@ def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
         return plan
 
     lines = [Line(f"{_MARKS[step.status]} {one_line(step.title)}") for step in plan.steps]
-    lines = lines or [Line("there is no plan: the model has made none")]
+    lines = lines or [Line("there is no plan: the model has not made one")]
     return CommandAnswer(lines, {"plan": plan.model_dump(mode="json")})
 
 
@@ -319,14 +321,15 @@ def _permissions(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
 
 def _clear(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     turns.use(turns.context, anew=True)
-    line = Line("a new conversation begins; `mendgraph runs` lists the one before")
+    line = Line("started a new conversation; `mendgraph runs` lists the previous one")
     return CommandAnswer([line], {"clear": {"thread_id": turns.session.thread_id}})
 
 
 def _help(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     width = terminal_width() or 80
     rows = [(command.name, command.usage, command.help) for command in COMMANDS.values()]
-    for file in listed_files(turns.context.workspace, turns.context.denied_paths, COMMANDS):
+    files = listed_files(turns.context.workspace, turns.context.denied_paths, COMMANDS)
+    for file in [*files, *_listed_prompts(turns)]:
         about = f"{one_line(file.description, 500)} ({one_line(file.path)})"
         rows.append((f"/{file.name}", one_line(file.usage), about))
 
@@ -345,15 +348,19 @@ def _help(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     return CommandAnswer([Line(line) for line in lines], {"help": value})
 
 
+def _listed_prompts(turns: Turns, wait_s: float | None = None) -> list[PromptFile]:
+    return turns.setup.prompts.commands(wait_s) if turns.setup.prompts else []
+
+
 KEYS: Final = (
-    "Enter sends; Alt-Enter, Ctrl-J or \\ before Enter begins a new line. Pasted lines are one request.",
+    "Enter sends; Alt-Enter, Ctrl-J or \\ before Enter starts a new line. Pasted lines are one request.",
     "Tab completes commands and file names; after @ file names are offered as you type.",
     "The model sees an image that you name with @, as @picture.png, or whose path you paste.",
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
     "What you type during a turn, and send with Enter, reaches the model after the running step.",
     "A command that you type during a turn waits for the prompt.",
-    "A request that begins with / needs another / before it.",
+    "To send a request that begins with /, write // instead.",
 )
 """The keys of `mendgraph.graph.terminal.prompt_input`."""
 
@@ -365,16 +372,16 @@ def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
     command.name: command
     for command in (
-        SlashCommand("/diff", "", "show what this run has changed", _diff),
-        SlashCommand("/undo", "[STEP]", "take back the last turn's changes, or those from a step on", _undo),
-        SlashCommand("/mode", "[MODE]", "show the mode, or change it from the next turn on", _mode),
-        SlashCommand("/model", "[NAME]", "show the model, or change it from the next turn on", _model),
-        SlashCommand("/compact", "", "replace the conversation by the model's summary of it", _compact),
+        SlashCommand("/diff", "", "show the changes of this run", _diff),
+        SlashCommand("/undo", "[STEP]", "undo the last turn's changes, or those from a step on", _undo),
+        SlashCommand("/mode", "[MODE]", "show the mode, or change it for the next turns", _mode),
+        SlashCommand("/model", "[NAME]", "show the model, or change it for the next turns", _model),
+        SlashCommand("/compact", "", "replace the conversation with a summary", _compact),
         SlashCommand("/permissions", "", "show what you have allowed in this run and this folder", _permissions),
-        SlashCommand("/commit", "[MESSAGE]", "commit what this chat has changed", _commit),
-        SlashCommand("/report", "", "write a page about this chat", _report),
-        SlashCommand("/clear", "", "begin a new conversation", _clear),
-        SlashCommand("/usage", "", "show calls, tokens and cost so far", _usage),
+        SlashCommand("/commit", "[MESSAGE]", "commit the changes of this chat", _commit),
+        SlashCommand("/report", "", "write the report of this chat", _report),
+        SlashCommand("/clear", "", "start a new conversation", _clear),
+        SlashCommand("/usage", "", "show calls, tokens and cost", _usage),
         SlashCommand("/help", "", "show this list", _help),
         SlashCommand("/plan", "", "show the model's plan", _plan),
         SlashCommand("/exit", "", "leave", _exit),
@@ -386,6 +393,9 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
 
 OpenPrompt = Callable[[Turns, Display], ReadLine]
 """Opens the prompt of a chat at a terminal."""
+
+MENU_S: Final = 1.0
+"""Seconds that the menu of commands waits for the prompts of slow servers; after Enter, the prompt waits as long."""
 
 MOST_NAMES: Final = 20_000
 """Most files of a workspace that completion reads."""
@@ -408,9 +418,14 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
     colours = not turns.setup.environment.get("NO_COLOR")
     history = RequestHistory(root)
     history.load()  # before the prompt, which a message would garble
-    commands = {name: command.help for name, command in COMMANDS.items()}
-    for file in listed_files(root, turns.context.denied_paths, COMMANDS):
-        commands[f"/{file.name}"] = one_line(file.description)
+    names = {name: command.help for name, command in COMMANDS.items()}
+    files = listed_files(root, turns.context.denied_paths, COMMANDS)
+
+    def commands() -> Mapping[str, str]:
+        for file in [*files, *_listed_prompts(turns, MENU_S)]:
+            names[f"/{file.name}"] = one_line(file.description)
+
+        return names
 
     ask = PromptInput(
         history, turns.session.scrub, ChatCompleter(commands, partial(_files, turns.context)), colours=colours

@@ -57,7 +57,7 @@ LOW_BYTES: Final = 100_000_000
 SOME_BYTES: Final = 1_000_000_000
 """Free bytes below which there is a problem, and below which there is a warning."""
 
-_OTHER_FOLDER: Final = f"set {DATA_DIR_VARIABLE} to a folder of your own"
+_OTHER_FOLDER: Final = f"set {DATA_DIR_VARIABLE} to one of your folders"
 
 
 class Status(StrEnum):
@@ -84,7 +84,7 @@ class Machine:
     settings: Mapping[str, Any]
     environment: Mapping[str, str] = field(default_factory=dict)
     offline: bool = False
-    configuration: Finding = Finding(Status.OFF, "no file; the defaults hold")
+    configuration: Finding = Finding(Status.OFF, "no file; the defaults apply")
 
     @property
     def endpoint(self) -> Endpoint | ProviderFailure:
@@ -132,13 +132,13 @@ def run_checks(checks: Mapping[str, Callable[[Machine], Finding]], machine: Mach
         try:
             error = worker.outcome.exception(max(0.0, deadline - monotonic()))
         except TimeoutError:
-            finding = Finding(Status.PROBLEM, f"no answer within {timeout_s:g} s", "see what hangs, and try again")
+            finding = Finding(Status.PROBLEM, f"no answer within {timeout_s:g} s", "find out what hangs, and try again")
         else:
             if error is None:
                 finding = worker.outcome.result()
             else:
                 problem = f"this could not be checked ({type(error).__name__}: {error})"
-                finding = Finding(Status.PROBLEM, problem, "fix what it names; if it names nothing, please report it")
+                finding = Finding(Status.PROBLEM, problem, "fix the named problem; if none is named, please report it")
 
         findings.append(replace(finding, name=name))
 
@@ -222,7 +222,7 @@ def choice(machine: Machine) -> Finding:
 
     reason = _reason_for(machine)
     if endpoint.embedded:
-        return Finding(Status.OK, f"the embedded local model: {reason}")
+        return Finding(Status.OK, f"the embedded model ({reason})")
     if endpoint.provider:
         return _provider(machine, endpoint, reason)
 
@@ -232,7 +232,7 @@ def choice(machine: Machine) -> Finding:
     if has_key:
         key = f"a key from {endpoint.key_variable}"
 
-    text = f"{endpoint.model or 'the one model that it serves'} at {url} with {key}: {reason}"
+    text = f"{endpoint.model or 'the one model that it serves'} at {url} with {key} ({reason})"
     address = urlsplit(url)
     if address.hostname in LOOPBACK_HOSTS or (has_key and address.scheme != "http"):
         return Finding(Status.OK, text)
@@ -245,16 +245,16 @@ def choice(machine: Machine) -> Finding:
 def _reason_for(machine: Machine) -> str:
     """Return the setting that chose the endpoint."""
     if machine.settings.get("base_url") or machine.settings.get("model"):
-        return "options or configuration name it"
+        return "from options or configuration"
 
     names = [name for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY") if machine.environment.get(name, "").strip()]
     if variable := deciding_variable(machine.settings.get("base_url"), machine.environment):
         names = [variable]
 
     if names:
-        return f"{' and '.join(names)} set"
+        return f"from {' and '.join(names)}"
 
-    return "nothing else is set"
+    return "no other model is set"
 
 
 def _provider(machine: Machine, endpoint: Endpoint, reason: str) -> Finding:
@@ -267,21 +267,21 @@ def _provider(machine: Machine, endpoint: Endpoint, reason: str) -> Finding:
 
     variable = chat.provider.key_variable
     if variable and not any(chat.provider.keys):
-        text = f"{chat.provider.name} with no key: {reason}"
+        text = f"{chat.provider.name} with no key ({reason})"
         return Finding(Status.WARNING, text, f"if it needs a key, set {variable}")
 
-    return Finding(Status.OK, f"{chat.provider.name}: {reason}")
+    return Finding(Status.OK, f"{chat.provider.name} ({reason})")
 
 
 def answer(machine: Machine) -> Finding:
     """Whether the endpoint answers, and serves the model: one `GET /models`, which costs nothing."""
     endpoint = machine.endpoint
     if machine.offline:
-        return Finding(Status.OFF, "not asked (--offline)")
+        return Finding(Status.OFF, "not checked (--offline)")
     if isinstance(endpoint, ProviderFailure):
-        return Finding(Status.OFF, "not asked: no model can be chosen")
+        return Finding(Status.OFF, "not checked: no model can be chosen")
     if endpoint.embedded or endpoint.provider:
-        return Finding(Status.OFF, f"not asked: {endpoint.provider or 'the embedded model'} has no endpoint to ask")
+        return Finding(Status.OFF, f"not checked: {endpoint.provider or 'the embedded model'} has no endpoint")
 
     served = _served_models(machine, endpoint)
     if isinstance(served, Finding):
@@ -294,7 +294,7 @@ def answer(machine: Machine) -> Finding:
     if not endpoint.model and len(served) != 1:
         return Finding(Status.PROBLEM, f"it serves {len(served)} models ({names})", "choose one with --model")
     if endpoint.model and endpoint.model not in served:
-        remedy = f"choose one of these with --model: {names or 'there is none'}"
+        remedy = f"choose one of these with --model: {names or 'none'}"
         return Finding(Status.WARNING, f"it answers, but does not list {endpoint.model}", remedy)
 
     return Finding(Status.OK, f"it answers, and serves {endpoint.model or served[0]}")
@@ -409,7 +409,7 @@ def run_database(machine: Machine) -> Finding:
     try:
         return _database_file(path)
     except (sqlite3.Error, database.StoreError, UnicodeDecodeError) as error:
-        remedy = f"put a backup of {path} in its place, or move it away and begin with a new one"
+        remedy = f"restore a backup of {path}, or move it away to start with a new one"
         return Finding(Status.PROBLEM, f"it is damaged or cannot be read ({error})", remedy)
 
 

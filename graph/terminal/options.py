@@ -49,7 +49,7 @@ def _parameter(name: str) -> inspect.Parameter:
     about = field.description or ""
     if get_origin(kind) is tuple:
         kind = list[str]
-        about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
+        about = f"{about.replace('allowed_hosts', '--allow-host')} May be repeated."
     elif isinstance(field.default, bool):
         about += f" Default: {('off', 'on')[field.default]}."
     elif field.default not in {None, ""}:
@@ -111,7 +111,7 @@ WorkspaceConfig: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--workspace-config/--no-workspace-config",
-        help="Read the folder's own .mendgraph.toml (default: yes).",
+        help="Read the folder's .mendgraph.toml (default: yes).",
         show_default=False,
     ),
 ]
@@ -119,9 +119,9 @@ Durability: TypeAlias = Annotated[
     Literal["sync", "async", "exit"] | None,
     typer.Option(
         rich_help_panel="Storage",
-        help="When a step is on the disk: before the next one begins, so that a kill loses nothing (sync, the default);"
-        " while the next one runs (async: a kill may lose the last step); when the turn ends (exit: it loses the turn)."
-        " Changes of files are always recorded before they happen.",
+        help="When a step is written to disk. sync (the default): before the next one; a kill loses nothing. async:"
+        " while the next one runs; a kill may lose the last step. exit: when the turn ends; a kill loses the turn. File"
+        " changes are always recorded first.",
     ),
 ]
 ContinueLast: TypeAlias = Annotated[
@@ -129,17 +129,17 @@ ContinueLast: TypeAlias = Annotated[
 ]
 Debug: TypeAlias = Annotated[
     bool,
-    typer.Option("--debug", help="Events (JSON lines) and the path of the log on standard error."),
+    typer.Option("--debug", help="Write events (JSON lines) and the path of the log to standard error."),
 ]
 AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="One JSON object on standard output, and nothing else.")
+    bool, typer.Option("--json", help="Write one JSON object to standard output, and nothing else.")
 ]
 JsonLines: TypeAlias = Annotated[
     bool,
-    typer.Option("--json-lines", help="Each event as a JSON object on a line; the last has the result."),
+    typer.Option("--json-lines", help="Write each event as a line of JSON; the last line has the result."),
 ]
 Task: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads it from the input.")
+    list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads standard input.")
 ]
 Images: TypeAlias = Annotated[
     list[Path] | None,
@@ -153,7 +153,7 @@ Images: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-_A_RUN = "The run, by its id or the beginning of it."
+_A_RUN = "Id of the run, or its first characters."
 
 
 def _run(default: str = "") -> Any:
@@ -169,29 +169,29 @@ RunToChatWith: TypeAlias = Annotated[
 ]
 FromStep: TypeAlias = Annotated[
     int,
-    typer.Option(min=0, metavar="N", help="Take back this step and those after it (default: all).", show_default=False),
+    typer.Option(min=0, metavar="N", help="Undo this step and later ones (default: all).", show_default=False),
 ]
 AtStep: TypeAlias = Annotated[
-    int, typer.Option("--at", min=0, metavar="STEP", help="The new run begins after this step; see `runs show`.")
+    int, typer.Option("--at", min=0, metavar="STEP", help="Start after this step; see `runs show`.")
 ]
 SkipChanged: TypeAlias = Annotated[
     bool,
-    typer.Option("--skip-changed", help="Leave files that were changed since, and restore the others."),
+    typer.Option("--skip-changed", help="Skip files that have changed since, and restore the others."),
 ]
-Patch: TypeAlias = Annotated[bool, typer.Option("--patch", help="Show its changes, as `mendgraph diff` does.")]
+Patch: TypeAlias = Annotated[bool, typer.Option("--patch", help="Show the changes, like `mendgraph diff`.")]
 Keep: TypeAlias = Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N runs.")]
 OlderThan: TypeAlias = Annotated[
     float | None,
-    typer.Option(min=0, max=36_500, metavar="DAYS", help="Remove only runs that last worked so long ago."),
+    typer.Option(min=0, max=36_500, metavar="DAYS", help="Delete only runs that last worked so long ago."),
 ]
-Unfinished: TypeAlias = Annotated[bool, typer.Option("--unfinished", help="Also remove runs that can continue.")]
+Unfinished: TypeAlias = Annotated[bool, typer.Option("--unfinished", help="Also delete runs that can continue.")]
 Days: TypeAlias = Annotated[
-    int, typer.Option(min=1, max=36_500, metavar="N", help="Number of days, with today; two months are stored.")
+    int, typer.Option(min=1, max=36_500, metavar="N", help="Number of days, including today; two months are stored.")
 ]
-Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Stop trusting it.")]
-Note: TypeAlias = Annotated[str, typer.Argument(metavar="[ID]", help="The note.", show_default=False)]
+Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Stop trusting the files.")]
+Note: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.", show_default=False)]
 PermissionIds: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="The permissions.", show_default=False)
+    list[str] | None, typer.Argument(metavar="ID", help="Ids of the permissions.", show_default=False)
 ]
 AllPermissions: TypeAlias = Annotated[bool, typer.Option("--all", help="All permissions.")]
 Everything: TypeAlias = Annotated[bool, typer.Option("--all", help="All notes.")]
@@ -210,7 +210,7 @@ Unattended: TypeAlias = Annotated[
     typer.Option(
         "--unattended",
         rich_help_panel="Unattended runs",
-        help="Work on a branch of its own, without questions, with larger limits; changes have to be checked.",
+        help="Work on a new branch, without questions, with larger limits. Changes must be checked.",
     ),
 ]
 Commit: TypeAlias = Annotated[
@@ -218,7 +218,7 @@ Commit: TypeAlias = Annotated[
     typer.Option(
         "--commit",
         rich_help_panel="Unattended runs",
-        help="With --unattended: commit to the branch what has finished and was checked.",
+        help="With --unattended: commit finished and checked changes to the branch.",
     ),
 ]
 PrBody: TypeAlias = Annotated[
@@ -227,7 +227,7 @@ PrBody: TypeAlias = Annotated[
         "--pr-body",
         rich_help_panel="Unattended runs",
         metavar="FILE",
-        help="With --unattended: write what was done as the text of a pull request; `-` is standard output.",
+        help="With --unattended: write the text of a pull request; `-` is standard output.",
         show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, tzinfo
 from itertools import groupby
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -53,7 +54,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
 
     yield Line(head + " ".join(outcome.message.split()), style)
     yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)
-    yield Line(f"How to go on: {outcome.how_to_go_on}")
+    yield Line(f"How to continue: {outcome.how_to_go_on}")
 
 
 def usage_lines(usage: JsonMap, limits: APILimits, account: "Account") -> Iterator[Line]:
@@ -133,10 +134,19 @@ _STYLES: Final = {
 }
 
 
-def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zone: tzinfo | None = None) -> list[Line]:
-    """Return a table with a line for each run, of `width` cells if that is possible; None: as wide as needed."""
+def run_lines(
+    runs: Sequence["ListedRun"],
+    width: int | None,
+    now: datetime,
+    zone: tzinfo | None = None,
+    branches: Mapping[str, str] = MappingProxyType({}),
+) -> list[Line]:
+    """Return a table with a line for each run, of `width` cells if that is possible; None: as wide as needed.
+
+    `branches` are those of unattended runs, by id; each is in a line of its own.
+    """
     if not runs:
-        return [Line("There are no runs of this folder yet.")]
+        return [Line("This folder has no runs yet.")]
 
     cells = [("RUN", "WHEN", "STATE", "FILES")]
     for run in runs:
@@ -155,6 +165,8 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
             task = set_cell_size(task, room - 3).rstrip() + "..."
 
         lines.append(Line(f"{row}  {task}", _STYLES.get(run.standing, "")))
+        if branches.get(run.run_id):
+            lines.append(Line(f"{' ' * cell_len(row)}  branch {branches[run.run_id]}", "dim"))
 
     return lines
 
@@ -197,7 +209,7 @@ _NO_CALLS: Final = {
     "calls": "(no call)",
     "answer": "(the answer)",
     "unusable": "(a reply that could not be used)",
-    "unknown": "(no checkpoint of it is left)",
+    "unknown": "(it has no checkpoint)",
 }
 """What a step without calls is, by its kind."""
 
@@ -314,4 +326,4 @@ def path_words(nodes: Sequence[str]) -> str:
         times = len([*equal])
         parts.append(words if times == 1 else f"{times} x ({words})")
 
-    return ", ".join(parts) or "no checkpoint of it is left"
+    return ", ".join(parts) or "it has no checkpoint"

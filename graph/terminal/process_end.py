@@ -48,14 +48,14 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[ExitCode, str] = {
-    ExitCode.FINISHED: "FINISHED: the run gave its answer, and nothing that was run contradicts it",
+    ExitCode.FINISHED: "FINISHED: the model answered, and no check contradicts its changes",
     ExitCode.FINDINGS: "`doctor` found a problem, a task of a `batch` did not finish, a `replay` was worse, or a pipe"
     " was closed",
     ExitCode.USAGE_ERROR: "the command line is wrong or names a run that does not exist; nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you stopped it with Ctrl-C or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, the command was refused, or the model is not installed",
-    ExitCode.NOT_CHECKED: "with --require-checks: files were changed, and nothing could check them; with"
-    " --require-changes: the run is FINISHED, and a call was refused",
+    ExitCode.NOT_CHECKED: "with --require-checks: no check covers the changes; with --require-changes: the run is"
+    " FINISHED, but a call was refused",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
     ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question, in a batch or replay; no file is left half"
     " written",

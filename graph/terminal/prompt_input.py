@@ -56,10 +56,11 @@ class ScrubbedHistory(History):
 class ChatCompleter(Completer):
     """Completes commands after "/" at the beginning of a line, and file names: after "@" as typed, otherwise with Tab.
 
-    `files` returns the workspace's files; it is called once for each line that needs them.
+    `commands` returns the help of the commands. `files` returns the workspace's files; it is called once for each line
+    that needs them.
     """
 
-    def __init__(self, commands: Mapping[str, str], files: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, commands: Callable[[], Mapping[str, str]], files: Callable[[], Sequence[str]]) -> None:
         self._commands = commands
         self._files = files
         self._names: Sequence[str] | None = None
@@ -72,8 +73,8 @@ class ChatCompleter(Completer):
         """Yield the completions of the word before the cursor."""
         before = document.text_before_cursor
         if before.startswith("/") and not re.search(r"\s", before):
-            for name, help_text in self._commands.items():
-                if name.startswith(before.casefold()):
+            for name, help_text in self._commands().items():
+                if name.casefold().startswith(before.casefold()):
                     yield Completion(name, -len(before), display_meta=help_text.partition(";")[0])
 
             return

@@ -33,31 +33,90 @@ if TYPE_CHECKING:
     from mendgraph.nodes.workspace.journal.restoring import Restored
 
 
-app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
-memories = typer.Typer(help="List what runs noted here for later ones, or `forget` it.", rich_markup_mode=None)
-cassettes = typer.Typer(help="Test on recorded conversations: `from-run`.", rich_markup_mode=None)
+app = typer.Typer(help="List the runs of this folder; `show` or `prune` them.", rich_markup_mode=None)
+memories = typer.Typer(help="List the notes of runs in this folder; `forget` them.", rich_markup_mode=None)
+cassettes = typer.Typer(help="Turn a run into a test: `from-run`.", rich_markup_mode=None)
 
 NOTHING_TO_UNDO = "nothing to undo: the run changed no file, or all of its changes were taken back"
+
+_NO_RUNS = "This folder has no runs yet."
 
 
 @app.callback(invoke_without_command=True)
 def runs(context: typer.Context) -> int:
-    """List the runs of this folder, the one that worked last first."""
+    """List the runs of this folder, the one that worked last first; unattended ones with their branch."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
 
-    from mendgraph.graph.runs.runs import list_runs
     from mendgraph.graph.terminal.outcome_lines import run_lines, run_object
 
     chosen = options_without_a_task(context)
-    records = unwrap(list_runs(str(chosen.root)))
-    lines = run_lines(records, terminal_width(), datetime.now(UTC))
+    records, branches = _all_runs(str(chosen.root))
+    lines = run_lines(records, terminal_width(), datetime.now(UTC), branches=branches)
+    values = [{**run_object(record), "branch": branches.get(record.run_id, "")} for record in records]
 
-    return answer([*map(run_object, records)], lines, as_json=chosen.as_json)
+    return answer(values, lines, as_json=chosen.as_json)
+
+
+def _all_runs(root: str) -> "tuple[list[ListedRun], dict[str, str]]":
+    """Return the runs of a folder, also unattended ones, the newest first, and the branches of those by run."""
+    from mendgraph.graph.fleet.unattended import list_unattended
+    from mendgraph.graph.runs.runs import list_runs
+
+    records = [*unwrap(list_runs(root))]
+    branches = {}
+    for unattended in list_unattended(root):
+        records.append(unattended.record)
+        branches[unattended.record.run_id] = unattended.branch
+
+    records.sort(key=lambda record: record.updated, reverse=True)
+    return records, branches
+
+
+def find_folder(run: str, root: str, *, needs_files: bool = True) -> str:
+    """Return the folder of a run: `root`, or the worktree of an unattended run that was started in it.
+
+    Raises RefusedError: `needs_files`, and the worktree was removed; or no run is named, and all runs are unattended.
+    """
+    from mendgraph.graph.fleet.unattended import list_unattended
+    from mendgraph.graph.machine.run_records import find_run
+    from mendgraph.graph.runs.runs import list_runs
+
+    own = list_runs(root)
+    if isinstance(own, ToolError) or (own and not run) or not isinstance(find_run(run, own), ToolError):
+        return root
+
+    by_id = {unattended.record.run_id: unattended for unattended in list_unattended(root)}
+    if by_id and not run:
+        message = "No run has worked in this folder itself: name an unattended one, as `mendgraph runs` lists them."
+        raise RefusedError(ExitCode.USAGE_ERROR, message)
+
+    record = find_run(run, [unattended.record for unattended in by_id.values()])
+    if isinstance(record, ToolError):
+        return root  # the command reports it
+
+    unattended = by_id[record.run_id]
+    missing = unattended.missing_files()
+    if missing is not None and needs_files:
+        unwrap(missing)
+
+    return unattended.worktree.root
+
+
+def run_to_read(run: str, chosen: opt.Options) -> str:
+    """Return the run that is named, or the newest one, also of unattended runs."""
+    if run:
+        return run
+
+    records, _ = _all_runs(str(chosen.root))
+    if not records:
+        raise RefusedError(ExitCode.USAGE_ERROR, _NO_RUNS)
+
+    return records[0].run_id
 
 
 def run_or_newest(run: str, chosen: opt.Options) -> str:
-    """Return the run that is named, or the newest one of the folder."""
+    """Return the run that is named, or the newest one that worked in the folder itself."""
     if run:
         return run
 
@@ -65,7 +124,7 @@ def run_or_newest(run: str, chosen: opt.Options) -> str:
 
     records = unwrap(list_runs(str(chosen.root)))
     if not records:
-        raise RefusedError(ExitCode.USAGE_ERROR, "There are no runs of this folder yet.")
+        raise RefusedError(ExitCode.USAGE_ERROR, _NO_RUNS)
 
     return records[0].run_id
 
@@ -80,17 +139,19 @@ def show(context: typer.Context, run: opt.NewestRun = "", patch: opt.Patch = Fal
     from mendgraph.graph.terminal.outcome_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
-    run_record = unwrap(get_run(run_or_newest(run, chosen), str(chosen.root)))
-    steps = unwrap(steps_of(run_record.run_id, str(chosen.root)))
+    run = run_to_read(run, chosen)
+    root = find_folder(run, str(chosen.root), needs_files=False)
+    run_record = unwrap(get_run(run, root))
+    steps = unwrap(steps_of(run_record.run_id, root))
     value = {**run_object(run_record), "steps": [*map(step_object, steps)]}
 
     return answer(value, run_details(run_record, steps, datetime.now(UTC)), as_json=chosen.as_json)
 
 
 def diff(context: typer.Context, run: opt.NewestRun = "") -> int:
-    """Show what a run has changed, or what was taken back of it.
+    """Show the changes of a run as a diff, also those that were taken back.
 
-    `mendgraph apply` makes changes again that were taken back.
+    `mendgraph apply` restores changes that were taken back.
     """
     from mendgraph.graph.runs.runs import run_diffs
     from mendgraph.graph.terminal.outcome_lines import diff_lines
@@ -101,7 +162,9 @@ def diff(context: typer.Context, run: opt.NewestRun = "") -> int:
     lines: list[Line] = []
     values = []
 
-    for file in unwrap(run_diffs(run_or_newest(run, chosen), str(chosen.root), attempt=True)):
+    run = run_to_read(run, chosen)
+    root = find_folder(run, str(chosen.root))
+    for file in unwrap(run_diffs(run, root, attempt=True)):
         text = scrub(file.diff)
         lines += diff_lines([text or f"{file.path}: {file.problem}"])
         values.append({**asdict(file), "diff": text})
@@ -116,12 +179,12 @@ def prune(
     older_than: opt.OlderThan = None,
     unfinished: opt.Unfinished = False,
 ) -> int:
-    """Remove runs with everything that is stored of them.
+    """Delete runs with all their data.
 
-    Their changes of files stay, and can no longer be undone.
+    Their file changes stay, and can no longer be undone.
     """
     if keep is None and older_than is None:
-        context.fail("say which runs to remove: --keep N, --older-than DAYS, or both")
+        context.fail("choose the runs to delete: --keep N, --older-than DAYS, or both")
 
     from mendgraph.graph.runs.runs import prune_runs
 
@@ -141,27 +204,28 @@ def undo(
 ) -> int:
     """Restore the files as they were before a run or a step.
 
-    Nothing is restored if somebody else has changed one of them since, and no other file is touched.
+    If one of them has changed since, nothing is restored. No other file is touched.
     """
     from mendgraph.graph.runs.runs import undo_run
 
     chosen = options_without_a_task(context)
+    root = find_folder(run, str(chosen.root))
     run_id = run_or_newest(run, chosen)
-    restored = unwrap(undo_run(run_id, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
+    restored = unwrap(undo_run(run_id, root, from_step=from_step, skip_changed=skip_changed))
     lines = restored_lines(restored) or [Line(NOTHING_TO_UNDO)]
 
     return answer(restored_object(restored), lines, as_json=chosen.as_json)
 
 
 def apply(context: typer.Context, run: opt.Run) -> int:
-    """Make changes of a run again after they were taken back, by `undo` or because the work failed.
+    """Restore changes that `undo` or a failed run took back.
 
-    If the files have changed so that they no longer fit, nothing changes.
+    If the changes no longer fit the files, nothing is changed.
     """
     from mendgraph.graph.runs.runs import apply_run, steps_of
 
     chosen = options_without_a_task(context)
-    root = str(chosen.root)
+    root = find_folder(run, str(chosen.root))
     changes = unwrap(apply_run(run, root))
     steps = steps_of(run, root)
     paths = {change.path for change in changes}
@@ -185,16 +249,17 @@ def apply(context: typer.Context, run: opt.Run) -> int:
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:
-    """Begin a new run from another run's state after a step.
+    """Start a new run from another run's state after a step.
 
-    It has the conversation and the files of that step: later changes of the other run are taken back.
+    It has the conversation and the files of that step. Later changes of the other run are taken back.
     """
     from mendgraph.graph.runs.runs import fork_run
 
     chosen = options_without_a_task(context)
-    done = unwrap(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
-    resume = resume_command(done.run_id, str(chosen.root))
-    message = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
+    root = find_folder(run, str(chosen.root))
+    done = unwrap(fork_run(run, at, root, skip_changed=skip_changed))
+    resume = resume_command(done.run_id, root)
+    message = f"run {short_id(done.run_id)} starts where run {short_id(done.parent)} was after step {at}"
     lines = [*restored_lines(done.restored), Line(f"{message}; continue with: {resume}")]
     value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": resume}
 
@@ -249,13 +314,13 @@ def report(
             "-o",
             "--output",
             metavar="FILE",
-            help="Where the page is written; - is standard output. Default: report.html in the run's own folder.",
+            help="File of the page; - is standard output. Default: report.html in the run's folder.",
             show_default=False,
         ),
     ] = "",
     force: opt.Force = False,
 ) -> int:
-    """Write what a run did as one HTML page.
+    """Write the report of a run as one HTML page.
 
     The page needs no network and no script.
     """
@@ -265,12 +330,13 @@ def report(
     if output == "-" and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
 
-    run_id = run_or_newest(run, chosen)
+    run_id = run_to_read(run, chosen)
+    root = find_folder(run_id, str(chosen.root), needs_files=False)
     if output == "-":
-        typer.echo(unwrap(make_report(run_id, str(chosen.root)))[1].encode("utf-8"), nl=False)
+        typer.echo(unwrap(make_report(run_id, root))[1].encode("utf-8"), nl=False)
         return 0
 
-    value, line = write_report(run_id, str(chosen.root), output, force=force)
+    value, line = write_report(run_id, root, output, force=force)
     return answer(value, [line], as_json=chosen.as_json)
 
 
@@ -301,22 +367,22 @@ def replay(
     context: typer.Context,
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN|FOLDER", help="Runs of this folder, or other folders for all of their runs."),
+        typer.Argument(metavar="RUN|FOLDER", help="Runs of this folder, or folders with all of their runs."),
     ],
     from_step: Annotated[
         int | None,
-        typer.Option("--from", min=0, metavar="STEP", help="Begin after this step of the run; see `runs show`."),
+        typer.Option("--from", min=0, metavar="STEP", help="Start after this step of the run; see `runs show`."),
     ] = None,
     prompt: Annotated[
         typer.FileText | None,
-        typer.Option(metavar="FILE", help="Take this text as system prompt.", encoding="utf-8", errors="replace"),
+        typer.Option(metavar="FILE", help="File with the system prompt.", encoding="utf-8", errors="replace"),
     ] = None,
     copy: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the copy in this new folder, with its changes. Default: remove it."),
+        typer.Option(metavar="FOLDER", help="Keep the changed copy in this new folder. Default: delete it."),
     ] = None,
 ) -> int:
-    """Play runs again in a copy of their folder, and compare outcome, checks, calls, cost and path.
+    """Repeat runs in a copy of their folder, and compare outcome, checks, calls, cost and path.
 
     Options of a run, such as --model, replace those of the run. The exit code is 1 if an outcome got worse: no answer
     where there was one, or no passing check where there was one.
@@ -337,7 +403,7 @@ def replay(
 
             results = _replay_all(chosen_runs, chosen, options)
     except KeyboardInterrupt:
-        message = f"stopped {by_whom(signals.last)}; what was replayed is not kept"
+        message = f"stopped {by_whom(signals.last)}; the replays are not stored"
         raise RefusedError(signals.exit_code, message) from None
 
     return _show_replays(results, chosen)
@@ -450,15 +516,15 @@ def memory(context: typer.Context) -> int:
     chosen = options_without_a_task(context)
     notes = _stored_notes(str(chosen.root))
     lines = [Line(one_line(f"{note.id} {note.at[:10]} {note.text}", LONGEST_LINE)) for note in notes]
-    lines_shown = lines or [Line("Nothing is remembered in this folder.")]
+    lines_shown = lines or [Line("There are no notes in this folder.")]
     return answer([note._asdict() for note in notes], lines_shown, as_json=chosen.as_json)
 
 
 @memories.command()
 def forget(context: typer.Context, note: opt.Note = "", everything: opt.Everything = False) -> int:
-    """Forget a note, or all of them."""
+    """Delete a note, or all notes."""
     if bool(note) == everything:
-        context.fail("say what to forget: the ID of a note, as `mendgraph memory` lists it, or --all")
+        context.fail("name the ID of a note, as `mendgraph memory` lists it, or pass --all")
 
     from mendgraph.graph.persistence.store import own_memory
 

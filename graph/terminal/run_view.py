@@ -28,11 +28,12 @@ _COMPACTIONS: Final = {
 _UNAVAILABLE: Final = {
     "commands.unavailable": "no commands",
     "audit.unavailable": "no log of this run",
-    "spending.unbooked": "not in the spending book",
-    "notes.unread": "not told to the model",
+    "spending.unbooked": "not in the spending database",
+    "notes.unread": "hidden from the model",
     "memory.unavailable": "no memory",
     "web_search.unavailable": "no web search",
-    "permission.unkept": "allowed for this call alone",
+    "hook.warned": "hooks",
+    "permission.unkept": "allowed for this call only",
 }
 """Trace events about something that the run lacks, and the beginning of the warning for each."""
 
@@ -243,7 +244,7 @@ def note_of(event: events.Event) -> Line | None:
             effect = _COMPACTIONS.get(kind, "the model is shown less of the conversation")
             return Line(f"… {effect}: {before:,} -> {after:,} tokens", "dim")
         case events.Rescued():
-            return Line("… the reply was a call in another format, and is read as one", "dim")
+            return Line("… the reply was a call in another format and is read as one", "dim")
         case events.HealingBegan(attempt, errors):
             return Line(f"… the reply is unusable ({error_words(errors)}): asking again, attempt {attempt}", "dim")
         case events.Alerted(message=message):

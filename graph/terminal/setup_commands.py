@@ -17,19 +17,22 @@ from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap,
 from mendgraph.nodes.call_model.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.language.installation import how_to_add
-from mendgraph.nodes.records import ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mendgraph.graph.configuration.loading import Configuration
     from mendgraph.graph.configuration.mcp_servers import McpSettings
+    from mendgraph.graph.fleet.unattended import UnattendedTask
+    from mendgraph.graph.hooks.claude_hooks import EventHooks
     from mendgraph.graph.spending.store import ModelDay
     from mendgraph.graph.terminal.doctor import Finding
+    from mendgraph.graph.terminal.turns import Setup
 
-config_app = typer.Typer(help="Show settings and who set them, or `trust` this folder's.", rich_markup_mode=None)
-permissions_app = typer.Typer(help="List what you have allowed permanently, or `remove` it.", rich_markup_mode=None)
-model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
+config_app = typer.Typer(help="Show the settings and their sources; `trust` this folder's.", rich_markup_mode=None)
+permissions_app = typer.Typer(help="List what you have always allowed; `remove` it.", rich_markup_mode=None)
+model_app = typer.Typer(help="Download the embedded model, or show its status.", rich_markup_mode=None)
 
 
 # --- config
@@ -67,6 +70,77 @@ def servers_for(chosen: opt.Options, root: str) -> "McpSettings":
     return merge_servers(user.servers, root, os.environ, workspace_file=chosen.workspace_file)
 
 
+def with_hooks(chosen: opt.Options, setup: "Setup", tell: Callable[[str], None]) -> "Setup":
+    """Return the setup whose runs have the trusted hooks of the folder; `tell` takes warnings about hooks."""
+    mode = chosen.settings.get("hooks", "sandbox")
+    hooks = hooks_for(chosen, setup.context.workspace)
+    if isinstance(hooks, ToolError):
+        tell(hooks.message)
+    elif hooks:
+        from mendgraph.graph.hooks.claude_hooks import problems_of
+
+        for problem in problems_of(hooks):
+            tell(problem)
+
+    if isinstance(hooks, ToolError) or not hooks:
+        mode = "off"
+    elif mode == "unconfined" and _is_of_others(setup):
+        tell('hooks = "unconfined" counts as "sandbox" with --strict, in GitHub Actions and in unattended runs')
+        mode = "sandbox"
+
+    return replace(setup, context=setup.context.model_copy(update={"hooks": mode}))
+
+
+def hooks_for(chosen: opt.Options, root: str) -> "EventHooks | ToolError":
+    """Return the hooks of the folder `root`, none if they are turned off; the error says that they are not trusted.
+
+    RefusedError: they have been trusted and have changed. A run without them would do what they guard against.
+    """
+    from mendgraph.nodes.workspace.store.user_files import HOOKS_FILE, trusted_hash
+
+    if not chosen.workspace_file or chosen.settings.get("hooks") == "off":
+        return {}
+
+    mark = trusted_hash(root, HOOKS_FILE)
+    if not mark and not os.path.lexists(os.path.join(root, HOOKS_FILE)):
+        return {}
+
+    from mendgraph.graph.hooks.claude_hooks import trusted_hooks
+
+    hooks = trusted_hooks(root)
+    if mark and isinstance(hooks, ToolError):
+        advice = "" if chosen.unattended is None else " An unattended run has only what is committed."
+        raise RefusedError(ExitCode.USAGE_ERROR, f"{hooks.message}{advice}", hooks.as_map())
+
+    return hooks
+
+
+def trust_worktree(chosen: opt.Options, place: "UnattendedTask") -> None:
+    """Trust in the worktree what the user trusts in the folder; RefusedError: the hooks of the last commit are others.
+
+    It is removed then.
+    """
+    from mendgraph.nodes.workspace.store.user_files import HOOKS_FILE, SERVERS_FILE, trust, trusted_hash
+
+    for file in (SERVERS_FILE, HOOKS_FILE):
+        unwrap(trust(place.root, trusted_hash(str(chosen.root), file), file))
+
+    try:
+        hooks_for(chosen, place.root)
+    except RefusedError:
+        place.publish((), finished=True, checked=True, message="")
+        raise
+
+
+def _is_of_others(setup: "Setup") -> bool:
+    """Return whether the repository or the request of a run may be somebody else's."""
+    from mendgraph.graph.fleet.unattended import find_unattended
+
+    context = setup.context
+    is_users = context.request_permits and not os.environ.get("GITHUB_ACTIONS")
+    return context.strict or not is_users or find_unattended(context.workspace) is not None
+
+
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> int:
     """Show all settings of a run in this folder, and where they come from.
@@ -82,7 +156,8 @@ def config(context: typer.Context) -> int:
 
     chosen = options_without_events(context)
     read = configure(context)
-    values = AgentContext(**{"workspace": str(chosen.root), **context.obj.settings}).model_dump(mode="json")
+    values = {"workspace": str(chosen.root), "hooks": "sandbox", **context.obj.settings}
+    values = AgentContext(**values).model_dump(mode="json")
     origins = {**read.origins, **dict.fromkeys(["workspace", *chosen.settings], Origin(CALLER))}
     settings = {}
     rows = []
@@ -104,30 +179,34 @@ def config(context: typer.Context) -> int:
 
 @config_app.command()
 def trust(context: typer.Context, forget: opt.Forget = False) -> int:
-    """Trust the .mendgraph.toml and the .mcp.json of this folder.
+    """Trust the .mendgraph.toml, the .mcp.json and the hooks of .claude/settings.json of this folder.
 
-    They may then allow more than you do, and start programs, so read them first. A file that is changed later has to be
-    trusted again.
+    They can then allow more than you do and start programs, so read them first. If a file changes, trust it again.
     """
     from mendgraph.graph.configuration.loading import read_workspace_settings
     from mendgraph.nodes.workspace.store import user_files
 
     chosen = options_without_events(context)
     root = str(chosen.root.resolve())
-    files = (user_files.SETTINGS_FILE, user_files.SERVERS_FILE)
+    files = (user_files.SETTINGS_FILE, user_files.SERVERS_FILE, user_files.HOOKS_FILE)
     if forget:
         for file in files:
             unwrap(user_files.trust(root, "", file))
 
-        line = Line(f"{' and '.join(files)} of this folder are no longer trusted")
+        line = Line(f"{', '.join(files)} of this folder are no longer trusted")
         return answer({"trusted": False, "sha256": ""}, [line], as_json=chosen.as_json)
 
     settings = unwrap_settings(read_workspace_settings(root))
     servers = unwrap(user_files.read_settings_file(root, user_files.SERVERS_FILE))
-    if not settings.file and servers is None:
-        _not_found(f"There is neither {' nor '.join(files)} in this folder to trust.")
-
+    hooks = unwrap(user_files.read_settings_file(root, user_files.HOOKS_FILE))
     lines = []
+    if hooks is None and user_files.trusted_hash(root, user_files.HOOKS_FILE):
+        unwrap(user_files.trust(root, "", user_files.HOOKS_FILE))
+        lines.append(Line(f"{user_files.HOOKS_FILE} is gone, and its hooks are no longer trusted"))
+
+    if not (lines or settings.file) and servers is None and hooks is None:
+        _not_found(f"There is nothing to trust in this folder: no {', no '.join(files)}.")
+
     if settings.file:
         unwrap(user_files.trust(root, settings.sha256))
         lines.append(Line(f"trusted {settings.file} as it is now; it sets"))
@@ -136,6 +215,9 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
     if servers is not None:
         lines += _trust_servers(root, servers)
+
+    if hooks is not None:
+        lines += _trust_hooks(root, hooks)
 
     return answer({"trusted": True, "sha256": settings.sha256}, lines, as_json=chosen.as_json)
 
@@ -156,6 +238,34 @@ def _trust_servers(root: str, data: bytes) -> list[Line]:
     return lines
 
 
+def _trust_hooks(root: str, data: bytes) -> list[Line]:
+    """Trust the hooks of the folder with the scripts that they name; return lines for each hook."""
+    from mendgraph.graph.hooks.claude_hooks import each_hook, mark_of, parse_hooks, runners_in, scripts_of
+    from mendgraph.nodes.workspace.store.user_files import HOOKS_FILE, MOST_SETTINGS_BYTES, trust
+
+    unwrap(trust(root, "", HOOKS_FILE))
+    hooks = unwrap(parse_hooks(data))
+    if not hooks:
+        return [Line(f"{HOOKS_FILE} has no hooks that run here", "dim")]
+
+    unwrap(trust(root, mark_of(root, data), HOOKS_FILE))
+    lines = [Line(f"trusted the hooks of {HOOKS_FILE} as they are now; they run")]
+    for event, matcher, hook in each_hook(hooks):
+        title = f"{event} {matcher or '*'}: {hook.problem or hook.command}"
+        lines.append(Line(f"  {one_line(title, MOST_SETTINGS_BYTES)}"))
+
+        scripts = scripts_of(hook.command, root)
+        runners = runners_in(hook.command)
+        if scripts:
+            lines.append(Line(f"    pinned: {one_line(', '.join(scripts), MOST_SETTINGS_BYTES)}"))
+        if runners or not scripts:
+            name = runners or "it"
+            lines.append(Line(f"    not pinned: if {name} runs code of the workspace, the agent may change that code"))
+
+    lines.append(Line("  pinned as well: the files of .claude/hooks; not what a script imports or starts"))
+    return lines
+
+
 def _not_found(message: str) -> NoReturn:
     raise RefusedError(ExitCode.USAGE_ERROR, message, {"code": ToolErrorCode.NOT_FOUND.value})
 
@@ -172,11 +282,11 @@ def _as_toml(value: Any) -> str:
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
 _LONGEST = 600
 
-Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Send no request to the endpoint.")]
 
 
 def doctor(context: typer.Context, offline: Offline = False) -> int:
-    """Check this machine, and say how to fix problems.
+    """Check this machine, and report how to fix problems.
 
     It checks model, sandbox, store, programs and settings; the exit code is 1 if there is a problem. Options of a run,
     such as --model, are honoured. Nothing is written.
@@ -239,7 +349,7 @@ def pull(context: typer.Context) -> int:
 
 @model_app.command()
 def status(context: typer.Context) -> int:
-    """Say whether the embedded model can be used; exit code 0 if it can."""
+    """Show whether the embedded model is ready; exit code 0 if it is."""
     chosen = options_without_events(context)
     with shown_pull() as progress:
         weights = weights_status(progress=progress)
@@ -323,9 +433,9 @@ def permissions(context: typer.Context) -> int:
 
 @permissions_app.command()
 def remove(context: typer.Context, ids: opt.PermissionIds = None, everything: opt.AllPermissions = False) -> int:
-    """Remove permissions; the next run asks again, and so does a run that is at work."""
+    """Remove permissions. The next run asks again, and so does a running one."""
     if bool(ids) == everything:
-        context.fail("say what to remove: an ID, as `mendgraph permissions` lists it, or --all")
+        context.fail("name an ID, as `mendgraph permissions` lists it, or pass --all")
 
     from mendgraph.graph.configuration.permissions import list_permissions, remove_permissions
 
@@ -351,7 +461,7 @@ def _titled_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) ->
 
 
 def usage(context: typer.Context, days: opt.Days = 7) -> int:
-    """Show what model calls have used, by day (UTC) and model.
+    """Show tokens and costs of model calls, by day (UTC) and model.
 
     All folders count together, as they do for the limits of days and accounts.
     """

@@ -11,16 +11,17 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.unattended import PublishResult, UnattendedTask, find_unattended
-from mendgraph.graph.machine.run_records import CARRY_OUT
+from mendgraph.graph.machine.begin_turn import lasting_raises
+from mendgraph.graph.machine.run_records import CARRY_OUT, RETRIED
 from mendgraph.graph.runs.events import Asked, Ended, Event, OfChild, Text, Traced
 from mendgraph.graph.runs.images import Image
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.run_words import chat_command, command_line, resume_command
-from mendgraph.graph.runs.runs import ListedRun, RunState, get_run
+from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, run_raises
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.json_output import event_as_map, result_object
 from mendgraph.graph.terminal.outcome_lines import cost_words, diff_lines, outcome_lines, usage_block, usage_lines
@@ -34,15 +35,26 @@ from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line, short_id
-from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.language.prompt_files import with_hook_words
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
 from mendgraph.nodes.workspace.store.audit_log import FILE_NAME
 from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.run_folder import run_folder_path
 
+if TYPE_CHECKING:
+    from mendgraph.graph.hooks.shell_hooks import ShellHooks
+    from mendgraph.graph.runs.server_prompts import ServerPrompts
+
 TOOL_THREAD: Final = "tool"
 """The name of the threads of tool calls (`nodes.workspace.files.deadline`)."""
+
+MOST_STOP_HOOKS: Final = 2
+"""Further turns that hooks of the end of a turn may ask for after the first."""
+
+_GO_ON: Final = "A hook of the project finds that the work is not done."
 
 CLEANUP_S: Final = 0.5
 """Seconds that a cancelled tool call may take to end. Commands check every 50 ms."""
@@ -54,7 +66,8 @@ class Setup:
 
     `next_line` reads a chat's requests; `ask` reads a person's lines about approvals, None without a person, and
     `ask_key` the keys that answer; `terminal` is the descriptor on which they type while a turn runs. `session_options`
-    are further arguments of `Session`; `unattended` is the worktree of an unattended task.
+    are further arguments of `Session`; `unattended` is the worktree of an unattended task; `prompts` are those of the
+    MCP servers.
     """
 
     context: AgentContext
@@ -66,6 +79,7 @@ class Setup:
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
     unattended: UnattendedTask | None = None
+    prompts: "ServerPrompts | None" = None
 
     def visible_text(self) -> VisibleText:
         """The filter for the prose of this run's model."""
@@ -107,6 +121,7 @@ class Turns:
         self._closing = ExitStack()
         self._signals = Signals(self._stop, self._show_stopping)
         self._first_line_shown = False
+        self._session_started = False
         self._typed: TypedWords | None = None
         if setup.terminal is not None and setup.display.live is not None:
             self._typed = setup.display.live.typed = TypedWords(setup.terminal, self._add_message)
@@ -157,11 +172,58 @@ class Turns:
         Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
         next request.
         """
-        return self._follow(self.session.astream(request, images=images))
+        if self.context.hooks == "off":
+            return self._follow(self.session.astream(request, images=images))
+
+        try:
+            return self._take_with_hooks(request, images)
+        except KeyboardInterrupt:  # while a hook was running
+            code = self._signals.exit_code
+            self._show_error(code.name.lower(), f"stopped {by_whom(self._signals.last)} in a hook")
+            return code
+
+    def _take_with_hooks(self, request: str, images: Sequence[Image]) -> ExitCode:
+        """Work on one request with the hooks at its beginning and end, which add words or block it."""
+        hooks = self._open_hooks()
+        answer = hooks.of_turn("UserPromptSubmit", prompt=request)
+        if answer.blocks:
+            message = one_line(f"A hook blocks this request: {answer.blocks}", 1_000)
+            self._show_error(ToolErrorCode.PERMISSION_DENIED, message)
+            return ExitCode.USAGE_ERROR
+
+        if not self._session_started:
+            self._session_started = True
+            request = with_hook_words(request, "SessionStart", hooks.of_turn("SessionStart", source="startup").words)
+
+        request = with_hook_words(request, "UserPromptSubmit", answer.words)
+        code = self._follow(self.session.astream(request, images=images))
+        for is_again in (False, *[True] * MOST_STOP_HOOKS):
+            if code is not ExitCode.FINISHED or self.setup.unattended is not None:
+                break
+
+            answer = hooks.of_turn("Stop", stop_hook_active=is_again)
+            if not answer.blocks:
+                break
+
+            code = self._follow(self.session.astream(with_hook_words(_GO_ON, "Stop", answer.blocks)))
+
+        return code
+
+    def _open_hooks(self) -> "ShellHooks":
+        """Return the hooks of a turn: they need no tools, and the session's secrets are removed from their words."""
+        from mendgraph.graph.machine.machine_tools import MachineTools
+        from mendgraph.graph.machine.tool_step import open_hooks
+        from mendgraph.graph.machine.turn_tools import TurnTools
+
+        def tell(message: str) -> None:
+            self._display.err.line(f"mendgraph: {one_line(message, 1_000)}")
+
+        turn = TurnTools(MachineTools((), DEFAULT_GUARDRAIL_RULES, {}, ()), self.context)
+        return replace(open_hooks(turn, self.session.thread_id, tell), redact=self.session.scrub)
 
     def take_up(self, *, anew: bool = False) -> ExitCode:
         """Resume the turn that was interrupted or stopped, or with `anew` its task in a new turn; see `take`."""
-        self._show_first_line(resumed=True)
+        self._show_first_line(resumed=True, anew=anew)
         return self._follow(self.session.aresume(anew=anew), resumed=not anew)
 
     def carry_out_plan(self, code: ExitCode) -> ExitCode:
@@ -279,6 +341,17 @@ class Turns:
         self._api = limits.api
         if self._display.live is not None:
             self._display.live.limits = limits
+
+    def _raised_limits(self, *, same_turn: bool) -> Mapping[str, float]:
+        """Return the limits of the run that a person has raised, and that hold in the same or in a new turn."""
+        record = self._record()
+        raised = run_raises(self.session.thread_id, self._root)
+        if record is None or isinstance(raised, ToolError):
+            return {}
+        if not same_turn or not (record.state == "working" or record.reason in RETRIED):
+            raised = lasting_raises(raised, self.context)
+
+        return {name: value for name, (_, value) in raised.items()}
 
     def _write_event(self, event: Event) -> None:
         """Write the event as JSON, for `--json-lines` and `--debug`."""
@@ -430,7 +503,7 @@ class Turns:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
 
-    def _show_first_line(self, *, resumed: bool = False) -> None:
+    def _show_first_line(self, *, resumed: bool = False, anew: bool = False) -> None:
         """Name the run that goes on, the model, the mode, the sandbox and the limits, once in a session."""
         if self._first_line_shown:
             return
@@ -443,13 +516,15 @@ class Turns:
         continued = self.continued_run(resumed=resumed)
         if continued:
             facts.append(continued)
+            self._show_limits(self._raised_limits(same_turn=resumed and not anew))
 
         if "model" not in self.setup.session_options:  # not the chat model of a program
             endpoint = find_endpoint(context.model, context.base_url, self.setup.environment)
             if isinstance(endpoint, Endpoint):  # otherwise the run reports the problem
                 facts.append(_model_words(endpoint))
-                calls = context.max_calls_per_turn
-                limits = f"; at most {calls:,} calls and {context.max_input_tokens_per_session:,} input tokens"
+                calls = self._api.max_calls_per_turn
+                tokens = self._api.max_input_tokens_per_session
+                limits = f"; at most {calls:,} calls and {tokens:,} input tokens"
 
         facts.append(f"mode {context.mode}")
         if context.evidence or context.checks or context.allowed_programs:
@@ -487,10 +562,12 @@ class Turns:
         if record is None or record.resumable:
             message += f"; continue with: {resume_command(self.session.thread_id, self._root)}"
 
+        self._show_error(self._signals.exit_code.name.lower(), message)
+
+    def _show_error(self, code: str, message: str) -> None:
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
-            error = {"code": self._signals.exit_code.name.lower(), "message": message}
-            self._display.write_object("error", {"error": error})
+            self._display.write_object("error", {"error": {"code": code, "message": message}})
 
 
 def _mode_to_carry_out(read: ReadLine) -> str:

@@ -16,7 +16,7 @@ from mendgraph.nodes.begin_turn.history import (
 from mendgraph.nodes.begin_turn.turn import BeginTurnState, TurnResources, files_of_last_turn, fresh_update, read_notes
 from mendgraph.nodes.records import StopCause, StopReason
 
-_NO_REQUEST = "There is no request: send a person's message, with text in it."
+_NO_REQUEST = "There is no request: send a message of a person, with text."
 
 
 def begin_turn(state: BeginTurnState, resources: TurnResources) -> dict[str, Any]:

@@ -103,13 +103,13 @@ def find_endpoint(
         return _no_address(url)
 
     if not _is_sendable(key):
-        message = f"{variable} holds a character that no key has: set it again, without spaces or line breaks."
+        message = f"{variable} contains a character that no key has: set it again, without spaces or line breaks."
         return ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
 
     if not key and not url:
         message = (
-            f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-            "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
+            f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for your own server, or omit"
+            " the model to use the embedded one. For another provider, write anthropic:MODEL."
         )
 
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
@@ -264,7 +264,7 @@ def models_in_order(
         if isinstance(choice, ModelChoice) and choice.breaker_key in {
             model_choice.breaker_key for model_choice in choices
         }:
-            choice = f"({choice.name}) is in the list already: name each model once."
+            choice = f"({choice.name}) is in the list twice: name each model once."
 
         if isinstance(choice, str):
             return f"Fallback model {place} {choice}"
@@ -288,7 +288,7 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
         return ModelChoice(model=name, base_url=base_url if is_at_endpoint else None)
 
     if "@" in urlsplit(url).netloc:
-        return f"may hold no user name or password: put the key into {key_variable_of(url)}."
+        return f"must not contain a user name or password: put the key into {key_variable_of(url)}."
 
     is_own_endpoint = base_url is not None and same_origin(url, base_url)
     return ModelChoice(model=name, base_url=url, key_variable="" if is_own_endpoint else key_variable_of(url))

@@ -64,7 +64,7 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
     reason, name = capped_by
     label = f"the model {model!r}" if model else "the model"
     message = (
-        f"Limit '{name}' cannot be held: no price is known for {label}. Add it to prices.toml in the configuration"
+        f"Limit '{name}' cannot be enforced: no price is known for {label}. Add it to prices.toml in the configuration"
         f" folder, or to the file that {PRICES_VARIABLE} names; or leave {name} empty."
     )
     return StopCause(reason=reason, message=message)
@@ -360,7 +360,7 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
 
     if limits.max_cost_usd is not None and spending.unpriced_calls:
         message = (
-            f"Limit 'max_cost_usd' cannot be held: {spending.unpriced_calls} calls of this thread went to a model"
+            f"Limit 'max_cost_usd' cannot be enforced: {spending.unpriced_calls} calls of this thread went to a model"
             " whose price was not known. Start a new thread, or leave max_cost_usd empty."
         )
 

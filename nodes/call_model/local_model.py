@@ -183,7 +183,7 @@ def _wait_for_address(process: subprocess.Popen[bytes], log: IO[bytes], timeout_
         return str(json.loads(line)["url"]), ""
 
     if line:
-        return "", f"instead of its address it said {line[:80]!r}"
+        return "", f"instead of its address it printed {line[:80]!r}"
 
     # End of file: the child is exiting, and its own exit code is reported.
     with suppress(subprocess.TimeoutExpired):

@@ -161,7 +161,7 @@ class GuardedModel:
         if not wait:
             return None
 
-        message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
+        message = f"The endpoint failed too often in a row, so it is not called for {ceil(wait)} s."
         kind = ProviderErrorKind.CONNECTION  # it is retried as such
         return ProviderFailure(kind=kind, message=message, retry_after_s=wait, sent=False)
 

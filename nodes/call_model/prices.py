@@ -62,7 +62,7 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
     tree = read_toml(text)
     if isinstance(tree, DocumentProblem):
         where = f" (line {tree.line})" if tree.line else ""
-        return _wrong(name, f"it is no TOML: {tree.message}{where}")
+        return _wrong(name, f"it is not TOML: {tree.message}{where}")
 
     rows = {key: value for key, value in tree.items() if key not in ("dated", "source")}
     try:
@@ -78,7 +78,7 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
             names = (model, f"{provider}/{model}")
             duplicate = next((key for key in names if key in prices), None)
             if duplicate:
-                return _wrong(name, f"{duplicate!r} in [{provider}] has a price already, in another table")
+                return _wrong(name, f"{duplicate!r} in [{provider}] has a second price in another table")
 
             prices.update(dict.fromkeys(names, price))
 
@@ -86,7 +86,7 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
 
 
 def _wrong(name: str, problem: str) -> ToolError:
-    return invalid(f"The price list {name} cannot be used: {problem}. Mend it, or move it away.")
+    return invalid(f"The price list {name} cannot be used: {problem}. Fix it, or move it away.")
 
 
 def find_price(prices: PriceList, model: str) -> Price | None:

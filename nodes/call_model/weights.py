@@ -338,7 +338,7 @@ def _download(
             return Pulled(path, spec.size_bytes, name)
 
         os.unlink(file)
-        problems.append(f"{name}: another file than {spec.file_name} (wrong SHA-256)")
+        problems.append(f"{name}: not the file {spec.file_name} (wrong SHA-256)")
 
     remedy = f"check the network and the disk, then {RETRY}"
     return PullFailure(f"the weights could not be downloaded ({'; '.join(problems)}): {remedy}")

@@ -264,7 +264,7 @@ class CallPolicy:
 
         breaker = self._breaker(tool)
         if breaker and (wait := breaker.admit()):
-            message = f"{name} failed too often and rests for {ceil(wait)} s: go on without it."
+            message = f"{name} failed too often and rests for {ceil(wait)} s: continue without it."
             return refused(name, message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
 
         limit = self._rules.rate_limits.get(name)
@@ -371,7 +371,7 @@ def allowed_tools(
     if role is None:
         return frozenset(spec.name for spec in specs)
     if role in BUILT_IN_ROLES and role in custom:
-        return invalid(f"The role {role!r} is built in and cannot be redefined: give yours another name.")
+        return invalid(f"The role {role!r} is built in and cannot be redefined: rename yours.")
     if role in BUILT_IN_ROLES:
         return frozenset({spec.name for spec in specs if spec.effect in BUILT_IN_ROLES[role]} | ending)
     if role not in custom:

@@ -395,7 +395,7 @@ class Engine:
             if inspect.iscoroutine(answer):
                 answer.close()
 
-            raise GuardrailError("a guardrail that gives an awaitable has to be an `async def`, and run by run_async")
+            raise GuardrailError("a guardrail that returns an awaitable must be an `async def`, and needs run_async")
 
     def _finish(self, call: Call, outcome: ToolOutcome | None, started_ms: int) -> ToolOutcome:
         """Return the outcome with the call's id, its time, and no secret in its error."""

@@ -82,11 +82,10 @@ async def load_mcp_tools(
     """Return all tools of these servers, named `server__tool`, or the error that prevents it.
 
     `connections` has a connection for each server's name, as langchain-mcp-adapters' MultiServerMCPClient takes them:
-    {"calc": {"transport": "stdio", "command": "python", "args": ["calc.py"]}}. Relative names of files count from
-    `workspace`; the files of the workspace that a connection executes cannot be changed by the agent. A tool's effect
-    is EXECUTE unless `effects` says otherwise of `server__tool` or of the whole `server`; a server's own hints
-    (`readOnlyHint`) are not trusted. A server has `timeout_s` seconds to list its tools. It is started for that, and
-    once more by each session that calls it.
+    {"calc": {"transport": "stdio", "command": "python", "args": ["calc.py"]}}. Relative paths start from `workspace`;
+    the agent cannot change workspace files that a connection executes. A tool's effect is EXECUTE unless `effects` has
+    an entry for `server__tool` or for the whole `server`; hints of a server (`readOnlyHint`) are not trusted. A server
+    has `timeout_s` seconds to list its tools. It is started for that, and again by each session that calls it.
     """
     servers = McpServers()
     try:
@@ -198,10 +197,10 @@ def _problem_of_effects(effects: Mapping[str, Effect], names: list[str]) -> Tool
     for name, effect in effects.items():
         if name not in names:
             remedy = similar_or_all(name, names)[1]
-            return invalid(f"The effects name {name!r}, which is no MCP tool or server. {remedy}")
+            return invalid(f"The effects name {name!r}, which is not an MCP tool or server. {remedy}")
 
         if not isinstance(effect, Effect):
-            return invalid(f"The effect of {name!r} has to be an Effect, such as Effect.READ.")
+            return invalid(f"The effect of {name!r} must be an Effect, such as Effect.READ.")
 
     return None
 
@@ -345,7 +344,7 @@ async def _read_resource(session: "ClientSession", uri: str) -> JsonMap:
     try:
         address = AnyUrl(uri)
     except ValidationError:
-        return {"isError": True, "content": [{"type": "text", "text": "uri is no URI"}]}
+        return {"isError": True, "content": [{"type": "text", "text": "uri is not a URI"}]}
 
     plain = (await session.read_resource(address)).model_dump(mode="json", by_alias=True)
     return {"content": [{"type": "resource", "resource": content} for content in plain["contents"]]}
@@ -394,12 +393,12 @@ def _attachment(block: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
     try:
         size = len(base64.b64decode(encoded, validate=True))
     except ValueError:
-        return {**attachment, "left_out": "its data is no Base64"}, []
+        return {**attachment, "left_out": "its data is not Base64"}, []
 
     attachment["bytes"] = size
     kind, mime_type = _MEDIA.get(str(inner.get("mimeType")).lower(), ("", ""))
     if not kind:
-        return {**attachment, "left_out": "models take no data of this type"}, []
+        return {**attachment, "left_out": "models do not accept data of this type"}, []
     if size > MOST_MEDIA_BYTES:
         return {**attachment, "left_out": f"it has more than {MOST_MEDIA_BYTES:,} bytes"}, []
 

@@ -328,12 +328,12 @@ def tool(function: Callable[..., Any], /, *, effect: Effect, **options: Any) -> 
 def tool(
     function: Callable[..., Any] | None = None, /, *, effect: Effect | None = None, **options: Any
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a typed function, sync or async, a tool: `@tool(effect=Effect.READ)`, or `tool(function, effect=...)`.
+    """Turn a typed function, sync or async, into a tool: `@tool(effect=Effect.READ)`, or `tool(function, effect=...)`.
 
-    Each parameter is an argument; `Annotated[str, "what it is"]` describes it to the model, and `**extras: Any` accepts
-    unknown ones. A parameter of type ToolContext receives the context. A single parameter of a pydantic model's type
-    stands for all arguments. The name is the function's unless `name` is given, and the description is the first
-    paragraph of its docstring. The other `options` are fields of `Tool`. READ tools are cacheable by default.
+    Each parameter is an argument. `Annotated[str, "description"]` describes it to the model; `**extras: Any` accepts
+    unknown arguments. A parameter of type ToolContext receives the context. A single parameter of a pydantic model's
+    type receives all arguments. The name is that of the function unless you pass `name`. The description is the first
+    paragraph of the docstring. Other `options` are fields of `Tool`. READ tools are cacheable by default.
 
     Raises:
         TypeError: no effect is given (it is never guessed), or the signature is incomplete.
@@ -341,7 +341,7 @@ def tool(
     """
     if not isinstance(effect, Effect):
         effects = ", ".join(f"Effect.{member.name}" for member in Effect)
-        raise TypeError(f"A tool has to say its effect, as in @tool(effect=Effect.READ); there are {effects}.")
+        raise TypeError(f"A tool needs an effect, as in @tool(effect=Effect.READ); the effects are {effects}.")
 
     if function is None:
         return lambda decorated: tool(decorated, effect=effect, **options)
@@ -437,7 +437,7 @@ class ActionRegistry:
         """
         registered = tool_of(action)
         if registered.name in self._tools:
-            raise ValueError(f"Two tools are called {registered.name!r}: give one of them another name.")
+            raise ValueError(f"Two tools are called {registered.name!r}: rename one of them.")
 
         self._tools[registered.name] = registered
         return registered

@@ -130,7 +130,7 @@ def _refusal(call: ToolCall, failures: int, scope: CancellationScope | None, *, 
     """Return the result of a call that may not begin after the failures of others or a stop, or None."""
     if is_answer and failures:
         message = (
-            f"Not taken as the final answer: {failures} other call(s) of this reply failed. Mend that, then answer."
+            f"Not taken as the final answer: {failures} other call(s) of this reply failed. Fix that, then answer."
         )
         return _not_run(call, ToolErrorCode.CANCELLED, message)
 

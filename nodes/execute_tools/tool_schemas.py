@@ -190,6 +190,6 @@ def bounded_schema(schema: JsonMap) -> JsonMap:
     """
     size = len(orjson.dumps(schema))
     if size > LARGEST_SCHEMA:
-        raise ValueError(f"it has {size} bytes, and {LARGEST_SCHEMA} are the most")
+        raise ValueError(f"it has {size} bytes; the maximum is {LARGEST_SCHEMA}")
 
     return schema

@@ -181,7 +181,7 @@ def _ask(open_calls: Mapping[int, _Waiting], ports: ApprovalPorts) -> dict[int, 
             break
 
         advice = 'Answer "approve" or "reject" for all calls, or {"decisions": {INDEX: {"action": ...}}}.'
-        request["problem"] = f"{shown(repr(answer), 100)} is no answer. {advice}"
+        request["problem"] = f"{shown(repr(answer), 100)} is not an answer. {advice}"
 
     return decisions
 

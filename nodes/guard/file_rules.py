@@ -488,10 +488,10 @@ class _Executed(ChangeCheck):
 
 @lru_cache(maxsize=64)
 def executed_rule(paths: tuple[str, ...]) -> FileGuardrailRule:
-    """Return the rule that forbids changes in these files and folders, which an MCP server executes."""
+    """Return the rule that forbids changes in these files and folders, which an MCP server or a hook executes."""
     places = frozenset(folded_parts(PurePath(path)) for path in paths)
-    what = "Files that an MCP server of this run executes outside of the sandbox"
-    return FileGuardrailRule("mcp_server", what, _Executed(places))
+    what = "Files that an MCP server or a hook of this run executes"
+    return FileGuardrailRule("executed_file", what, _Executed(places))
 
 
 @lru_cache(maxsize=64)

@@ -88,7 +88,7 @@ def ask_to_raise(limit: ReachedLimit, ask: Callable[[ApprovalRequest], object]) 
         if value is not None:
             return value
 
-        problem = f"That is no answer: approve, reject, or name a number above {_words(limit.least)}."
+        problem = f"That is not an answer: approve, reject, or name a number above {_words(limit.least)}."
 
     return None
 

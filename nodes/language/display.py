@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from unicodedata import category
 
-from mendgraph.nodes.records import ExtractionError, ToolResult
+from mendgraph.nodes.records import ExtractionError, JsonMap, ToolResult
 
 LEAST_USD: Final = 0.0001
 """The smallest amount that four decimals can show."""
@@ -149,11 +149,20 @@ def result_words(result: ToolResult) -> str:
         return f"{result.error.code.value.replace('_', ' ')}: {message}"
 
     data = result.data
-    for key, words in _WORDS.items():
-        if key in data:
-            return one_line(words(data))
+    words = next((one_line(words_of(data)) for key, words_of in _WORDS.items() if key in data), "ok")
+    return words + _diagnostics_words(data)
 
-    return "ok"
+
+def _diagnostics_words(data: JsonMap) -> str:
+    """Return how many new diagnostics an edit has, and why a linter has none; "" if neither is known."""
+    words = ""
+    lines = data.get("new_diagnostics", ())
+    if lines and lines[-1].startswith("... and "):
+        words = f": more than {count_of(len(lines) - 1, 'new diagnostic')}"
+    elif lines:
+        words = f": {count_of(len(lines), 'new diagnostic')}"
+
+    return words + "".join(f"; {one_line(reason)}" for reason in data.get("not_diagnosed", ()))
 
 
 def error_words(errors: tuple[ExtractionError, ...]) -> str:

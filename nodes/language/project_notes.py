@@ -172,7 +172,7 @@ def note_text(path: str, data: bytes) -> str | ToolError:
     if "\0" not in text:
         return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
 
-    return invalid(f"{path!r} is not read: it is no UTF-8 text.")
+    return invalid(f"{path!r} is not read: it is not UTF-8 text.")
 
 
 def _cut_at_line(text: str, most: int) -> str:

@@ -55,6 +55,14 @@ _TOOLS: Final[Mapping[str, str]] = MappingProxyType(
 """The tools that do what a tool of Claude Code does, by its name."""
 
 
+def foreign_names(tool: str) -> tuple[str, ...]:
+    """Return the names of Claude Code's tools that do what this tool does."""
+    if tool == "delegate":  # no agent's file gives it
+        return ("Task", "Agent")
+
+    return tuple(name for name, tools in _TOOLS.items() if tool in tools.split())
+
+
 class PromptFile(NamedTuple):
     """A Markdown file: its name, its path as a person writes it, the fields of its front matter, and its text."""
 
@@ -132,7 +140,7 @@ def command_request(file: PromptFile, line: str) -> str:
     It does not name the file, which would be read ahead.
     """
     arguments = "".join(line.split(maxsplit=1)[1:])
-    words = _words(arguments)
+    words = split_words(arguments)
 
     def value(match: re.Match[str]) -> str:
         if match[1] == "ARGUMENTS":
@@ -141,17 +149,28 @@ def command_request(file: PromptFile, line: str) -> str:
         number = int(match[1])
         return "".join(words[number - 1 : number])
 
-    text = _MARK.sub("&lt;", visible(_ARGUMENT.sub(value, file.text)))
     call = "The line above calls the command of this file. Do what the file asks, for the words of that line:"
-    return f'{line.strip()}\n\n<{MARK} name="{file.name}">\n{call}\n\n{text.strip()}\n</{MARK}>'
+    return request_of_call(line, file.name, call, _ARGUMENT.sub(value, file.text))
 
 
-def _words(arguments: str) -> list[str]:
+def request_of_call(line: str, name: str, call: str, text: str) -> str:
+    """Return the line and a text that is not the person's, after the sentence `call` for the model."""
+    text = _MARK.sub("&lt;", visible(text)).strip()
+    return f'{line.strip()}\n\n<{MARK} name="{name}">\n{call}\n\n{text}\n</{MARK}>'
+
+
+def split_words(arguments: str) -> list[str]:
     """Return the words of the arguments, of which those in quotes are one."""
     try:
         return shlex.split(arguments)
     except ValueError:  # an open quote
         return arguments.split()
+
+
+def with_hook_words(request: str, event: str, words: str) -> str:
+    """Return a request with the words of a hook, which are not the person's."""
+    text = _MARK.sub("&lt;", visible(words)).strip()
+    return f'{request}\n\n<{MARK} name="{event} hook">\n{text}\n</{MARK}>' if text else request
 
 
 def typed_text(request: str) -> str:

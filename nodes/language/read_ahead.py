@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from mendgraph.nodes.language.names import named_paths, paths_in_output, split_output
@@ -52,16 +53,20 @@ def named_files(request: str, files: Files, most_bytes: int) -> list[str]:
 
     With pasted output the likeliest file is the last one.
     """
-    words, output = split_output(request)
-    in_words = located(named_paths(words), files)
-    in_output = located(reversed(paths_in_output(output)), files)
-    paths = list(dict.fromkeys([*in_words, *in_output]))
-    fitting = files_within(paths[:MAX_NAMED_FILES], files.size_of, most_bytes)
-
+    fitting = files_within(all_named_files(request, files), files.size_of, most_bytes)
+    _, output = split_output(request)
     if output:
         fitting.reverse()
 
     return fitting
+
+
+def all_named_files(request: str, files: Files) -> list[str]:
+    """Return the existing files named in a request and in its pasted output, at most `MAX_NAMED_FILES`."""
+    words, output = split_output(request)
+    in_words = located(named_paths(words), files)
+    in_output = located(reversed(paths_in_output(output)), files)
+    return list(dict.fromkeys([*in_words, *in_output]))[:MAX_NAMED_FILES]
 
 
 def located(paths: Iterable[str], files: Files) -> Iterator[str]:
@@ -94,9 +99,19 @@ def files_within(paths: Sequence[str], size_of: Callable[[str], int], most_bytes
     return fitting
 
 
-def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequence[str] = ()) -> ModelReply:
-    """Return the reply that reads `paths`, checks `checked` and searches for `names`, or lists the workspace."""
-    calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
+def read_ahead(
+    paths: Sequence[str],
+    checked: Sequence[str] = (),
+    names: Sequence[str] = (),
+    pages: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+) -> ModelReply:
+    """Return the reply that reads `paths`, checks `checked` and searches for `names`, or lists the workspace.
+
+    `pages` has the further arguments for files of which a page is read.
+    """
+    calls: list[tuple[str, dict[str, Any]]] = []
+    for path in paths:
+        calls.append(("read_file", {"path": path, **pages.get(path, {})}))
     if checked:
         calls.append(("run_checks", {"paths": list(checked)}))
 

@@ -84,7 +84,7 @@ def read_format(given: Any) -> ResponseFormat:
             form = ResponseFormat(adapter.json_schema(), adapter)
         except (PydanticUserError, NameError) as error:
             kinds = "a pydantic model, a dataclass, a TypedDict or a JSON schema"
-            raise TypeError(f"response_format: give {kinds}. {str(error).splitlines()[0]}") from None
+            raise TypeError(f"response_format: use {kinds}. {str(error).splitlines()[0]}") from None
 
     if problem := schema_problem(form.json_schema):
         raise ValueError(problem)

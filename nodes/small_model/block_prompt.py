@@ -232,6 +232,9 @@ def _request_text(
     else:
         parts = [*first, task.strip(), *rendered]
 
+    for path, lines in view.parts.items():
+        if path in files:
+            parts.append(f"Of {path} only {lines} are shown.")
     if left_out:
         parts.append(f"Not shown, for want of room: {', '.join(left_out)}.")
     if view.found:

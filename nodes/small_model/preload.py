@@ -19,15 +19,19 @@ from mendgraph.nodes.language.read_ahead import (
     MAX_SMALL_BYTES,
     MOST_LOOKED_AT,
     Files,
+    all_named_files,
     files_within,
     named_files,
     preloaded_reply,
     read_ahead,
 )
 from mendgraph.nodes.records import ModelReply
+from mendgraph.nodes.small_model.excerpts import MOST_BYTES, excerpt_of
 from mendgraph.nodes.small_model.wording import (
+    WORD,
     asks_for_a_change,
     asks_for_tests,
+    content_words,
     is_question,
     orders_a_change,
     reports_a_problem,
@@ -36,6 +40,9 @@ from mendgraph.nodes.small_model.wording import (
 
 MAX_FEW_BYTES = 6_000
 """About 2,000 tokens, a quarter of a small model's window."""
+
+MAX_SEARCHED_BYTES = 1_000_000
+"""The part of a large file in which the lines for a request are searched."""
 
 MAX_NAMES = 3
 """The maximum number of identifiers that are searched for."""
@@ -70,13 +77,6 @@ MOST_RELATED = 3
 
 _NAMES = re.compile(r"[^\W\d]\w*")
 _QUOTED = re.compile(r"[\"'`]([^\"'`\n]{2,60})[\"'`]")
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_STEM = 6
-"""Letters that are compared: quantity and quantities are the same word."""
-_FILLERS = re.compile(
-    "and|any|are|but|can|does|for|from|has|have|how|instea|into|its|not|one|please|should|some|that|the|then|there"
-    "|this|was|what|when|where|which|will|with|you"
-)
 _PROSE = (".md", ".txt", ".toml", ".json", ".cfg", ".ini", ".yaml", ".yml")
 
 
@@ -123,19 +123,19 @@ def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
     Rare words weigh more; words in a file's name count twice, and so do quoted strings.
     """
     quoted = _QUOTED.findall(request)
-    request_words = {*_words(request), *quoted}
+    request_words = {*content_words(request), *quoted}
     words_of: dict[str, Counter[str]] = {}
     file_count: Counter[str] = Counter()
 
     for path in paths:
         text = _text(files.head(path, MAX_FEW_BYTES))
         strings = [string for string in quoted if f'"{string}"' in text or f"'{string}'" in text]
-        words_of[path] = Counter(_words(f"{path} {text}") + strings)
+        words_of[path] = Counter(content_words(f"{path} {text}") + strings)
         file_count.update(words_of[path].keys())
 
     weights: dict[str, tuple[float, int]] = {}
     for path in paths:
-        name = _words(path.rpartition("/")[2])
+        name = content_words(path.rpartition("/")[2])
         weight = 0.0
         occurrences = 0
         for word in request_words & words_of[path].keys():
@@ -149,12 +149,6 @@ def _related(request: str, paths: Sequence[str], files: Files) -> list[str]:
     best = sorted(weights, key=lambda path: weights[path], reverse=True)
     most = MOST_RELATED if is_question(request) else 1
     return files_within(best, files.size_of, MAX_FEW_BYTES)[:most][::-1]
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text or a name, without stop words."""
-    stems = (word.lower()[:_STEM] for word in _WORD.findall(text))
-    return [word for word in stems if len(word) > 2 and not _FILLERS.fullmatch(word)]
 
 
 def preload(
@@ -177,6 +171,8 @@ def preload(
 
     words, output = split_output(request)
     paths = named_files(request, files, most_bytes)
+    pages = _pages_of_large_files(request, files, paths, most_bytes)
+    paths += pages
     tests: list[str] = []
     is_asked = is_question(words)
     is_work = bool(output) or asks_for_a_change(request) or reports_a_problem(request)
@@ -197,13 +193,35 @@ def preload(
 
     names = [] if paths else named_identifiers(request)[:MAX_NAMES]
     if not checked:
-        return read_ahead(paths, names=names)
+        return read_ahead(paths, names=names, pages=pages)
 
     code = [path for path in paths if path.endswith((".py", ".pyi"))]
     if is_asked:
         code = []
 
-    return read_ahead(paths, [*code, *tests], names)
+    return read_ahead(paths, [*code, *tests], names, pages)
+
+
+def _pages_of_large_files(
+    request: str, files: Files, whole: Sequence[str], most_bytes: int
+) -> dict[str, dict[str, int]]:
+    """Return the arguments that read the parts of named files that do not fit, as far as those fit beside `whole`."""
+    bytes_left = most_bytes - sum(map(files.size_of, whole))
+    pages: dict[str, dict[str, int]] = {}
+
+    for path in all_named_files(request, files):
+        if path in whole or bytes_left < MOST_BYTES:
+            continue
+
+        data = files.head(path, MAX_SEARCHED_BYTES)
+        if not isinstance(data, bytes) or b"\0" in data:
+            continue
+
+        excerpt = excerpt_of(_text(data), request, path)
+        pages[path] = {"start_line": excerpt.start_line, "limit": excerpt.limit}
+        bytes_left -= MOST_BYTES
+
+    return pages
 
 
 _NAME = r"(?:the )?(?:function |class |method )?(?!everywhere\b)[`'\"]?(?P<{}>[^\W\d]\w*)[`'\"]?(?:\(\))?"
@@ -294,7 +312,7 @@ def _may_be_another(name: str, text: str, owners: frozenset[str]) -> bool:
     if is_variable or is_string:
         return True
 
-    if not _WORD.fullmatch(name):
+    if not WORD.fullmatch(name):
         return False
 
     neighbours = re.findall(rf"(?<!\w)(\w*) {name}\b(?: (\w*))?", without_definitions)

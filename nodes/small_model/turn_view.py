@@ -8,8 +8,10 @@ from pydantic import Field
 
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, json_map, last_request, starts_work
 from mendgraph.nodes.language.names import paths_in_output, split_output
+from mendgraph.nodes.language.read_ahead import MAX_SMALL_BYTES
 from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
+from mendgraph.nodes.small_model.excerpts import excerpt_of
 from mendgraph.nodes.small_model.wording import is_question
 
 FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
@@ -22,14 +24,15 @@ _UNKNOWN_FILE = frozenset({"", ToolErrorCode.NOT_FOUND, ToolErrorCode.CANCELLED,
 class TurnView(Record):
     """The facts of a turn.
 
-    `files` maps paths to their newest known content, without files that were changed and not read again. `failures` are
-    those of the last failed step until a change; reading a known file again is one of them. `failed_steps` counts such
-    steps. `evidence` is pasted output and what checks found before the first change. `refused` says that something was
-    not allowed, and `unchanged` that the last step only failed because it left a file as it was. `unreadable` is why
-    files that exist were not read.
+    `files` maps paths to their newest known content, without files that were changed and not read again; `parts` says
+    which lines of the large ones these are. `failures` are those of the last failed step until a change; reading a
+    known file again is one of them. `failed_steps` counts such steps. `evidence` is pasted output and what checks found
+    before the first change. `refused` says that something was not allowed, and `unchanged` that the last step only
+    failed because it left a file as it was. `unreadable` is why files that exist were not read.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
+    parts: dict[str, str] = Field(default_factory=dict)
     found: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
@@ -42,8 +45,9 @@ class TurnView(Record):
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     """Summarise the messages after the last request of a person, and the output pasted into it."""
-    turn = _Turn()
-    _, output = request_parts(last_request(history))
+    request = last_request(history)
+    turn = _Turn(request)
+    _, output = request_parts(request)
     if output:
         turn.evidence.append(output)
 
@@ -55,6 +59,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
 
     return TurnView(
         files=turn.files,
+        parts=turn.parts,
         found=(*turn.messages, *turn.search_results[-2:]),
         changed=tuple(turn.changed),
         evidence=tuple(turn.evidence),
@@ -69,8 +74,10 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
 class _Turn:
     """Collects the facts of a turn, step by step."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: str) -> None:
+        self.request = request
         self.files: dict[str, str] = {}
+        self.parts: dict[str, str] = {}
         self.messages: list[str] = []
         self.search_results: list[str] = []
         self.changed: dict[str, None] = {}
@@ -140,9 +147,29 @@ class _Turn:
             self.files.pop(str(path), None)
 
         if isinstance(path, str) and isinstance(content, str):
-            self.files[path] = content
+            if "clipped" not in data:
+                self._add_file(path, content, data)
         elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
             self.search_results.append(_in_words(data)[:FOUND_LIMIT])
+
+    def _add_file(self, path: str, content: str, data: JsonMap) -> None:
+        """Add the content of a file, or of a page of it; of a large one the part that the request is about."""
+        start = int(data.get("start_line") or 1)
+        last = start + len(content.splitlines()) - 1
+        is_part = start > 1 or bool(data.get("has_more"))
+
+        if len(content.encode()) > MAX_SMALL_BYTES:
+            excerpt = excerpt_of(content, self.request, path)
+            first = excerpt.start_line - 1
+            content = "\n".join(content.split("\n")[first : first + excerpt.limit])
+            start += first
+            last = start + excerpt.limit - 1
+            is_part = True
+
+        self.files[path] = content
+        self.parts.pop(path, None)
+        if is_part:
+            self.parts[path] = f"lines {start} to {last}"
 
 
 def request_parts(request: str) -> tuple[str, str]:

@@ -41,7 +41,20 @@ _PROBLEM = re.compile(
 _FAILING_TESTS = re.compile(r"\bfail\w*\s+(?:\w+\s+)?tests?\b|\btests?\s+(?:\w+\s+)?fail", re.IGNORECASE)
 _NEW_TESTS = re.compile(r"\s*(?:please\s+|can you\s+)?(?:write|add|create)\s+(?:\w+\s+){0,3}tests?\b", re.IGNORECASE)
 CODE = re.compile(r"```[^`]*+(?:`{1,2}[^`]++)*+```|`[^`\n]*+`")
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_STEM = 6
+"""Letters that are compared: quantity and quantities are the same word."""
+_FILLERS = re.compile(
+    "and|any|are|but|can|does|for|from|has|have|how|instea|into|its|not|one|please|should|some|that|the|then|there"
+    "|this|was|what|when|where|which|will|with|you"
+)
 SENTENCES = re.compile(r"(?<=[.!?;:])\s+|\n+")
+
+
+def content_words(text: str) -> list[str]:
+    """Return the words of a text or a name, shortened and without stop words."""
+    stems = (word.lower()[:_STEM] for word in WORD.findall(text))
+    return [word for word in stems if len(word) > 2 and not _FILLERS.fullmatch(word)]
 
 
 def asks_for_a_change(request: str) -> bool:

@@ -124,10 +124,10 @@ def stopped(
 
 
 def _marks(loop: LoopRecord, changed: Mapping[str, tuple[str, str]], files: Sequence[str]) -> tuple[Mark, ...]:
-    """Return the marks of these files, with one for each deleted file that has no other mark for that."""
+    """Return the marks of these and of unread files, with one for each deleted file that has no other for that."""
     marked = {mark.path for mark in loop.marks if mark.kind == "tests_deleted"}
     marks = [Mark(kind="deleted", path=path) for path in files if not changed[path][1] and path not in marked]
-    marks += [mark for mark in loop.marks if mark.path in files]
+    marks += [mark for mark in loop.marks if mark.path in files or mark.kind == "unread"]
     return tuple(marks)
 
 
@@ -145,7 +145,7 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     if failed:
         lines.append(f"Last failure: {failed[-1]}")
 
-    lines.append(f"How to go on: {outcome.how_to_go_on}")
+    lines.append(f"How to continue: {outcome.how_to_go_on}")
     # A quotation of a reply may hold a `tool:` line, which must not be a line of the history.
     return "\n".join(" ".join(line.split()) for line in lines)
 
@@ -153,11 +153,19 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
 def changes_words(
     files: Sequence[str], verified: Verification, refused: Sequence[str], marks: Sequence[Mark] = ()
 ) -> str:
-    """Return the sentence on a turn's changes ("Changed cart.py; 2 tests pass."); "" if there are none."""
+    """Return the sentence on a turn's changes ("Changed cart.py; 2 tests pass."); "" if there is nothing to say."""
+    unread = [_path_with_detail(mark) for mark in marks if mark.kind == "unread"]
     if not files:
+        words = ""
         if refused:
-            return f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}."
-        return ""
+            words = f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}."
+        elif unread:
+            words = NO_FILE_CHANGED
+
+        if unread:
+            words += f" Not read: {listed(unread)}."
+
+        return words
 
     reason = one_line(verified.reason.rstrip("."), _LONGEST_REASON)
     if verified.kind in {"passed", "indistinct"}:
@@ -173,6 +181,8 @@ def changes_words(
         checked = [f"not checked: {reason[:1].lower()}{reason[1:]}" if reason else "not checked"]
 
     clauses = [_changes_clause(files, marks), *checked]
+    if unread:
+        clauses.append(f"not read: {listed(unread)}")
     if verified.diagnostics:
         clauses.append(f"new diagnostics: {listed(verified.diagnostics, _MOST_DIAGNOSTICS)}")
 
@@ -187,11 +197,11 @@ def _changes_clause(files: Sequence[str], marks: Sequence[Mark]) -> str:
     """Return what was done to files, with their marks: "Changed a.py; deleted b.py; runs later: conftest.py"."""
     paths_by_kind: dict[str, list[str]] = {}
     for mark in marks:
-        path = f"{mark.path} ({mark.detail})" if mark.detail else mark.path
-        paths_by_kind.setdefault(mark.kind, []).append(path)
+        paths_by_kind.setdefault(mark.kind, []).append(_path_with_detail(mark))
 
     deleted = paths_by_kind.pop("deleted", [])
     unnamed = paths_by_kind.pop("not_named", [])
+    paths_by_kind.pop("unread", None)
     absent = {*deleted, *paths_by_kind.get("tests_deleted", [])}
     changed = [path for path in files if path not in absent]
     changed_named = [path for path in changed if path not in unnamed]
@@ -212,6 +222,10 @@ def _changes_clause(files: Sequence[str], marks: Sequence[Mark]) -> str:
 
     summary = "; ".join(clauses)
     return summary[0].upper() + summary[1:]
+
+
+def _path_with_detail(mark: Mark) -> str:
+    return f"{mark.path} ({mark.detail})" if mark.detail else mark.path
 
 
 def _passed(verified: Verification) -> list[str]:

@@ -12,6 +12,8 @@ from tests.extent import nightly
 OF_ROWS: Final = "in a row of the table of formats, where it is looked at"
 MADE_OF_THEM: Final = {
     "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
+    "mendgraph.graph.hooks.claude_hooks._matcher_problem": "it is only compiled",
+    "mendgraph.graph.hooks.claude_hooks.first_match": "the matcher of a file that the user trusts, for names of tools",
     "mendgraph.nodes.workspace.files.tree_walk._any_of": "see below",
     "mendgraph.nodes.workspace.sandboxes.private_folder.__init__": "alternatives of literal names",
     "mendgraph.nodes.execute_tools.secrets.shapes.pattern": "its patterns are in a variable",

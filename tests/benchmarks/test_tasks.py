@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.everyday.large_files import LARGE_FILES
 from benchmarks.everyday.tasks import EVERYDAY, NOT_CHECKED
 from benchmarks.real_model.task import Task, replace_once, write_files
 from benchmarks.real_model.tasks import ALL_TASKS, ORDERS
 from benchmarks.real_model.tasks.refusals import KEY
 from tests.extent import LEVEL, sampled
 
-TASKS = {task.name: task for task in (*ALL_TASKS, *ORDERS, *EVERYDAY)}
+TASKS = {task.name: task for task in (*ALL_TASKS, *ORDERS, *EVERYDAY, *LARGE_FILES)}
 CHANGING = [task for task in TASKS.values() if task.changes]
 PLAYED = CHANGING if LEVEL else CHANGING[::6]
 """Each check starts a Python or a Node."""

@@ -50,7 +50,14 @@ def test_report_can_be_read_everywhere(name: str, browser: Page, pages: dict[str
     browser.open(pages["asked"])
     browser.screenshot(screenshots(tmp_path) / f"report-{name}.png")
     text = browser.text()
-    for expected in ("Mend add.", "FINISHED", "execute_tools", "edited calc.py", "+    return a + b", "How to go on"):
+    for expected in (
+        "Mend add.",
+        "FINISHED",
+        "execute_tools",
+        "edited calc.py",
+        "+    return a + b",
+        "How to continue",
+    ):
         assert expected in text
     assert browser.overflow() == []
     unfold(browser)

@@ -23,7 +23,7 @@ from tests.crash.sweep import EXTENT, Point, servers_of, sweep, visited
 from tests.extent import in_sweeps, sampled
 from tests.memory_folder import memory_folder
 
-SECOND_KILLS: Final = {"all": 500}.get(EXTENT, 60)
+SECOND_KILLS: Final = {"all": 500}.get(EXTENT, 30)
 SHARED_KILLS: Final = 20
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
@@ -259,6 +259,6 @@ def test_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
         place.remove()
 
     calls = visited(trace, failing=True)
-    chosen = slice(None) if EXTENT == "all" else slice(["EIO", "ENOSPC"].index(how), None, 4)
+    chosen = slice(None) if EXTENT == "all" else slice(["EIO", "ENOSPC"].index(how), None, 2)
     every = [Point(how, at) for at in calls[chosen]]
     sweep(every, play, servers)

@@ -146,7 +146,7 @@ def test_settings_of_other_middleware_pass_no_limit(name: str) -> None:
         assert "max_tokens" not in request
         inside = BudgetMiddleware(max_output_tokens_per_session=200)
         last = ask(create_agent(model(server), [], middleware=[inside, longer]))[-1]
-    assert last.text.startswith("Less is left than the 5000 output tokens")
+    assert last.text.startswith("The remaining budget is below the 5000 output tokens")
     assert len(server.requests) == 1
 
 

@@ -184,7 +184,7 @@ def test_setting_of_the_environment_that_cannot_be_used_is_named_and_not_quoted(
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
             message = refused(models_with(), "m", "https://llm.test/v1")
-            assert (f"look at {variable}" in message, "hunter2" in message) == (True, False)
+            assert (f"check {variable}" in message, "hunter2" in message) == (True, False)
     for variable in ("OPENAI_ORG_ID", "OPENAI_CUSTOM_HEADERS"):
         with monkeypatch.context() as patch:
             patch.setenv(variable, "X-A: hunter2\N{BULLET}")

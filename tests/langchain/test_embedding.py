@@ -137,7 +137,7 @@ def test_foreign_context_is_refused_in_words() -> None:
     model = told(*REPAIR)
     result = parent(build_graph(model=model), schema=Mine).invoke(ASKED, context=Mine("ada"))
     assert result["outcome"].reason == "invalid_request"
-    assert "given a context of the type Mine" in result["outcome"].message
+    assert "context of the run has the type Mine" in result["outcome"].message
     assert "build_graph(context=AgentContext(...))" in result["outcome"].message
     assert model.calls == []
 
@@ -235,5 +235,5 @@ def test_message_may_be_text_or_blocks(tmp_path: Path) -> None:
         ended = build_graph(model=model, context=context(tmp_path)).invoke({"messages": messages})
         asked = [call.prompt.messages[-1]["content"] for call in model.calls]
         assert asked == ["What is this?"] * has_text, messages
-        refused = "There is no request: send a person's message, with text in it."
+        refused = "There is no request: send a message of a person, with text."
         assert ended["outcome"].message == ("No file was changed." if has_text else refused)

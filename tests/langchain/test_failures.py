@@ -98,7 +98,7 @@ MESSAGES: list[tuple[Exception, str, str]] = [
     (
         status(400, error("no", "content_filter")),
         "content_filter",
-        "refuses the request by its content filter (no). Say it in other words, or choose another model.",
+        "refuses the request by its content filter (no). Rephrase the request, or choose another model.",
     ),
     (status(500, "<html>\nbroken"), "server_error", "failed (<html>)."),
     (streamed(error("overloaded")), "server_error", "failed (overloaded)."),
@@ -302,14 +302,14 @@ SETUPS: list[tuple[dict[str, str], Exception, str]] = [
     (
         {"HTTP_PROXY": "proxy:1", "no_proxy": "x", "SSL_CERT_FILE": "/hunter2", "PATH": "/bin", "ALL_PROXY": ""},
         ValueError("hunter2"),
-        "(ValueError): look at HTTP_PROXY, SSL_CERT_FILE, no_proxy.",
+        "(ValueError): check HTTP_PROXY, SSL_CERT_FILE, no_proxy.",
     ),
     (
         {"ALL_PROXY": "socks5://me:hunter2@proxy:1"},
         ImportError("Using SOCKS proxy"),
-        "(a SOCKS proxy needs the package `socksio`): look at ALL_PROXY.",
+        "(a SOCKS proxy needs the package `socksio`): check ALL_PROXY.",
     ),
-    ({}, OSError(), "(OSError): look at the proxy settings."),
+    ({}, OSError(), "(OSError): check the proxy settings."),
 ]
 
 

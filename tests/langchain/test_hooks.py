@@ -258,7 +258,7 @@ def test_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
 def test_hook_gives_back_one_reply(tmp_path: Path) -> None:
     run = play(tmp_path, [Noted(act=lambda _: "hello")], DONE)
     assert run.ended == ("SYSTEM_ERROR", "hook_failed")
-    assert "give back an AIMessage, or a ModelResponse with one" in run.outcome.message
+    assert "return an AIMessage, or a ModelResponse with one" in run.outcome.message
 
 
 def test_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler_alone(tmp_path: Path) -> None:
@@ -335,7 +335,9 @@ def test_middleware_that_the_machine_has_itself_is_refused_by_name(subtests: pyt
             with pytest.raises(ValueError, match=f"middleware: .*{middleware.name}") as caught:
                 build_graph(middleware=[middleware])
             assert instead in str(caught.value)
-    with pytest.raises(TypeError, match="the class Noted does not fit: give instances of LangChain's AgentMiddleware"):
+    with pytest.raises(
+        TypeError, match="the class Noted is not accepted: use instances of LangChain's AgentMiddleware"
+    ):
         build_graph(middleware=[Noted])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="Noted cannot be used here: two have this name"):
         build_graph(middleware=[Noted(), Noted()])

@@ -173,7 +173,7 @@ def test_call_under_way_beside_another_one_is_reserved_in_full() -> None:
 
 NO_LIMITS: list[tuple[dict[str, Any], str]] = [
     ({}, "needs at least one limit, such as max_cost_usd=0.5"),
-    ({"max_usd": 1}, "'max_usd' is no limit of BudgetMiddleware. It takes: account, "),
+    ({"max_usd": 1}, "'max_usd' is not a limit of BudgetMiddleware. Limits: account, "),
     ({"max_calls_per_turn": 0}, "max_calls_per_turn"),
     ({"max_calls_per_turn": 1, "exit_behavior": "continue"}, "'end' or 'error', not 'continue'"),
 ]

@@ -169,7 +169,7 @@ def test_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> Non
 
 
 def test_wrong_argument_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not exist: make the folder"):
+    with pytest.raises(ValueError, match="does not exist: create the folder"):
         EvidenceMiddleware(str(tmp_path / "gone"))
     with pytest.raises(ValueError, match="is not a command line"):
         EvidenceMiddleware(str(tmp_path), checks=["pytest '"])

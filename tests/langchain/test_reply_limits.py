@@ -112,7 +112,7 @@ def test_compressed_response_is_refused_before_it_is_read(tmp_path: Path, users:
     with served(Response(200, EVENTS, bomb, "gzip")) as (url, offers):
         result = run(tmp_path, url, ChatOpenAI(model="m", base_url=url, api_key=SecretStr("k")) if users else None)
 
-    assert "it sent a response with the content coding 'gzip', which was not asked for" in failure_of(result)
+    assert "it sent a response with the content coding 'gzip', which was not requested" in failure_of(result)
     assert offers == ["identity"]
 
 

@@ -116,8 +116,8 @@ def test_run_that_is_taken_up_keeps_its_schema(tmp_path: Path) -> None:
 
 def test_wrong_format_is_refused_at_once() -> None:
     rows: list[tuple[Any, type[Exception], str]] = [
-        (5, TypeError, "response_format: give a pydantic model, a dataclass, a TypedDict or a JSON schema."),
-        ("Report", TypeError, "response_format: give a pydantic model"),
+        (5, TypeError, "response_format: use a pydantic model, a dataclass, a TypedDict or a JSON schema."),
+        ("Report", TypeError, "response_format: use a pydantic model"),
         ({"type": "objekt"}, ValueError, "response_format is not a JSON schema"),
     ]
     for given, kind, words in rows:
@@ -172,5 +172,5 @@ def test_name_is_the_graphs_and_its_last_messages(tmp_path: Path) -> None:
     assert (graph.name, build_graph().name) == ("coder", "mendgraph")
     asked: Any = {"messages": [("user", ASK)]}
     assert graph.invoke(asked)["messages"][-1].name == "coder"
-    with pytest.raises(TypeError, match="name: a int does not fit"):
+    with pytest.raises(TypeError, match="name: a int is not accepted"):
         build_graph(name=5)  # type: ignore[arg-type]

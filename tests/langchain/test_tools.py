@@ -226,14 +226,14 @@ def test_validation_error_in_a_tool_is_none_of_its_arguments(root: Path) -> None
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    ({"type": "web_search"}, TypeError, "tools: a dict does not fit: give tools of mendgraph, tools of LangChain"),
-    (Echo, TypeError, "tools: the class Echo does not fit"),
+    ({"type": "web_search"}, TypeError, "tools: a dict is not accepted: use tools of mendgraph, tools of LangChain"),
+    (Echo, TypeError, "tools: the class Echo is not accepted"),
     (lambda x: x, TypeError, "the function '<lambda>' cannot be made a tool: Function must have a docstring"),
     (StructuredTool.from_function(in_loop, name="read_file", description="R."), ValueError, "the name of a built-in"),
     (tool(return_direct=True)(Phone().call), ValueError, "'call' has return_direct=True"),
-    (Echo(name="Echo it"), ValueError, "'Echo it' is no name that models take"),
-    (Echo(name="e" * 65), ValueError, "is no name that models take: use letters, digits, _ and -, at most 64"),
-    (Echo(metadata={"effect": "reads"}), ValueError, "the effect of 'echo' is 'reads', which there is not; there are"),
+    (Echo(name="Echo it"), ValueError, "'Echo it' is not a valid name of a tool"),
+    (Echo(name="e" * 65), ValueError, "is not a valid name of a tool: use letters, digits, _ and -, at most 64"),
+    (Echo(metadata={"effect": "reads"}), ValueError, "the effect 'reads' of 'echo' is unknown; the effects are"),
     (Echo(metadata={"path_fields": ["file"]}), ValueError, "'echo' has no argument 'file', which its path_fields"),
 ]
 

@@ -118,7 +118,7 @@ class Number(BaseModel):
 REFUSED: tuple[tuple[Wrap, str], ...] = (
     (lambda server: model(server) | RunnableLambda(str), "model: a RunnableSequence hides which model it asks"),
     (lambda server: model(server).with_structured_output(Number), "model: a RunnableSequence hides"),
-    (lambda server: model(server).bind_tools([Number]), r"bind\(tools=...\) is for the machine to decide: give"),
+    (lambda server: model(server).bind_tools([Number]), r"bind\(tools=...\) is for the machine to decide: pass"),
     (
         lambda server: model(server).with_fallbacks([model(server)], exceptions_to_handle=(ValueError,)),
         r"with_fallbacks\(exceptions_to_handle=...\) chooses by exceptions",

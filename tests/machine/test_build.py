@@ -83,16 +83,16 @@ READ_FILE = default_tools()[0]
 
 
 WRONG: tuple[tuple[str, Any, str], ...] = (
-    ("checkpointer", InMemorySaver, "the class InMemorySaver does not fit: give a checkpoint saver of LangGraph"),
-    ("model", " ", "a str does not fit: give a chat model of LangChain such as"),
-    ("tools", READ_FILE, "give a sequence of tools, as in (*default_tools(), mine)"),
-    ("tools", [READ_FILE, "read_file"], "a str does not fit: give tools of mendgraph, tools of LangChain"),
-    ("effects", ["read_file"], "a list does not fit: give effects by name of a tool"),
-    ("rules", RULE, "give a sequence of FileGuardrailRule(name, description, check)"),
-    ("roles", {"clerk": "read_file"}, "give collections of names of tools by role"),
-    ("secrets", "hunter2", "give a sequence of texts, as in (token,)."),
-    ("store", {}, "a dict does not fit: give a store of LangGraph, such as InMemoryStore()."),
-    ("context", {"workspace": "."}, "a dict does not fit: give AgentContext(workspace=..., ...)."),
+    ("checkpointer", InMemorySaver, "the class InMemorySaver is not accepted: use a checkpoint saver of LangGraph"),
+    ("model", " ", "a str is not accepted: use a chat model of LangChain such as"),
+    ("tools", READ_FILE, "use a sequence of tools, as in (*default_tools(), mine)"),
+    ("tools", [READ_FILE, "read_file"], "a str is not accepted: use tools of mendgraph, tools of LangChain"),
+    ("effects", ["read_file"], "a list is not accepted: use effects by name of a tool"),
+    ("rules", RULE, "use a sequence of FileGuardrailRule(name, description, check)"),
+    ("roles", {"clerk": "read_file"}, "use collections of names of tools by role"),
+    ("secrets", "hunter2", "use a sequence of texts, as in (token,)."),
+    ("store", {}, "a dict is not accepted: use a store of LangGraph, such as InMemoryStore()."),
+    ("context", {"workspace": "."}, "a dict is not accepted: use AgentContext(workspace=..., ...)."),
 )
 
 
@@ -104,10 +104,10 @@ def test_wrong_argument_is_named_with_its_remedy(subtests: pytest.Subtests) -> N
             with subtests.test(name=name, words=words, make=make.__name__), problem:
                 make(**given)
     for make in (build_graph, Session):
-        with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': give them different names\."):
+        with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': use different names\."):
             make(tools=[*default_tools(), READ_FILE])
     wrong: Any = True
-    with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
+    with pytest.raises(TypeError, match="checkpointer: pass a saver, or omit it"):
         Session(checkpointer=wrong)
 
 

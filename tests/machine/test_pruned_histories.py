@@ -69,7 +69,7 @@ def test_thread_with_deleted_checkpoints_is_refused_with_the_remedy(saver: Any, 
     prune(saver, 1)
     calls = len(model.calls)
 
-    refusal = pytest.raises(PrunedHistoryError, match=r"thread 't' is incomplete .*messages.* begin a new thread")
+    refusal = pytest.raises(PrunedHistoryError, match=r"thread 't' is incomplete .*messages.* start a new thread")
     with refusal:
         machine.invoke({"messages": [HumanMessage("Who am I?")]}, THREAD)
     with refusal:
@@ -115,7 +115,7 @@ def test_task_in_a_thread_with_deleted_checkpoints_ends_in_a_typed_outcome(tmp_p
     outcome = run_task("Who am I?", context(tmp_path / "project"), **options).outcome
 
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "history_pruned")
-    assert "begin a new thread" in outcome.message
+    assert "start a new thread" in outcome.message
 
 
 # --- Not refused

@@ -275,7 +275,7 @@ def test_record_that_this_version_does_not_know_is_refused(subtests: pytest.Subt
                     SERDE.loads_typed(("msgpack", wrap(data)))
                 words = str(caught.value)
                 assert words.startswith(f"A stored {name} cannot be read (")
-                version = "another version of mendgraph wrote it. Go on with that version, or begin a new run."
+                version = "another version of mendgraph wrote it. Continue with that version, or start a new run."
                 assert words.endswith(f"): {version}")
                 assert "\n" not in words
 

@@ -62,7 +62,7 @@ def test_request_of_a_resumed_task_names_the_task_once() -> None:
     again = resuming_request("Mend it.")
     afresh = resuming_request(again, undone=True)
     assert again == "Go on with this task, which is not finished yet: Mend it."
-    assert afresh == "Your changes of the files were taken back since, so look at them anew. The task is: Mend it."
+    assert afresh == "Your changes of the files were taken back since, so read them again. The task is: Mend it."
     assert resuming_request(again) == resuming_request(afresh) == again
     assert [is_resuming(each) for each in ("Mend it.", again, afresh)] == [False, True, False]
 

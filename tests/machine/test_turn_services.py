@@ -80,7 +80,7 @@ PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
     ({"model": "local", "max_cost_usd": 1.0}, None),
     ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
     ({"model": "m", "max_cost_usd": 1.0, **PAIR}, None),
-    ({"model": "m", "fallback_models": ("m",)}, "Fallback model 1 (m) is in the list already: name each model once."),
+    ({"model": "m", "fallback_models": ("m",)}, "Fallback model 1 (m) is in the list twice: name each model once."),
 ]
 
 

@@ -149,7 +149,7 @@ def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(root: Path) -> No
     for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
         result, model = ran(root, DONE, context={field: {"read_fil": 1}})
         assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, []), field
-        words = "The context limits a tool that there is not, 'read_fil'. Did you mean read_file"
+        words = "The context limits an unknown tool, 'read_fil'. Did you mean read_file"
         assert words in result.outcome.message
 
 
@@ -312,7 +312,7 @@ ROLES: list[tuple[str, dict[str, list[str]], str]] = [
     ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
     ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
     ("mine", {"mine": ["raed_file"]}, "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or "),
-    ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
+    ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: rename yours."),
 ]
 
 

@@ -181,7 +181,7 @@ def test_reply_that_never_begins_is_given_up(tmp_path: Path, waits: list[float])
 UNPAID: JsonMap = {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}
 LASTING: tuple[tuple[Reply, str, str], ...] = (
     (Disconnect(0), "cannot be reached", "connection (3 tries)"),
-    (Disconnect(2), "broke off", "incomplete_stream (3 tries)"),
+    (Disconnect(2), "was cut off", "incomplete_stream (3 tries)"),
     (NoFinish("All is"), "broke off", "incomplete_stream (3 tries)"),
     (Status(503), "scripted status 503", "server_error (3 tries)"),
     (Status(429), "too many requests", "rate_limited (3 tries)"),

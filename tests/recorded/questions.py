@@ -47,16 +47,16 @@ QUESTIONS: tuple[RecordedRun, ...] = (
     ),
     RecordedRun(
         name="question_about_long_file",
-        story="The file is too long to be read ahead: the machine searches it for what the question names.",
+        story="The file is too long to be shown: the model reads the lines that the question is about.",
         files={"data.py": "".join(f"VALUE_{number} = {number * 7919}\n" for number in range(1_200))},
         turns=(
             Turn(
                 request="What is VALUE_1199 in data.py?",
-                steps=("search_files: ok",),
-                message="No file was changed.",
-                answer="The value of VALUE_1199 in data.py is 9494881.",
+                steps=("read_file: ok",),
+                message="No file was changed. Not read: data.py (except lines 1026 to 1200).",
+                answer="The value of `VALUE_1199` in `data.py` is 9494881.",
             ),
         ),
-        shown=("data.py, line 1200: VALUE_1199 = 9494881",),
+        shown=("VALUE_1199 = 9494881",),
     ),
 )

@@ -252,7 +252,7 @@ class Batch:
         if not self._has_failed:
             self._end = (BatchEnd.FAILED, problem.message)
 
-        self.executor.cancel("because the batch cannot go on")
+        self.executor.cancel("because the batch cannot continue")
 
     def _remove_copy(self, task_id: str) -> None:
         """Remove a task's copy and the files of its run, unless its changes are in no patch. Errors are ignored."""
@@ -338,7 +338,7 @@ def _check_tasks(tasks: Iterable[BatchTask]) -> list[TaskLine]:
     for number, task in enumerate(tasks, 1):
         if not isinstance(task, BatchTask):
             kind = type(task).__name__
-            raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
+            raise TypeError(f"tasks: {kind} is not a BatchTask: use BatchTask(id=..., prompt=..., workspace=...).")
 
         lines.append(TaskLine(with_absolute_workspace(task, os.getcwd()), number))
 
@@ -381,8 +381,8 @@ def find_changed_tasks(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolE
         subject = "1 task was changed after it was"
 
     return invalid(
-        f"{subject} begun in this folder ({listed(changed)}): put the old text back, give what has changed"
-        " new ids, or begin a batch of its own in another folder (--out)."
+        f"{subject} started in this folder ({listed(changed)}): restore the old text, change the ids, or start a"
+        " new batch in another folder (--out)."
     )
 
 
@@ -402,10 +402,10 @@ def check_batch_options(options: BatchOptions) -> None:
     """Check what the tasks may do and use, and who runs them. Raises ValueError: the reason, for people."""
     for name, count in (("workers", options.workers), ("processes", options.processes)):
         if count is not None and (not isinstance(count, int) or not 1 <= count <= MOST_WORKERS):
-            raise ValueError(f"{name}: {count!r} is no number from 1 to {MOST_WORKERS:,}.")
+            raise ValueError(f"{name}: {count!r} is not a number from 1 to {MOST_WORKERS:,}.")
 
     if options.on not in {None, "ray"}:
-        raise ValueError(f'on: {options.on!r} is unknown: give "ray", or nothing for this machine.')
+        raise ValueError(f'on: {options.on!r} is unknown: use "ray", or omit it for this machine.')
 
     try:
         AgentContext(max_cost_usd_per_account=options.max_cost_usd, max_tokens_per_account=options.max_tokens)
@@ -440,11 +440,11 @@ def check_session_options(session_options: SessionOptions, *, in_this_process: b
     """
     arguments: dict[str, Any] = dict(session_options)
     if arguments.pop("thread_id", None) or arguments.pop("checkpointer", None) is not None:
-        raise ValueError("thread_id, checkpointer: each task of a batch has a thread and a store of its own.")
+        raise ValueError("thread_id, checkpointer: each task of a batch has its own thread and store.")
 
     names = [name for name in _NOT_SENT if arguments.get(name) and not isinstance(arguments[name], str)]
     if names and not in_this_process:
-        raise ValueError(f"{', '.join(names)}: these cannot be sent to other processes: give processes=1, and no `on`.")
+        raise ValueError(f"{', '.join(names)}: these cannot be sent to other processes: use processes=1 without `on`.")
 
     for name in ("durability", "kept_permissions"):
         arguments.pop(name, None)
@@ -480,9 +480,9 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     on_result: Callable[[TaskResult], None] | None = None,
     **options: Unpack[SessionOptions],
 ) -> BatchResult | ToolError:
-    """Run many tasks, each on its own copy of its workspace, with a result line and a patch for each.
+    """Run many tasks, each in its own copy of its workspace, with a result line and a patch for each.
 
-    Called again with the same folder it continues: tasks with a result are left alone, interrupted ones are resumed.
+    Called again with the same folder, it continues: tasks with a result are skipped, interrupted ones are resumed.
     With `processes`, a script needs the usual guard of `multiprocessing`: `if __name__ == "__main__":`.
 
     Args:
@@ -507,7 +507,7 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
         Exception: what `on_result` raises; the active tasks are stopped and can be resumed.
     """
     if out is None and not isinstance(tasks, str | os.PathLike):
-        raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
+        raise TypeError("out: name the folder of the batch, because there is no task file.")
 
     in_this_process = processes == 1 and on is None
     context, durability = _take_settings(context or AgentContext(), options, in_this_process=in_this_process)

@@ -144,11 +144,12 @@ def open_batch_folder(path: str, *, standby: bool = False) -> BatchFolder | Tool
     """
     try:
         os.makedirs(path, exist_ok=True)
-        is_new = not os.path.lexists(os.path.join(path, HEADER))
-        other_names = sorted(name for name in os.listdir(path) if not name.startswith(("batch.lock", f".{HEADER}.")))
+        names = sorted(os.listdir(path))
     except OSError as error:
         return os_failure(error, "make the batch's folder", path)
 
+    is_new = HEADER not in names  # another process that starts the same batch may write it from here on
+    other_names = [name for name in names if not name.startswith(("batch.lock", f".{HEADER}."))]
     if is_new and other_names:
         message = (
             f"The folder {quoted(path)} is not the folder of a batch: it holds {quoted(other_names[0])}. Name another"
@@ -206,7 +207,7 @@ def _open_files(folder: BatchFolder) -> ToolError | None:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
             folder.batch = name
         case _:
-            return invalid(f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out).")
+            return invalid(f"{quoted(file)} is not a file of this version of mendgraph: name another folder (--out).")
 
     for name in (PATCHES, WORK):
         os.makedirs(os.path.join(folder.path, name), exist_ok=True)
@@ -415,8 +416,8 @@ def end_words(end: BatchEnd, reason: str, remaining: int) -> str:
 
     remain = "1 task is" if remaining == 1 else f"{remaining:,} tasks are"
     if end is BatchEnd.LIMIT:
-        return f"{reason} {remain} left: start the same batch again to go on, once the limit allows it."
+        return f"{reason} {remain} left: start the same batch again to continue, after you raise the limit."
     if end is BatchEnd.CANCELLED:
-        return f"It was stopped {reason}. {remain} left: start the same batch again to go on."
+        return f"It was stopped {reason}. {remain} left: start the same batch again to continue."
 
-    return f"{reason} {remain} left: put this right, and start the same batch again to go on."
+    return f"{reason} {remain} left: fix this, then start the same batch again."

@@ -287,8 +287,8 @@ def _check_address(address: str) -> ToolError | None:
     host, _, port = address.rpartition(":")
     if not host or "://" in address or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
         return invalid(
-            f"{one_line(address)!r} is no address of a Ray cluster: write host:port of its head, as in 10.0.0.1:6379,"
-            " on a machine that is one of its nodes."
+            f"{one_line(address)!r} is not the address of a Ray cluster: write host:port of its head, such as"
+            " 10.0.0.1:6379, on a machine that is one of its nodes."
         )
 
     try:

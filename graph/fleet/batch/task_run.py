@@ -239,7 +239,7 @@ def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
     try:
         allowed = AgentContext.model_validate_json(order.context)
         readable = (*allowed.readable_folders, *installed_folders(root))
-        settings = {"workspace": root, "request_permits": False, "readable_folders": readable}
+        settings = {"workspace": root, "request_permits": False, "readable_folders": readable, "hooks": "off"}
 
         return AgentContext(**{**allowed.model_dump(), **order.task.limits, **settings})
     except ValidationError as error:

@@ -70,7 +70,7 @@ class BatchTask(BaseModel):
     @classmethod
     def _check_prompt(cls, value: str) -> str:
         if not value.strip():
-            raise ValueError("it is empty: say in words what is wanted")
+            raise ValueError("it is empty: describe the task")
         return value
 
     @field_validator("limits")
@@ -79,7 +79,7 @@ class BatchTask(BaseModel):
         for name in value:
             if name not in LIMITS:
                 meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config`"
-                raise ValueError(f"{name!r} is no limit that a task may set: did you mean {meant}?")
+                raise ValueError(f"{name!r} is not a limit of a task: did you mean {meant}?")
 
         try:
             AgentContext(**value)
@@ -163,7 +163,7 @@ def find_duplicate_ids(tasks: Iterable[TaskLine], file: str) -> tuple[Problem, .
         earlier = first.setdefault(task.id.lower(), TaskLine(task, line))
         if earlier.line != line:
             message = (
-                f"the id {earlier.task.id!r} is there already: give each task an id of its own, whatever its capitals"
+                f"the id {earlier.task.id!r} exists: each task needs a different id, whatever its case"
                 f" (line {earlier.line})"
             )
             problems.append(Problem(file, message, line, field="id"))

@@ -101,7 +101,7 @@ class Admitter:
         if not isinstance(stored, AgentContext):
             return refusal("There is nothing to continue: send a request.")
         if stored.account != tenant.name:
-            return refusal("This turn was begun by somebody else.")
+            return refusal("Somebody else started this turn.")
 
         folder = project_folder(self.tenants.root, tenant.name, os.path.basename(stored.workspace))
         if isinstance(folder, StopCause):
@@ -145,15 +145,13 @@ class RunSlot:
                 if self._is_released:
                     return None
                 if not self._take_lock(f"thread {self._thread}"):
-                    raise RunRefusedError("Another run of this thread is at work: wait for it, or cancel it.")
+                    raise RunRefusedError("Another run of this thread is working: wait for it, or cancel it.")
                 if any(self._take_lock(f"run {number} of {name}") for number in range(most)):
                     return None
             except database.StoreError as error:
                 raise RunRefusedError(str(error)) from None
 
-        message = (
-            f"{name} has {most} run{'' if most == 1 else 's'} at work on these servers, which is the most at once."
-        )
+        message = f"{name} has {most} run{'' if most == 1 else 's'} working on these servers, which is the maximum."
 
         return refusal(message, StopReason.WORKSPACE_BUSY)
 
@@ -204,7 +202,7 @@ def open_admitter() -> Admitter:
         raise CannotServeError(f"{first}{f' (and {len(others)} more problems)' if others else ''}")
 
     if not os.path.isdir(tenants.root):
-        raise CannotServeError(f"root: there is no folder {quoted(tenants.root)}: make it, or name another one")
+        raise CannotServeError(f"root: there is no folder {quoted(tenants.root)}: create it, or name another one")
 
     try:
         url = database.postgres_url()
@@ -230,7 +228,7 @@ def project_folder(root: str, user: str, project: object) -> str | StopCause:
 
     if not is_name(project):
         display = quoted(project[:80])
-        return refusal(f"{display} is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path.")
+        return refusal(f"{display} is not the name of a project: workspace is a name of A-Z a-z 0-9 . _ -, not a path.")
 
     folder = os.path.realpath(root)
 

@@ -41,9 +41,7 @@ class ServedMachine(AgentGraph):
     ) -> AsyncIterator[Any]:
         """Run if admitted; yield the parts of LangGraph's stream."""
         if isinstance(input, Command) and (input.update or input.goto or input.graph):
-            raise RunRefusedError(
-                "A thread is written by its runs alone: a command may hold `resume`, and nothing else."
-            )
+            raise RunRefusedError("Only its runs may write a thread: a command may hold `resume`, and nothing else.")
 
         run_input = input or None  # some servers send {} for a run without input
         continues = isinstance(run_input, Command) or run_input is None
@@ -114,7 +112,7 @@ class ServedMachine(AgentGraph):
         """Refuse with 403: a client that writes a thread's state could set any context."""
         from starlette.exceptions import HTTPException
 
-        raise HTTPException(status_code=403, detail="A thread is written by its runs alone.")
+        raise HTTPException(status_code=403, detail="Only its runs may write a thread.")
 
     bulk_update_state = aupdate_state = abulk_update_state = update_state
 

@@ -76,7 +76,7 @@ def read_route(method: str, path: str) -> ServerRequest | Refused:
             return ServerRequest(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
 
     if method == "POST" and path.startswith("/threads/") and path.endswith("/state"):
-        return Refused(403, "A thread is written by its runs alone.")
+        return Refused(403, "Only its runs may write a thread.")
 
     return Refused(404, "This server has no such address.")
 
@@ -208,7 +208,7 @@ def read_body(
     try:
         body = scrub(json.loads(data or b"{}"))
     except (ValueError, RecursionError, TypeError):
-        return Refused(400, "The request's body is no JSON object.")
+        return Refused(400, "The request's body is not a JSON object.")
 
     if not isinstance(body, dict):
         return Refused(422, "The request's body should be a JSON object.")
@@ -357,7 +357,7 @@ class TenantMiddleware:
 
         if self._open[tenant.name] >= MOST_OPEN:
             message = (
-                f"{tenant.name} has {MOST_OPEN} requests open at this server, which is the most: end one, or wait."
+                f"{tenant.name} has {MOST_OPEN} open requests at this server, which is the maximum: end one, or wait."
             )
 
             return Refused(429, message)
@@ -407,7 +407,7 @@ class TenantMiddleware:
         if not await self._is_own(scope, thread):
             return Refused(404, f"There is no thread {thread}.")
         if await asyncio.to_thread(self._locks.is_held, f"thread {thread}"):
-            return Refused(409, f"A run of the thread {thread} is at work: wait for it, or cancel it.")
+            return Refused(409, f"A run of the thread {thread} is working: wait for it, or cancel it.")
         if body.get("command"):
             return body
 

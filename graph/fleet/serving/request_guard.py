@@ -106,7 +106,7 @@ class RequestGuard:
 
         has_body = "transfer-encoding" in headers or {*headers.getlist("content-length")} - {"0"}
         if has_body and not _JSON.fullmatch(_only(headers, "content-type") or ""):
-            return Refused(415, "The body of a request has to be JSON: send it as Content-Type: application/json.")
+            return Refused(415, "The body of a request must be JSON: send it as Content-Type: application/json.")
 
         return None
 

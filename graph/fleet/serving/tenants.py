@@ -101,7 +101,7 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
     """Parse the text of the file; return all its problems if there are any. Messages name it `file`."""
     document = read_document(text)
     if isinstance(document, DocumentProblem):
-        return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
+        return (Problem(file, f"this is not TOML: {document.message}", document.line, document.column),)
 
     listed = []
     for path, message in dict.fromkeys(_problems(document.values)):  # a problem of the defaults counts once
@@ -185,7 +185,7 @@ def _user_problems(name: str, user: _User, owners: dict[str, str]) -> _Problems:
         reserved = ", ".join(sorted(_RESERVED))
         yield (), f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {reserved}"
     elif owners.setdefault(name.lower(), name) != name:
-        yield (), f"{name!r} and {owners[name.lower()]!r} differ in capitals alone, which some disks do not see"
+        yield (), f"{name!r} and {owners[name.lower()]!r} differ only in case, which some disks ignore"
 
     for key in user.model_fields_set & _NOT_SETTABLE.keys():
         yield (key,), f"it cannot be set here: {_NOT_SETTABLE[key]}"
@@ -195,5 +195,5 @@ def _user_problems(name: str, user: _User, owners: dict[str, str]) -> _Problems:
 
     for token in user.token_sha256:
         if owners.setdefault(token, name) != name:
-            message = f"this token is {owners[token]!r}'s already: each user needs one of their own"
+            message = f"this token belongs to {owners[token]!r}: each user needs a different one"
             yield ("token_sha256",), message

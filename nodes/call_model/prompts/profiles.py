@@ -198,3 +198,9 @@ def allowed_note(what: str, allowed: Sequence[str], *, asks: bool) -> str:
     if not asks:
         return f"Allowed{what}: {', '.join(allowed)}."
     return f"Allowed{what}: {', '.join(allowed) or 'none'}; for others a person is asked."
+
+
+def in_foreground(spec: ToolSpec) -> ToolSpec:
+    """Return a tool that runs commands without its argument `background`."""
+    properties = {name: value for name, value in spec.parameters["properties"].items() if name != "background"}
+    return spec.model_copy(update={"parameters": {**spec.parameters, "properties": properties}})

@@ -221,7 +221,7 @@ class Commands:
             return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
         if not (os.path.isfile(real) and os.access(real, os.X_OK)):
-            return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"{quoted(name)} is no program.")
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"{quoted(name)} is not a program.")
 
         with closing(open_root(self.root)) as root:
             folder = self._folder(root, cwd)
@@ -391,8 +391,7 @@ class Commands:
 
     def check_scope(self) -> None:
         """Raise ScopeOverError if the time of the call is over."""
-        with self.scope.effect():
-            pass
+        self.scope.check()
 
     def _view(self, root: int, cover: Cover, hidden: Hidden, handles: ExitStack) -> View:
         """Return the view without `cwd` and readable folders; its handles are closed with `handles`."""

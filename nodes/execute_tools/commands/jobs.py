@@ -76,7 +76,7 @@ class Jobs:
             return ""
 
         return (
-            f"No command goes on in the background in the sandbox {quoted(commands.sandbox.name)}, only in bubblewrap:"
+            f"No command can run in the background in the sandbox {quoted(commands.sandbox.name)}, only in bubblewrap:"
             " install your system's package of that name, or let the command end in its time."
         )
 

@@ -549,7 +549,7 @@ def with_unittest(file: str, tests: Tests) -> str:
     """Run the tests in this process, without those that need pytest; return why they cannot be run."""
     spec = importlib.util.spec_from_file_location("checked_tests", file)
     if spec is None or spec.loader is None:
-        return "it is no Python"
+        return "it is not Python"
 
     module = importlib.util.module_from_spec(spec)
     sys.modules["checked_tests"] = module

@@ -43,7 +43,7 @@ class BoundedHttp:
     async def _bound(self, response: httpx.Response) -> None:
         """Limit the body. A compressed one is refused: it was not requested, and its size tells nothing."""
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise self._error("it sent a compressed response, which was not asked for")
+            raise self._error("it sent a compressed response, which was not requested")
 
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if isinstance(response.stream, httpx.AsyncByteStream):

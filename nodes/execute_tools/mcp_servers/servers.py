@@ -64,6 +64,11 @@ class McpServers:
         future = asyncio.run_coroutine_threadsafe(client.send(request, timeout_s), loop)
         return await asyncio.wrap_future(future)
 
+    def server(self, name: str) -> McpServer:
+        """Return the server of this name, to which a request was sent before."""
+        with self._lock:
+            return next(server for server in self._clients if server.name == name)
+
     def close(self) -> None:
         """End all servers; their processes have ended when this returns."""
         with self._lock:
@@ -301,7 +306,7 @@ async def _initialize(session: "ClientSession", seconds: float) -> None:
         async with asyncio.timeout(seconds):
             await session.initialize()
     except TimeoutError as error:
-        raise McpLimitError(f"it did not begin to talk within {seconds:g} s") from error
+        raise McpLimitError(f"it did not start within {seconds:g} s") from error
 
 
 def _first_error(error: BaseException) -> BaseException:

@@ -103,7 +103,7 @@ class RefusedConnectionError(Exception):
         can_be_allowed = why_forbidden(address) and not why_forbidden(address, private_allowed=True)
         remedy = ""
         if can_be_allowed:
-            remedy = " A host of your own has to be named in allowed_private_hosts."
+            remedy = " To allow your own host, add it to allowed_private_hosts."
 
         super().__init__(f"Domain {quoted(target.host)} not allowed: its address {address} is {reason}.{remedy}")
 
@@ -269,7 +269,7 @@ _LONGEST_REASON: Final = 200
 class HttpResponse:
     """A response of any status. `url` is the last one after redirects, `content_type` the media type.
 
-    `size` counts the bytes of the body that were read; `cut`: the body has more.
+    `size` counts the bytes of the body that were read; `cut`: the body has more. `unreadable`: it is no text.
     """
 
     status: int
@@ -278,6 +278,7 @@ class HttpResponse:
     text: str
     size: int
     cut: bool
+    unreadable: ToolError | None = None
 
 
 class Network:
@@ -310,6 +311,8 @@ class Network:
                 return target
 
             response = self._send(target, deadline)
+            if isinstance(response, HttpResponse) and response.unreadable:
+                return response.unreadable
             if not isinstance(response, str):
                 return response
 
@@ -321,7 +324,7 @@ class Network:
     def ask(self, url: str, timeout_s: float, headers: Mapping[str, str], body: bytes) -> HttpResponse | ToolError:
         """Send one request with further `headers`, a POST if it has a `body`; the errors are those of `get`.
 
-        A redirect is an IO_ERROR: the headers may hold a key.
+        A redirect is an IO_ERROR: the headers may hold a key. An `unreadable` response is returned for its status.
         """
         deadline = Deadline(min(timeout_s, self.rules.timeout_s))
         target = judge_url(url, self.rules)
@@ -387,7 +390,8 @@ def _read(
     media_type = match[1].lower() if match else UNKNOWN_TYPE  # `text/html` of `Text/HTML; charset=utf-8`
     unreadable = _unreadable_content(response.status, media_type, headers)
     if unreadable:
-        return _not_text(target, response.status, unreadable)
+        problem = _not_text(target, response.status, unreadable)
+        return HttpResponse(response.status, target.url, media_type, "", 0, cut=False, unreadable=problem)
 
     data = bytearray()
 
@@ -400,7 +404,8 @@ def _read(
     cut = len(data) > most
     text = decode_text(bytes(data[:most]), content_type, cut=cut)
     if text is None:
-        return _not_text(target, response.status, f"binary content that calls itself {media_type}")
+        problem = _not_text(target, response.status, f"binary content that calls itself {media_type}")
+        return HttpResponse(response.status, target.url, media_type, "", 0, cut=False, unreadable=problem)
 
     return HttpResponse(response.status, target.url, media_type, text, min(len(data), most), cut)
 

@@ -133,7 +133,7 @@ def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target
     try:
         target = invalid(problem) if problem else judge_url(urljoin(origin.url, location), rules)
     except ValueError:
-        target = invalid(f"{quoted(location)} is no URL.")
+        target = invalid(f"{quoted(location)} is not a URL.")
 
     if isinstance(target, Target):
         return target
@@ -169,7 +169,7 @@ def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
     for entry in (*rules.hosts, *rules.allow_private):
         if parse_host_entry(entry) is None:
             examples = "docs.python.org, *.example.com, host:8080 or [::1]:8080"
-            problems.append(f"{quoted(entry)} is no host: write a name such as {examples}.")
+            problems.append(f"{quoted(entry)} is not a host: write a name such as {examples}.")
 
     if any(pattern.host == "" for pattern in _patterns(rules.allow_private)):
         problems.append("'*' cannot stand for private hosts: name each of them.")
@@ -214,13 +214,13 @@ def parse_url(url: str) -> Target | ToolError:
 
     match = _URL.fullmatch(url)
     if match is None:
-        return invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
+        return invalid(f"{quoted(url)} is not an absolute URL: write it as https://host/path.")
 
     scheme = match["scheme"].lower()
     if scheme not in _DEFAULT_PORTS:
         return invalid(f"{quoted(url)} is not http or https.")
     if "@" in match["authority"]:
-        return invalid("The URL has a user name or password: take it out, as no credentials are sent.")
+        return invalid("The URL has a user name or password: remove it, because no credentials are sent.")
 
     host = ""
     port = None
@@ -231,8 +231,8 @@ def parse_url(url: str) -> Target | ToolError:
 
     if not host or not port:
         return invalid(
-            f"{quoted(match['authority'])} is no host: write a name, four decimal numbers, or IPv6 in brackets, and a"
-            " port from 1 to 65535 where it needs one."
+            f"{quoted(match['authority'])} is not a host: write a name, four decimal numbers, or IPv6 in brackets, and"
+            " a port from 1 to 65535 if it needs one."
         )
 
     path = quote((match["path"] or "/") + (match["query"] or ""), safe=_UNQUOTED)
@@ -242,11 +242,11 @@ def parse_url(url: str) -> Target | ToolError:
 def _unreadable(url: str) -> str:
     """Return the problem of a URL on which parsers may disagree, such as white space or backslashes; else ""."""
     if len(url) > MAX_URL_CHARACTERS:
-        return f"The URL has {len(url)} characters; {MAX_URL_CHARACTERS} are the most."
+        return f"The URL has {len(url)} characters; the maximum is {MAX_URL_CHARACTERS}."
 
     for character in url:
         if character in " \\" or not character.isprintable():
-            return f"The URL has the character {character!a}, which has to be percent-encoded."
+            return f"The URL has the character {character!a}, which must be percent-encoded."
 
     return ""
 

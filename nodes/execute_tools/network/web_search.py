@@ -11,7 +11,7 @@ from html import unescape
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from mendgraph.nodes.execute_tools.network.network import Network
+from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, Target, parse_url
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -102,18 +102,21 @@ class WebSearch:
             url = f"{url}?{urlencode(arguments)}"
 
         response = self.network.ask(url, timeout_s, self.headers, body)
+        if isinstance(response, HttpResponse):
+            refusal = self._refusal(response.status)
+            if refusal is not None:
+                return refusal
+
+            response = response.unreadable or response
+
         if isinstance(response, ToolError):  # its message has the URL, whose path may be a secret of the user
             message = _QUOTED_URL.sub(self.name, response.message, count=1)
-            remedy = f"Go on without it; whoever starts the run checks {service.variable} and the network."
+            remedy = f"Continue without it; the user must check {service.variable} and the network."
             return ToolError(code=response.code, message=f"{message} {remedy}")
-
-        refusal = self._refusal(response.status)
-        if refusal is not None:
-            return refusal
 
         entries = _entries_in(response.text, service)
         if entries is None:
-            message = f"{self.name} answered with something that is no list of results. Go on without it."
+            message = f"{self.name} did not answer with a list of results. Continue without it."
             return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
         results = [_result(entry, service.snippet) for entry in entries]
@@ -128,9 +131,9 @@ class WebSearch:
         remedy = f"ask with other and fewer words. {self.service.variable} may also be wrong."
         if status in {401, 403}:
             code = ToolErrorCode.PERMISSION_DENIED
-            remedy = f"whoever starts the run sets a valid {self.service.variable}."
+            remedy = f"the user must set a valid {self.service.variable}."
             if not self.service.key_header:
-                remedy = "the server has to allow `json` in `search.formats` of its settings.yml."
+                remedy = "the server must allow `json` in `search.formats` of its settings.yml."
         elif status in _SPENT:
             code = ToolErrorCode.RATE_LIMITED
             remedy = "no more searches are allowed now. Go on without them, or search later."

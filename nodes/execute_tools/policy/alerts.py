@@ -79,7 +79,7 @@ def observe_cost(vitals: Vitals, amount: float, unit: str) -> tuple[Vitals, Aler
     if dear and not vitals.cost_alerted:
         message = (
             f"A model call cost {amount:g} {unit}, more than {COST_FACTOR:g} times the median of the last"
-            f" {len(before)} ({usual:g} {unit}): look at what it was sent."
+            f" {len(before)} ({usual:g} {unit}): check what was sent."
         )
         alert = Alert(AlertKind.COST, message, float(amount), COST_FACTOR * usual)
 

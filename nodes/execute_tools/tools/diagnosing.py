@@ -1,5 +1,6 @@
 """What the linters of the project say that they did not say before the turn, and what its formatter makes of a text."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,10 @@ MOST_DIAGNOSTICS: Final = 10
 
 _SHARE: Final = 3  # each run of a linter or formatter may take this fraction of the time that is left
 _ONCE: Final = "It is not started again in this session."
+_ONLY_REFERENCES: Final = (
+    "tsc checks nothing, as tsconfig.json only refers to other projects: list `tsc -b` in checks instead."
+)
+_NO_FILES: Final = re.compile(r'"files"\s*:\s*\[\s*\]')
 _LONGEST_REASON: Final = 400  # characters of why a linter fails
 _LONGEST_DIFF: Final = 2_000  # characters of what a formatter has changed
 _COMPLETED: Final = (0, 1)  # exit codes of linters that have looked at everything
@@ -69,6 +74,9 @@ class _Diagnosis:
 
         for linter in configured_tools(LINTERS, _settings(self.context.workspace)):
             paths = [path for path in self.before if path.endswith(linter.suffixes)]
+            if paths and linter.name == "tsc" and _names_no_files(self.context.workspace):
+                self.checks.unusable.setdefault("tsc", _ONLY_REFERENCES)
+
             after = self._lint(linter, paths) if paths else None
             baseline = self._baseline(linter, paths) if after else None
             if after and baseline is not None:
@@ -186,6 +194,16 @@ def _seconds(context: ToolContext) -> float:
     """Return a share of the time that the call has left, so that the edit is never given up for these programs."""
     spent_s = monotonic_s() - context.scope.started_s if context.scope else 0.0
     return (context.timeout_s - spent_s) / _SHARE
+
+
+def _names_no_files(workspace: Workspace) -> bool:
+    """Return whether the project's tsconfig.json refers to other projects and names no files of its own."""
+    file = workspace.read_file("tsconfig.json")
+    if isinstance(file, ToolError):
+        return False
+
+    text = text_of(file.data) or ""
+    return '"references"' in text and '"include"' not in text and _NO_FILES.search(text) is not None
 
 
 def _settings(workspace: Workspace) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.commands.jobs import Job, Jobs
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
-JOBS_ARE_OFF = "No command goes on in the background in this run: set `jobs` (`--jobs`)."
+JOBS_ARE_OFF = "Commands cannot run in the background in this run: set `jobs` (`--jobs`)."
 _MOST_CHANGED = 20  # changed files in a result
 
 

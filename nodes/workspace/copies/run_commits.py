@@ -19,10 +19,22 @@ from mendgraph.nodes.workspace.copies.workspace_copies import (
 from mendgraph.nodes.workspace.files.handles import closing, open_regular, open_root
 from mendgraph.nodes.workspace.processes.git import HEAD, Repository, find_identity
 
-_OPERATIONS: Final = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
-"""Files and folders of git that exist while an operation has not ended. Source: git 2.45, wt-status.c."""
+_OPERATIONS: Final = {
+    "rebase-merge": ("A rebase", "`git rebase --continue` or `git rebase --abort`"),
+    "rebase-apply/applying": ("`git am`", "`git am --continue` or `git am --abort`"),
+    "rebase-apply": ("A rebase", "`git rebase --continue` or `git rebase --abort`"),
+    "MERGE_HEAD": ("A merge", "`git merge --continue` or `git merge --abort`"),
+    "CHERRY_PICK_HEAD": ("A cherry-pick", "`git cherry-pick --continue` or `git cherry-pick --abort`"),
+    "REVERT_HEAD": ("A revert", "`git revert --continue` or `git revert --abort`"),
+    "sequencer": ("A cherry-pick or revert", "the command that `git status` names"),
+    "BISECT_LOG": ("A bisect", "`git bisect reset`"),
+}
+"""Files and folders of git that exist while an operation has not ended; its name, and what ends it.
 
-_MIXED: Final = "it had changes that were not committed"
+Source: git 2.45, wt-status.c.
+"""
+
+_MIXED: Final = "it had uncommitted changes"
 
 
 class _Texts(NamedTuple):
@@ -41,7 +53,7 @@ def commit_files(
     bytes with such a hash, None if they are unknown. If a file had other changes, staged or not, the run's are merged
     into its committed and its staged text; a file in which they meet is left out, and so is one that git treats
     specially or that has text of such a file under another name. Otherwise as `commit_branch`.
-    UNAVAILABLE: a merge, cherry-pick, revert or rebase has not ended; nothing is staged. IO_ERROR: the branch has
+    UNAVAILABLE: one of the `_OPERATIONS` has not ended; nothing is staged. IO_ERROR: the branch has
     changed meanwhile; nothing is committed.
     """
     identity = find_identity(root)
@@ -84,7 +96,9 @@ def commit_files(
         if not names and not merges:
             return BranchCommit("", left_out)
 
-        return BranchCommit(_commit(repository, head, names, merges, message, identity), left_out, tuple(merges))
+        commit = _commit(repository, head, names, merges, message, identity)
+        is_detached = repository.line("symbolic-ref", "--quiet", HEAD) is None
+        return BranchCommit(commit, left_out, tuple(merges), is_detached)
     except CopyError as error:
         return error.error
 
@@ -231,16 +245,16 @@ def _special(state: Sequence[str], *, is_changed: bool) -> str | None:
     if len({*modes} - {"000000"}) > 1:
         return "its mode was changed"
     if is_changed and letters[1] == ".":
-        return "git looks for no changes in it: skip-worktree or assume-unchanged is set"
+        return "git ignores its changes: skip-worktree or assume-unchanged is set"
 
     return None
 
 
 def _refuse_in_operation(repository: Repository) -> None:
-    for name in _OPERATIONS:
+    for name, (operation, end) in _OPERATIONS.items():
         path = git_output(repository, "rev-parse", "--git-path", name)
         if os.path.lexists(os.path.join(repository.path, path)):
-            message = f"An operation of git has not ended (.git/{name} exists). End or abort it, then commit."
+            message = f"{operation} has not ended (.git/{name} exists). End it with {end}, then commit."
             raise CopyError(ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
 
 

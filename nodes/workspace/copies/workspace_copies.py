@@ -79,9 +79,8 @@ class CopyFolder:
         names = os.listdir(self.handle)
         if names and not {FINISHED, BEGUN, f".{BEGUN}.new"} & set(names):
             message = (
-                f"{quoted(self.path)} is not empty and holds no copy of a workspace: name another folder, or remove it."
+                f"{quoted(self.path)} is not empty and not a copy of a workspace: name another folder, or remove it."
             )
-
             return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
         if FINISHED in names and BEGUN not in names:
@@ -142,7 +141,8 @@ class Copy(NamedTuple):
     """A finished copy. `root` is the real, absolute name of the workspace in its `folder`.
 
     `base` is the id of the initial commit, or the hash of all initial files as a git tree. `notes` are sentences about
-    what is not in it. A copy with a branch of its own has a `request`.
+    what is not in it. A copy with a branch of its own has a `request`. `source` is the copied workspace. `removed`: all
+    changes are committed, and `root` is an empty folder.
     """
 
     root: str
@@ -150,6 +150,8 @@ class Copy(NamedTuple):
     folder: str
     notes: tuple[str, ...] = ()
     request: BranchRequest | None = None
+    source: str = ""
+    removed: bool = False
 
 
 class PinnedRevision(NamedTuple):
@@ -197,13 +199,23 @@ def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[s
 
 
 def open_copy(folder: str) -> Copy | None:
-    """Return the finished copy in `folder`, None if there is none."""
+    """Return the finished copy in `folder`, also one that `remove_branch_copy` removed; None if there is none."""
     with copy_folder(os.path.abspath(folder), make=False) as opened:
         if isinstance(opened, ToolError):
             return None
 
         note = opened.note()
         return None if note is None else _copy(opened, note)
+
+
+def list_copies(folder: str) -> list[Copy]:
+    """Return the copies whose folders are in `folder`; see `open_copy`."""
+    names: list[str] = []
+    with suppress(FileNotFoundError):
+        names = sorted(os.listdir(folder))
+
+    copies = [open_copy(os.path.join(folder, name)) for name in names]
+    return [copy for copy in copies if copy is not None]
 
 
 def compare_copy(folder: str) -> bytes | ToolError:
@@ -278,8 +290,8 @@ def _existing_copy(folder: CopyFolder, note: Mapping[str, Any], details: Mapping
         return _copy(folder, note)
 
     message = (
-        f"{quoted(folder.path)} holds a copy of another workspace or revision ({quoted(str(note.get('workspace')))}):"
-        " name another folder, or remove it."
+        f"{quoted(folder.path)} contains a copy of another workspace or revision"
+        f" ({quoted(str(note.get('workspace')))}): name another folder, or remove it."
     )
 
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
@@ -288,7 +300,8 @@ def _existing_copy(folder: CopyFolder, note: Mapping[str, Any], details: Mapping
 def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
     root = os.path.join(folder.path, note["root"])
     request = BranchRequest(*note["wanted"]) if "wanted" in note else None
-    return Copy(root, note["base"], folder.path, tuple(note["notes"]), request)
+    removed = bool(note.get("removed"))
+    return Copy(root, note["base"], folder.path, tuple(note["notes"]), request, note["workspace"], removed)
 
 
 # --- A copy on a branch of its own
@@ -306,8 +319,8 @@ def make_branch(workspace: str, folder: str, request: BranchRequest) -> Copy | T
         repository = required(find_repository(path))
         if repository is None:
             return invalid(
-                f"{quoted(workspace)} is not a git repository, and an unattended run works on a branch of its own: make"
-                " it one (git init, git add, git commit), or run the task without --unattended."
+                f"{quoted(workspace)} is not a git repository, and an unattended run works on a new branch: create"
+                " one (git init, git add, git commit), or run the task without --unattended."
             )
 
         uncommitted = _uncommitted_note(repository)
@@ -339,18 +352,19 @@ def _uncommitted_note(repository: Repository) -> list[str]:
     if has_untracked:
         parts.append("files that git does not track")
 
-    return [f"Not in it, as it is not committed: {' and '.join(parts)}."] if parts else []
+    return [f"Not included, because not committed: {' and '.join(parts)}."] if parts else []
 
 
 class BranchCommit(NamedTuple):
     """The `id` of a commit, "" if the branch has no change, and the files that are not in it, each with the reason.
 
-    Of the `merged` files only the changes of the run are in it.
+    Of the `merged` files only the changes of the run are in it. `is_detached`: no branch has it.
     """
 
     id: str
     left_out: Mapping[str, str]
     merged: tuple[str, ...] = ()
+    is_detached: bool = False
 
 
 def commit_branch(
@@ -400,7 +414,9 @@ def find_left_out(copy: Copy, files: Sequence[str]) -> dict[str, str] | ToolErro
 
 
 def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError:
-    """Remove the copy, and its branch if that has no commit; an empty folder stays, for the records of its runs.
+    """Remove the copy, and its branch if that has no commit.
+
+    A note and an empty folder stay, for the records of its runs.
 
     Nothing is removed if the copy has files that are not committed: they are returned, each with the reason.
     """
@@ -417,9 +433,13 @@ def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError
     problem = delete_copy(copy.folder)
 
     with copy_folder(copy.folder, make=problem is None) as opened, suppress(OSError):
+        folder = required(opened)
         parts = os.path.relpath(copy.root, copy.folder).split(os.sep)
         for end in range(1, len(parts) + 1):
-            os.mkdir(os.path.join(*parts[:end]), 0o700, dir_fd=required(opened).handle)
+            os.mkdir(os.path.join(*parts[:end]), 0o700, dir_fd=folder.handle)
+
+        note = {"workspace": copy.source, "root": os.path.join(*parts), "base": copy.base, "notes": copy.notes}
+        folder.write_note({**note, "wanted": copy.request, "removed": True})
 
     return problem or {}
 

@@ -55,6 +55,11 @@ class CancellationScope:
             finally:
                 self._busy -= 1
 
+    def check(self) -> None:
+        """Raise ScopeOverError if the scope is revoked."""
+        with self.effect():
+            pass
+
     def revoke(self) -> None:
         """End the right; returns when no other thread is within an effect."""
         self.close()

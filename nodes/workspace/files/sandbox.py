@@ -88,7 +88,7 @@ def check_workspace(path: StrPath) -> str | ToolError:
         with handles.closing(handles.open_root(real)) as root, os.scandir(root):
             pass
     except FileNotFoundError:
-        message = f"The workspace {quoted(path)} does not exist: make the folder, or name another one."
+        message = f"The workspace {quoted(path)} does not exist: create the folder, or name another one."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     except OSError as error:
         return os_failure(error, "use as workspace", path)
@@ -439,7 +439,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 def _unknown(name: str, reason: str) -> ToolError:
-    message = f"{quoted(name)} has other names (hard links), and whether one is denied cannot be told: {reason}."
+    message = f"{quoted(name)} has other names (hard links), and it is unknown whether one is denied: {reason}."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{message} Go on without it.")
 
 

@@ -244,7 +244,7 @@ class Transaction:
             return None
 
         names = listed(quoted(step.path) for step in self._steps)
-        reason = f"the disk does not confirm that this lasts: {failure.strerror}. Have it checked."
+        reason = f"the disk does not confirm the write: {failure.strerror}. Check the disk."
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{names} changed, but {reason}", fatal=True)
 
     def _remove_temporaries(self) -> tuple[int, OSError | None]:

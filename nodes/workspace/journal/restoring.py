@@ -49,8 +49,8 @@ class Obstacle(StrEnum):
     """Why a file cannot be restored, as messages say it."""
 
     CHANGED_SINCE = "Changed since the run"
-    CHANGED_BETWEEN = "Changed also between two recorded changes of the run"
-    NOT_KEPT = "Changed by a command or tool, and what it held was not recorded"
+    CHANGED_BETWEEN = "Changed between two recorded changes of the run"
+    NOT_KEPT = "Changed by a command or tool; its earlier content was not recorded"
     BESIDE_JOBS = "Changed while a job was running"
     TOO_LARGE = "Too large to be replaced"
     BACKUP_MISSING = "The backup is missing or damaged"
@@ -348,7 +348,9 @@ class _Restore:
 
         data = self._stored_bytes(effect.path, sha256)
         if data is None:
-            raise StoreError(f"The backup of {quoted(effect.path)} is gone or damaged: nothing can bring it back.")
+            raise StoreError(
+                f"The backup of {quoted(effect.path)} is missing or damaged, so the file cannot be restored."
+            )
 
         return WriteFile(effect.path, data, now, mode, even_read_only=True)
 
@@ -455,7 +457,7 @@ def _refusal(left: Sequence[LeftFile]) -> ToolError:
     if len(reasons) == 1:
         code = _CODES.get(left[0].obstacle, code)
 
-    remedy = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
+    remedy = "Review these files. With skip_changed, they stay as they are and all others are restored."
     return ToolError(
         code=code,
         message=f"Nothing was restored. {' '.join(reasons)} {remedy}",
@@ -473,5 +475,5 @@ def _with_restored(error: ToolError, restored: int) -> ToolError:
     if not restored:
         return error
 
-    message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."
+    message = f"{error.message} Files that were restored before that: {restored}. Undo again to continue."
     return error.model_copy(update={"message": message})

@@ -134,7 +134,7 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     error_text = result.stderr.decode(errors="replace")
     if _DUBIOUS in error_text:
         message = (
-            f"Git does not trust the repository {quoted(path)}, as it belongs to another user. If you trust it, say so:"
+            f"Git does not trust the repository {quoted(path)}, which belongs to another user. If you trust it, run:"
             f" git config --global --add safe.directory {path!r}"
         )
 
@@ -279,7 +279,7 @@ def malformed_revision(revision: str) -> ToolError | None:
     if is_name and len(revision) <= _LONGEST_REVISION:
         return None
 
-    return invalid(f"{quoted(revision)} is no git revision: name a branch, a tag or a commit.")
+    return invalid(f"{quoted(revision)} is not a git revision: name a branch, a tag or a commit.")
 
 
 def find_tree(repository: Repository, commit: str) -> str | None:
@@ -544,8 +544,8 @@ def find_identity(path: str) -> dict[str, str] | ToolError:
 
     identity = _IDENTITY.match(os.fsdecode(result.stdout))
     if identity is None:
-        remedy = "say it with git config --global user.name NAME, and the same for user.email."
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"Git does not know in whose name to commit: {remedy}")
+        remedy = "set it with git config --global user.name NAME, and user.email in the same way."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"Git has no author for the commit: {remedy}")
 
     name = identity[1]
     email = identity[2]

@@ -147,7 +147,7 @@ def start_process(
     except OSError as error:
         return os_failure(error, "run", argv[0])
     except ValueError as error:
-        return invalid(f"Cannot run {quoted(argv[0])}: an argument is no text that a program can be given ({error}).")
+        return invalid(f"Cannot run {quoted(argv[0])}: an argument is not a text that a program can receive ({error}).")
 
 
 def read_until(

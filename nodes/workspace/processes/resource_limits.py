@@ -76,7 +76,7 @@ _MESSAGES: Final = {
     " once (such as `-j 4`).",
     Limit.MEMORY: "was stopped: all its processes together used {reached} of memory, and may use {allowed}. Let it do"
     " less at once, or work on less data.",
-    Limit.MACHINE_MEMORY: "was stopped: the machine had {reached} of memory left, and {allowed} have to stay free.",
+    Limit.MACHINE_MEMORY: "was stopped: the machine had {reached} of memory left, and {allowed} must stay free.",
     Limit.FILE_SIZE: "came to its limit of {allowed} for one file: let it write several, or less.",
     Limit.DISK: "was stopped: the disk of the workspace held {reached} more than before, and {allowed} are allowed.",
     Limit.OUTPUT: "was stopped: it printed {reached}, and may print {allowed}. Let it write to a file.",

@@ -52,6 +52,6 @@ def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
 
     reasons = "; ".join(dict.fromkeys(problems))
     remedy = "" if kind == _CONTAINER else f"; {_DECLARE_CONTAINER}"
-    message = f"Commands cannot be run on this machine, as their sandbox does not start: {reasons}{remedy}."
+    message = f"Commands cannot run on this machine, because no sandbox starts: {reasons}{remedy}."
 
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)

@@ -15,7 +15,7 @@ from mendgraph.nodes.workspace.sandboxes.supervised import SupervisedProcess, su
 
 _NO_REPLACEMENT: Final = ToolError(
     code=ToolErrorCode.UNAVAILABLE,
-    message="Nothing is run on earlier versions of files in the sandbox 'container', as the workspace is not copied.",
+    message="The sandbox 'container' runs nothing on earlier versions of files, because it copies no workspace.",
 )
 
 

@@ -225,7 +225,7 @@ class Sandbox(Protocol):
 
 def not_limited(reason: str) -> ToolError:
     """UNAVAILABLE: a program must not run, as its limits could not be set."""
-    message = f"A program was not started, as its limits could not be set ({reason})."
+    message = f"A program was not started, because its limits could not be set ({reason})."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 

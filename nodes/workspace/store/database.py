@@ -30,7 +30,7 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "23322ec4f35eac12"
+FINGERPRINT: Final = "2d61a28e02987e93"
 """Hash of the tables and stored types of this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
@@ -42,13 +42,13 @@ LONGEST_WAIT_S: Final = 10.0
 _BUSY_PAUSE_S: Final = 0.01
 
 _REASONS: Final[dict[int, str]] = {
-    sqlite3.SQLITE_FULL: "the disk is full. Make room and try again",
-    sqlite3.SQLITE_IOERR: "the disk is full or reports an error. Make room, or have it checked, and try again",
+    sqlite3.SQLITE_FULL: "the disk is full. Free space, then try again",
+    sqlite3.SQLITE_IOERR: "the disk is full or reports an error. Free space or check the disk, then try again",
     sqlite3.SQLITE_BUSY: f"another process has held it for more than {LONGEST_WAIT_S:g} s. End it, or try again",
-    sqlite3.SQLITE_LOCKED: "it is at work for somebody else. Try again",
-    sqlite3.SQLITE_READONLY: "it may only be read. Allow yourself to write it and its folder",
-    sqlite3.SQLITE_PERM: "the file permissions do not allow it. Allow yourself to write it and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Allow yourself to write it and its folder",
+    sqlite3.SQLITE_LOCKED: "it is busy. Try again",
+    sqlite3.SQLITE_READONLY: "it is read-only. Give yourself write permission for it and its folder",
+    sqlite3.SQLITE_PERM: "the file permissions do not allow it. Give yourself write permission for it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Give yourself write permission for it and its folder",
 }
 
 
@@ -204,7 +204,7 @@ def store_errors(path: str) -> Iterator[None]:
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             raise StoreError(_damaged(path, str(error))) from error
 
-        reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
+        reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away to start with a new one")
         raise StoreError(f"The database {quoted(path)} cannot be used: {reason}.") from error
     except UnicodeDecodeError as error:  # SQLite's message about a damaged schema
         raise StoreError(_damaged(path, "its tables have no names")) from error
@@ -322,8 +322,8 @@ def _code(error: sqlite3.Error) -> int:
 
 def _damaged(path: str, reason: str) -> str:
     return (
-        f"The database {quoted(path)} is damaged, or no database at all ({reason}): put a backup in its place, or"
-        " move it away and begin with a new one."
+        f"The database {quoted(path)} is damaged, or not a database ({reason}): restore a backup, or"
+        " move it away to start with a new one."
     )
 
 
@@ -370,7 +370,7 @@ def postgres_url() -> PostgresUrl | None:
 def read_url(url: str) -> PostgresUrl:
     """Parse a URL as libpq does. Raises StoreError: it is no URL of a PostgreSQL database, or psycopg is missing."""
     if not url.lower().startswith(("postgresql://", "postgres://")):
-        message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_EXAMPLE}, or remove the variable."
+        message = f"{STORE_URL_VARIABLE} is not a PostgreSQL URL: write {_EXAMPLE}, or remove the variable."
         raise StoreError(message)
 
     try:

@@ -56,17 +56,17 @@ _SETTINGS: Final[dict[str, Any]] = {
 """Defaults for a URL: a server that is gone is noticed within half a minute."""
 
 _REASONS: Final[dict[str, str]] = {
-    "28": f"it does not let this user in: put the user and password that it knows into {STORE_URL_VARIABLE}",
-    "3D": "there is no such database: make it with `createdb`, or name another one",
+    "28": f"it refuses this user: put a valid user and password into {STORE_URL_VARIABLE}",
+    "3D": "there is no such database: create it with `createdb`, or name another one",
     "42501": (
         "its user may not do this: GRANT CREATE ON DATABASE, or let another user start mendgraph once, who then has to"
         " GRANT USAGE ON SCHEMA mendgraph, and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA mendgraph"
     ),
-    "42": "{problem}: somebody has changed its tables. Put a backup in its place, or use an empty database",
-    "53100": "its disk is full. Make room and try again",
+    "42": "{problem}: somebody has changed its tables. Restore a backup, or use an empty database",
+    "53100": "its disk is full. Free space, then try again",
     "53300": "it has no connection left: raise its max_connections, or run fewer processes",
-    "57P": "the server was stopped, or is starting: try again when it is there",
-    "25006": f"it may only be read: name its primary server in {STORE_URL_VARIABLE}",
+    "57P": "the server was stopped, or is starting: try again when it runs",
+    "25006": f"it is read-only: name its primary server in {STORE_URL_VARIABLE}",
 }
 """By SQLSTATE or its prefix. Source: postgresql.org/docs/current/errcodes-appendix.html."""
 

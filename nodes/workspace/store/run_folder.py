@@ -132,7 +132,7 @@ def _private_folder(kind: str, name: str, label: str, base: str | None) -> str |
     try:
         base = os.path.abspath(base or data_folder())
     except RuntimeError:
-        message = f"There is no home folder to keep runs in: set {DATA_DIR_VARIABLE} to a folder of your own."
+        message = f"There is no home folder to keep runs in: set {DATA_DIR_VARIABLE} to one of your folders."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
     path = os.path.join(base, kind, name).rstrip("/")
@@ -148,7 +148,7 @@ def _private_folder(kind: str, name: str, label: str, base: str | None) -> str |
     except _NotOursError:
         message = (
             f"The {label} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
-            f" belongs to somebody else. Remove it, or set {DATA_DIR_VARIABLE} to a folder of your own."
+            f" belongs to somebody else. Remove it, or set {DATA_DIR_VARIABLE} to one of your folders."
         )
 
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
@@ -364,7 +364,7 @@ def give_workspace_name(folder: str, name: str) -> ToolError | None:
     if named != name:
         message = (
             f"The workspace is called {quoted(named)} in the shared store and cannot be called {quoted(name)} as well:"
-            " its runs are kept under the first name."
+            " its runs are stored under the first name."
         )
 
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
@@ -394,7 +394,7 @@ def _read_name(folder: str) -> str | ToolError | None:
     if _NAME.fullmatch(name):
         return name
 
-    message = f"The file {quoted(path)} holds no name of a workspace: put back what it held, or remove it."
+    message = f"The file {quoted(path)} holds no name of a workspace: restore its content, or remove it."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 

@@ -115,14 +115,14 @@ class RunLock:
 def busy(holder: Owner | None, what: str) -> ToolError:
     """Return the error for a lock that is held, by a known or unknown holder."""
     if holder is None:
-        message = f"Another run is at work {what}. Wait until it has ended, or stop it."
+        message = f"Another run is working {what}. Wait for it to end, or stop it."
     elif holder.host:
         who = f"run {quoted(holder.run_id)}, process {holder.pid} on {quoted(holder.host)}, since {holder.since}"
-        message = f"Another run is at work {what}: {who}. Wait until it has ended, or stop it there."
+        message = f"Another run is working {what}: {who}. Wait for it to end, or stop it there."
     else:
         who = f"run {quoted(holder.run_id)}, process {holder.pid}, since {holder.since}"
-        remedy = f"Wait until it has ended, or stop it with Ctrl-C or `kill {holder.pid}`."
-        message = f"Another run is at work {what}: {who}. {remedy}"
+        remedy = f"Wait for it to end, or stop it with Ctrl-C or `kill {holder.pid}`."
+        message = f"Another run is working {what}: {who}. {remedy}"
 
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 

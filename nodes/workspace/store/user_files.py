@@ -143,7 +143,7 @@ def read_user_file(path: str) -> str | ToolError:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        return invalid(f"Cannot read {quoted(path)}: it is no UTF-8 text (byte {error.start}).")
+        return invalid(f"Cannot read {quoted(path)}: it is not UTF-8 text (byte {error.start}).")
 
 
 def user_skill_folders(but: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -189,15 +189,18 @@ SETTINGS_FILE: Final = ".mendgraph.toml"
 SERVERS_FILE: Final = ".mcp.json"
 """The file with the MCP servers of a workspace, as other agents read it."""
 
+HOOKS_FILE: Final = ".claude/settings.json"
+"""The file with the hooks of a workspace, as Claude Code reads it."""
+
 LOGINS_FOLDER: Final = "mcp-logins"
 """The user's private folder with the tokens of MCP servers."""
 
 MOST_SETTINGS_BYTES: Final = 64_000
 """Size limit of a settings file."""
 
-_MARKS: Final = {SETTINGS_FILE: "trusted-settings", SERVERS_FILE: "trusted-servers"}
-_MARK: Final = re.compile(r"(?:[0-9a-f]{64}){1,2}")
-"""The hash of a file, and of `.mcp.json` also the hash of the files that it executes."""
+_MARKS: Final = {SETTINGS_FILE: "trusted-settings", SERVERS_FILE: "trusted-servers", HOOKS_FILE: "trusted-hooks"}
+_MARK: Final = re.compile(r"(?:[0-9a-f]{64}){1,2}|[0-9a-f]{64}\n\{.*\}")
+"""The hash of a file; of servers also that of the files that they execute, of hooks a JSON object of them by path."""
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -206,7 +209,7 @@ def read_settings_file(root: str, name: str = SETTINGS_FILE) -> bytes | ToolErro
     """Return the content of a settings file of the workspace, None if there is none."""
     try:
         with closing(open_root(root)) as folder:
-            descriptor, _ = open_in_workspace(folder, (name,), os.O_RDONLY)
+            descriptor, _ = open_in_workspace(folder, name.split("/"), os.O_RDONLY)
             with os.fdopen(descriptor, "rb") as file:
                 data = file.read(MOST_SETTINGS_BYTES + 1)
     except FileNotFoundError:

@@ -37,7 +37,7 @@ PLAYS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 depth = settings(
-    max_examples=400 if EXPLORING else (1, 10, 40)[LEVEL],
+    max_examples=400 if EXPLORING else (1, 6, 40)[LEVEL],
     stateful_step_count=60 if EXPLORING else 25,
     phases=[Phase.generate, *[Phase.shrink] * EXPLORING],  # to make a failing play shorter takes minutes
     report_multiple_bugs=False,

@@ -23,7 +23,7 @@ from mendgraph.nodes.records import (
 from tests.row_tables import rows
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
-NO_REQUEST = "There is no request: send a person's message, with text in it."
+NO_REQUEST = "There is no request: send a message of a person, with text."
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
 

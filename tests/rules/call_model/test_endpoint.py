@@ -31,8 +31,8 @@ def refused(message: str, kind: Kind = Kind.MODEL_UNAVAILABLE) -> ProviderFailur
 
 KEY = {"OPENAI_API_KEY": "sk-1"}
 NO_ENDPOINT = (
-    "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-    "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
+    "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for your own server, or omit the"
+    " model to use the embedded one. For another provider, write anthropic:MODEL."
 )
 
 
@@ -88,7 +88,7 @@ def test_text_that_is_no_address_is_refused_before_anything_is_built(url: str) -
 
 @rows("sk-é", "sk-1 sk-2", "sk-1\nsk-2", "sk-\x00")
 def test_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
-    message = "OPENAI_API_KEY holds a character that no key has: set it again, without spaces or line breaks."
+    message = "OPENAI_API_KEY contains a character that no key has: set it again, without spaces or line breaks."
     assert find_endpoint("m", URL, {"OPENAI_API_KEY": key}) == refused(message, Kind.AUTHENTICATION)
 
 
@@ -163,7 +163,7 @@ def test_runs_own_model_comes_first_and_its_fallbacks_in_order(
     assert models_in_order("m", base_url, fallbacks) == expected
 
 
-NO_LOGIN = "Fallback model 2 may hold no user name or password: put the key into MENDGRAPH_API_KEY_LLM_EXAMPLE."
+NO_LOGIN = "Fallback model 2 must not contain a user name or password: put the key into MENDGRAPH_API_KEY_LLM_EXAMPLE."
 NONE = "is none: write `model`, `local`, `provider:model`, or `model @ https://host/v1`."
 
 
@@ -176,7 +176,7 @@ NONE = "is none: write `model`, `local`, `provider:model`, or `model @ https://h
     ([f"local @ {OTHER}"], f"Fallback model 1 {NONE}"),
     (["anthropic:claude @ https://llm.example/v1"], f"Fallback model 1 {NONE}"),
     *((["n", f"x @ https://{login}@llm.example/v1"], NO_LOGIN) for login in ("user:hunter2", "", "a@b:hunter2")),
-    (["n", "n"], "Fallback model 2 (n) is in the list already: name each model once."),
+    (["n", "n"], "Fallback model 2 (n) is in the list twice: name each model once."),
     (list("abcdef"), "There are 6 fallback models: name 5 at most."),
 )
 def test_fallback_that_cannot_be_used_or_is_the_sixth_is_a_problem(fallbacks: list[str], message: str) -> None:

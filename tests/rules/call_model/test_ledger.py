@@ -31,7 +31,7 @@ from tests.row_tables import rows
 from tests.rules.call_model.spendings import spent
 
 UNPRICED = (
-    "Limit 'max_cost_usd' cannot be held: 2 calls of this thread went to a model whose price was not known."
+    "Limit 'max_cost_usd' cannot be enforced: 2 calls of this thread went to a model whose price was not known."
     " Start a new thread, or leave max_cost_usd empty."
 )
 
@@ -203,7 +203,7 @@ def test_report_holds_json_values() -> None:
 def test_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
     limits = RunLimits.model_validate({limit: 5.0})
     message = (
-        f"Limit '{limit}' cannot be held: no price is known for {{}}. Add it to prices.toml in the configuration"
+        f"Limit '{limit}' cannot be enforced: no price is known for {{}}. Add it to prices.toml in the configuration"
         f" folder, or to the file that MENDGRAPH_PRICES names; or leave {limit} empty."
     )
     assert unknown_price(limits, None) == stopped(reason, message.format("the model"))
@@ -316,20 +316,20 @@ def test_price_is_found_and_never_guessed(name: str, price: Price | None) -> Non
 
 
 @rows(
-    ('[a]\n"x" = { input = 1', "it is no TOML: Unclosed inline table at the end of the file (line 2)"),
+    ('[a]\n"x" = { input = 1', "it is not TOML: Unclosed inline table at the end of the file (line 2)"),
     ("colour = 5", "colour is wrong (Input should be a valid dictionary)"),
     ("[a]\nx = 5", "a.x is wrong (Input should be a valid dictionary or instance of Price)"),
     ("[a]\nx = { input = 1 }", "a.x.output is wrong (Field required)"),
     ("[a]\nx = { input = 1, output = 1, cached = 1 }", "a.x.cached is wrong (Extra inputs are not permitted)"),
     ("[a]\nx = { input = 1, output = inf }", "a.x.output is wrong (Input should be a finite number)"),
-    ("x = " + "[" * 100_000, "it is no TOML: arrays or tables are nested too deep"),
+    ("x = " + "[" * 100_000, "it is not TOML: arrays or tables are nested too deep"),
     (
         '[a]\nx = { input = 1, output = 1 }\n[b]\n"a/x" = { input = 2, output = 1 }',
-        "'a/x' in [b] has a price already, in another table",
+        "'a/x' in [b] has a second price in another table",
     ),
 )
 def test_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
-    message = f"The price list prices.toml cannot be used: {problem}. Mend it, or move it away."
+    message = f"The price list prices.toml cannot be used: {problem}. Fix it, or move it away."
     assert parse_prices(text, "prices.toml") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 

@@ -106,7 +106,7 @@ def test_open_circuit_asks_nobody(in_loop: bool) -> None:
     breaker = Breaker(wait=12.3)
     assert ask(in_loop, AssertionError("asked"), breaker, pytest.fail) == ProviderFailure(
         kind=Kind.CONNECTION,
-        message="The endpoint failed too often in a row, so it is left alone for 13 s.",
+        message="The endpoint failed too often in a row, so it is not called for 13 s.",
         retry_after_s=12.3,
         sent=False,
     )

@@ -127,7 +127,7 @@ def test_tool_that_keeps_failing_rests_and_a_call_that_is_not_taken_leaves_no_pr
     for _ in range(2):
         assert guarded.take(TOOL) is None
         guarded.settle(TOOL, DOWN)
-    message = "t failed too often and rests for 30 s: go on without it."
+    message = "t failed too often and rests for 30 s: continue without it."
     assert guarded.take(TOOL) == refused("t", message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
     assert guarded.take(make(name="u")) is None
     clock.now += 30
@@ -336,5 +336,5 @@ def test_unknown_names_are_errors_that_say_what_was_meant(
 def test_built_in_role_cannot_be_widened() -> None:
     assert allowed_tools("reader", {"reader": ["write_file"]}, SPECS) == ToolError(
         code=ToolErrorCode.INVALID_ARGUMENT,
-        message="The role 'reader' is built in and cannot be redefined: give yours another name.",
+        message="The role 'reader' is built in and cannot be redefined: rename yours.",
     )

@@ -91,7 +91,7 @@ HUGE: JsonMap = {"type": "object", "properties": {"a": ENUM}, "required": ["a"]}
 
 
 def test_schema_that_is_too_large_is_refused() -> None:
-    with pytest.raises(ValueError, match="bytes, and 131072 are the most"):
+    with pytest.raises(ValueError, match="bytes; the maximum is 131072"):
         shown_schema(HUGE)
 
 

@@ -94,6 +94,16 @@ def test_long_text_loses_its_middle(limit: int, text: str) -> None:
     ({"path": "a", "target": "b", "action": "moved"}, "moved"),
     ({"path": "a", "action": "appended", "start_line": 3, "lines": 2}, "appended, 2 lines"),
     ({"path": "a", "edits": 2, "replacements": 3, "lines_changed": 3}, "2 edits, 3 replacements"),
+    ({"path": "a", "action": "edited", "new_diagnostics": ["a:1: bad"]}, "edited: 1 new diagnostic"),
+    (
+        {
+            "path": "a",
+            "replacements": 1,
+            "new_diagnostics": ["a:1: bad", "... and 9 more"],
+            "not_diagnosed": ["No tsc."],
+        },
+        "1 replacement: more than 1 new diagnostic; No tsc.",
+    ),
     (
         {"files": [{"path": "a", "action": "edited"}, {"path": "b", "target": "c", "action": "moved"}]},
         "edited a, moved b → c",

@@ -122,7 +122,7 @@ def test_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
         assert not note.cut or text.strip()[len(note.text)].isspace()
 
 
-NO_TEXT = "'AGENTS.md' is not read: it is no UTF-8 text."
+NO_TEXT = "'AGENTS.md' is not read: it is not UTF-8 text."
 
 
 @rows(

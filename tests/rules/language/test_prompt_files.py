@@ -55,7 +55,7 @@ def test_arguments_are_put_in_once_and_nothing_is_run_or_read(text: str, line: s
 
 
 @rows(
-    (b"\xff", "it is no UTF-8 text"),
+    (b"\xff", "it is not UTF-8 text"),
     (b"x" * 64_001, "it has more than 64,000 bytes"),
 )
 def test_file_that_cannot_be_read_is_an_error_with_its_path(data: bytes, reason: str) -> None:

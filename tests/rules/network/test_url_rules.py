@@ -62,19 +62,20 @@ def test_host_that_is_not_listed_is_denied(url: str, shown: str) -> None:
 
 
 @rows(
-        ("", "no absolute URL"), ("//good.test/", "no absolute URL"), ("http:good.test", "no absolute URL"),
+        ("", "not an absolute URL"), ("//good.test/", "not an absolute URL"), ("http:good.test", "not an absolute URL"),
         ("file:///etc/passwd", "not http or https"), ("http://good.test@evil.test/", "user name or password"),
-        ("http://user:word@good.test/", "user name or password"), ("http://good.test:80:80/", "is no host"),
-        ("http://good.test:0/", "is no host"), ("http://good.test:٨٠/", "is no host"), ("http:///a", "is no host"),
-        ("http://good..test/", "is no host"), ("http://good%2etest/", "is no host"),
-        (f"http://{'a' * 64}.test/", "is no host"), ("http://[::1/", "is no host"),
-        (f"http://{'a.' * 126}test/", "is no host"),
-        ("http://[::1%25lo]/", "is no host"), ("http://good.test\\@evil.test/", r"the character '\\'"),
+        ("http://user:word@good.test/", "user name or password"), ("http://good.test:80:80/", "is not a host"),
+        ("http://good.test:0/", "is not a host"), ("http://good.test:٨٠/", "is not a host"),
+        ("http:///a", "is not a host"),
+        ("http://good..test/", "is not a host"), ("http://good%2etest/", "is not a host"),
+        (f"http://{'a' * 64}.test/", "is not a host"), ("http://[::1/", "is not a host"),
+        (f"http://{'a.' * 126}test/", "is not a host"),
+        ("http://[::1%25lo]/", "is not a host"), ("http://good.test\\@evil.test/", r"the character '\\'"),
         ("http://good.test/a b", "the character ' '"),
         ("http://good.test/\r\nHost: evil.test", r"the character '\r'"),
         ("http://good\u200b.test/", r"the character '\u200b'"),
         ("http://good.test/\u202e", r"the character '\u202e'"),
-        (f"http://good.test/{'a' * 8000}", "8017 characters; 8000 are the most"),)  # fmt: skip
+        (f"http://good.test/{'a' * 8000}", "8017 characters; the maximum is 8000"),)  # fmt: skip
 def test_url_that_readers_disagree_on_is_refused(url: str, part: str) -> None:
     code, message = error_of(url)
     assert code is ToolErrorCode.INVALID_ARGUMENT
@@ -132,8 +133,8 @@ def test_entry_of_a_list_of_hosts_is_read_or_refused() -> None:
 def test_entries_that_can_never_match_are_told() -> None:
     rules = NetworkRules(hosts=("a.test", "http://b.test"), allow_private=("*", "10.0.0.0/8"))
     assert rule_problems(rules) == (
-        "'http://b.test' is no host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080.",
-        "'10.0.0.0/8' is no host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080.",
+        "'http://b.test' is not a host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080.",
+        "'10.0.0.0/8' is not a host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080.",
         "'*' cannot stand for private hosts: name each of them.",
     )
     assert rule_problems(RULES) == ()

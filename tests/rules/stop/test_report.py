@@ -92,12 +92,12 @@ not checked: the run ended before its changes were checked.
 - two
 Done: look; read.
 Last failure: There is no c.py.
-How to go on: Left: mend; test. Send another message, or `mendgraph resume --max-steps N`."""
+How to continue: Left: mend; test. Send another message, or `mendgraph resume --max-steps N`."""
 NOTHING = """\
 BUDGET_STOP (provider_failed): The endpoint cannot be reached.
 Done: no step of a plan.
 No file was changed.
-How to go on: Fix what the message names, then `mendgraph resume`."""
+How to continue: Fix what the message names, then `mendgraph resume`."""
 UNREACHABLE = StopCause(reason=StopReason.PROVIDER_FAILED, message="The endpoint cannot be reached.")
 RESULTS = [result("first"), result("There is no c.py."), result(None)]
 

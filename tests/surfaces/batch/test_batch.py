@@ -120,7 +120,7 @@ def test_no_task_starts_if_the_spending_cannot_be_read(
     (tmp_path / "file").touch()
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
     result = batch(folder, nobody, terms=CAPPED).run()
-    assert (result.end, result.message.partition(".")[0]) == (BatchEnd.LIMIT, "The spending book cannot be read")
+    assert (result.end, result.message.partition(".")[0]) == (BatchEnd.LIMIT, "The spending database cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_cancelled_batch_reports_who_cancelled_it(folder: BatchFolder) -> None:
     stopped = batch(folder)
     result = stopped.run(lambda _: stopped.cancel("by the test"))
     assert (result.end, result.total, result.tally) == (BatchEnd.CANCELLED, 2, Tally(1))
-    assert result.message == "It was stopped by the test. 1 task is left: start the same batch again to go on."
+    assert result.message == "It was stopped by the test. 1 task is left: start the same batch again to continue."
 
 
 @pytest.mark.parametrize(("name", "workers", "written"), [("begin", 2, []), ("write", 1, ["a"])])
@@ -171,7 +171,7 @@ def test_full_disk_ends_the_batch_and_nothing_more_is_written(
 def test_full_disk_of_a_worker_ends_the_batch_without_a_result(folder: BatchFolder, number: int) -> None:
     full = os_failure(OSError(number, "full"), "copy", "a.py")
     result = batch(folder, lambda order: TaskOutput(failed_result(order, full))).run()
-    words = f"{full.message} 2 tasks are left: put this right, and start the same batch again to go on."
+    words = f"{full.message} 2 tasks are left: fix this, then start the same batch again."
     assert (result.end, result.message, folder.completed) == (BatchEnd.FAILED, words, {})
     assert batch(folder).run().ok
 
@@ -194,10 +194,10 @@ def test_changed_tasks_are_refused_by_name(folder: BatchFolder) -> None:
     one = find_changed_tasks(folder, [task("t0", "q")])
     many = find_changed_tasks(folder, [task(each.id, "q") for each in tasks])
     assert one is not None
-    assert one.message.startswith("1 task was changed after it was begun in this folder (t0): put the old text back")
+    assert one.message.startswith("1 task was changed after it was started in this folder (t0): restore the old text")
     assert many is not None
-    assert many.message.startswith("12 tasks were changed after they were begun in this folder (t0, t1,")
-    assert "t4 and 7 more): put the old text back" in many.message
+    assert many.message.startswith("12 tasks were changed after they were started in this folder (t0, t1,")
+    assert "t4 and 7 more): restore the old text" in many.message
 
 
 def test_result_is_written_before_a_failing_callback(folder: BatchFolder) -> None:

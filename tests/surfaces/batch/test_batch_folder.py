@@ -146,7 +146,7 @@ UNUSABLE: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "thesis.txt").write_text("mine"), "'thesis.txt'"),
     (in_place_of_results, "open the batch's folder"),
     *(
-        (lambda folder, text=text: (folder / "batch.json").write_text(text), "is no file of this version")
+        (lambda folder, text=text: (folder / "batch.json").write_text(text), "is not a file of this version")
         for text in ("", "{}", '{"schema": 2, "batch": "0123456789ab"}', '{"schema": 1, "batch": "../x"}')
     ),
 ]

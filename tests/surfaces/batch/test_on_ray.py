@@ -228,7 +228,7 @@ def test_unreachable_cluster_is_reported_with_the_reason(monkeypatch: pytest.Mon
     assert "share one store: set MENDGRAPH_STORE_URL" in refused(address="host:6379")
     monkeypatch.setenv(STORE_URL_VARIABLE, "postgresql://u:word@h/d")
     for address in ("nonsense", "host:0", "host:65536", ":6379", "host:six", "ray://127.0.0.1:10001"):
-        assert refused(address=address).startswith(f"{address!r} is no address of a Ray cluster: write host:port")
+        assert refused(address=address).startswith(f"{address!r} is not the address of a Ray cluster: write host:port")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"

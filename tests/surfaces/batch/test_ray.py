@@ -205,7 +205,7 @@ def test_batch_that_is_killed_and_later_stopped_leaves_nobody_at_work_and_goes_o
         until(lambda: len(model.waiting(2)) == FEW, process)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        assert process.stderr.readline() == "mendgraph: stopping the tasks at work; Ctrl-C again to stop at once\n"
+        assert process.stderr.readline() == "mendgraph: stopping the running tasks; Ctrl-C again to stop at once\n"
         pause(POLL_S * 4)  # by then the tasks have heard of it
         model.go_on.set()
         said, complained = process.communicate(timeout=LONGEST_S)

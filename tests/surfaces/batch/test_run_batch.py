@@ -81,7 +81,7 @@ def test_problem_of_a_task_is_reported_first_and_releases_the_folder(file: Path)
         folder.begin(BatchTask(id="a", prompt="old", workspace="w"))
     changed = prepared(file)
     assert isinstance(changed, ToolError)
-    assert changed.message.startswith("1 task was changed after it was begun in this folder")
+    assert changed.message.startswith("1 task was changed after it was started in this folder")
     file.write_text(LINE.replace('"a"', '"b"').replace('"w"', '"none"'))
     assert isinstance(prepared(file), tuple)
 
@@ -92,10 +92,10 @@ def test_tasks_in_a_list_are_checked(file: Path) -> None:
     problems = prepare_batch([task, task.model_copy(update={"id": "A"})], BatchOptions(), out=out)
     assert isinstance(problems, tuple)
     assert [str(each) for each in problems] == [
-        "tasks:2: the id 'a' is there already: give each task an id of its own, whatever its capitals (line 1)"
+        "tasks:2: the id 'a' exists: each task needs a different id, whatever its case (line 1)"
     ]
     wrong: Any = ["a"]
-    with pytest.raises(TypeError, match="str is no BatchTask"):
+    with pytest.raises(TypeError, match="str is not a BatchTask"):
         prepare_batch(wrong, BatchOptions(), out=out)
 
 
@@ -108,8 +108,8 @@ OPTIONS: list[tuple[BatchOptions, str]] = [
     (BatchOptions(AgentContext(account="us")), ""),
     (BatchOptions(processes=2), "processes: the embedded model would be loaded by each of them"),
     (BatchOptions(HOSTED, processes=2), ""),
-    (BatchOptions(workers=0), "workers: 0 is no number from 1 to 10,000"),
-    (BatchOptions(processes=10_001), "processes: 10001 is no number"),
+    (BatchOptions(workers=0), "workers: 0 is not a number from 1 to 10,000"),
+    (BatchOptions(processes=10_001), "processes: 10001 is not a number"),
     (BatchOptions(on="dask"), "on: 'dask' is unknown"),  # type: ignore[arg-type]
 ]
 
@@ -126,7 +126,7 @@ def test_wrong_options_are_refused(options: BatchOptions, message: str) -> None:
 SESSION_OPTIONS: list[tuple[Any, str]] = [
     ({"thread_id": "x"}, "thread_id, checkpointer: each task"),
     ({"secrets": ("s",)}, "secrets: these cannot be sent to other processes"),
-    ({"tools": "all of them"}, "give a sequence of tools"),
+    ({"tools": "all of them"}, "use a sequence of tools"),
 ]
 
 

@@ -229,11 +229,11 @@ def test_context_of_a_task_has_its_own_limits_and_reads_no_file_of_its_workspace
 
     def limited(limits: dict[str, Any]) -> AgentContext | ToolError:
         task = BatchTask(id="a", prompt="p", workspace="/w").model_copy(update={"limits": limits})
-        context = AgentContext(max_steps=9, model="m").model_dump_json()
+        context = AgentContext(max_steps=9, model="m", hooks="sandbox").model_dump_json()
         return context_of(WorkOrder("0a", task, context, "/out/a"), str(tmp_path))
 
     readable = (str(tmp_path / "installed"),)
-    fixed: Any = {"workspace": str(tmp_path), "request_permits": False, "readable_folders": readable}
+    fixed: Any = {"workspace": str(tmp_path), "request_permits": False, "readable_folders": readable, "hooks": "off"}
     found = [limited({}), limited({"max_steps": 5})]
     assert found == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
     wrong = limited({"max_steps": 0})

@@ -51,14 +51,14 @@ WRONG = [
     (LINE.replace('"a"', "7"), "1: id: Input should be a valid string"),
     (LINE.replace('"workspace": "w"', '"workspace": ""'), "1: workspace: String should have at least 1 character"),
     (LINE.replace("workspace", "workspac"), "1: workspace: Field required"),
-    (LINE.replace("Do it.", "  "), "1: prompt: it is empty: say in words what is wanted"),
+    (LINE.replace("Do it.", "  "), "1: prompt: it is empty: describe the task"),
     (LINE.replace("Do it.", "\\u0000"), "1: prompt: it holds a NUL or half of a surrogate pair, which no text has"),
     (LINE[:-1] + ', "revision": "-x"}', "1: revision: String should match pattern"),
     (LINE[:-1] + ', "limits": {"max_steps": 0}}', "1: limits: max_steps: Input should be greater than or equal to"),
     (LINE[:-1] + ', "q": 1}', "1: q: Extra inputs are not permitted"),
     ("", ' it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'),
     *(
-        (LINE[:-1] + f', "limits": {json.dumps({name: 1})}}}', f"1: limits: {name!r} is no limit that a task may set: ")
+        (LINE[:-1] + f', "limits": {json.dumps({name: 1})}}}', f"1: limits: {name!r} is not a limit of a task: ")
         for name in ("max_cost_usd_per_account", "account", "model", "max_stepz")
     ),
 ]
@@ -116,5 +116,5 @@ def test_missing_source_is_reported_with_its_line(tmp_path: Path) -> None:
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
         f"t.jsonl:3: Cannot copy the workspace '{tmp_path}/none': there is no such file or directory.",
-        f"t.jsonl:4: '{tmp_path}' is not a git repository, so it has no revision 'v1': leave the revision out.",
+        f"t.jsonl:4: '{tmp_path}' is not a git repository, so it has no revision 'v1': omit the revision.",
     ]

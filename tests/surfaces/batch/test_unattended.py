@@ -92,8 +92,8 @@ def test_unattended_run_works_on_a_branch_and_the_files_of_the_user_stay(run: Ru
     assert git(Path(told["worktree"]), "branch", "--show-current").strip() == told["branch"]
     assert told["branch"].startswith("mendgraph/fix-add-in-calc-py-")
     assert told["commit"] == ""
-    assert "Not in it, as it is not committed: 'calc.py' and files that git does not track." not in err
-    assert "Not in it, as it is not committed: 'calc.py'." in err
+    assert "Not included, because not committed: 'calc.py' and files that git does not track." not in err
+    assert "Not included, because not committed: 'calc.py'." in err
 
 
 def test_commit_holds_the_changes_of_the_run_and_starts_no_hook(run: Run, project: Path, tmp_path: Path) -> None:
@@ -242,6 +242,37 @@ def test_last_line_has_the_command_for_the_report_which_can_be_typed_where_the_r
     assert (code, run(*shlex.split(command))[0]) == (0, 0)
 
 
+def test_unattended_runs_are_listed_and_named_where_they_were_begun(run: Run, project: Path) -> None:
+    words = ("--unattended", *FREE, "--commit", "--max-calls", "1", "--json", "Fix it")
+    told = json.loads(run(*words, script=(FIX,))[1])
+    unfinished, branch = told["thread_id"][:8], told["branch"]
+    assert f"  branch {branch}\n" in run("runs")[1]
+    assert [listed["branch"] for listed in json.loads(run("runs", "--json")[1])] == [branch]
+    assert f"folder: {told['worktree']}\n" in run("runs", "show", unfinished)[1]
+    assert "+    return a + b\n" in run("diff", unfinished)[1]
+    assert (project / "calc.py").read_text() == BUG
+
+    assert run("resume", unfinished, script=("It adds now.",))[0] == 0
+    assert (git(project, "show", f"{branch}:calc.py"), worktrees(project)) == (FIXED, 1)
+
+
+def test_commands_on_a_committed_unattended_run_show_it_or_name_its_branch(run: Run, project: Path) -> None:
+    told = json.loads(run("--unattended", *FREE, "--commit", "--json", "Fix it")[1])
+    committed = told["thread_id"][:8]
+    looked = json.loads(run("--unattended", "--json", "What is add?", script=("It adds.",))[1])["thread_id"][:8]
+    assert [listed["branch"] for listed in json.loads(run("runs", "--json")[1])] == ["", told["branch"]]
+    assert run("runs", "show", committed)[0] == run("report", committed)[0] == 0
+    assert f"run {looked}" in run("report")[1]
+    for words in (["resume"], ["undo"]):
+        assert "name an unattended one, as `mendgraph runs` lists them" in run(*words)[2]
+
+    start = git(project, "rev-parse", "--short=9", "main").strip()
+    for words in (["diff"], ["undo"], ["apply"], ["fork", "--at", "1"], ["resume"], ["chat", "--run"]):
+        code, _, err = run(*words, committed)
+        assert (code, f"`git diff {start} {told['branch']}`" in err) == (2, True)
+        assert "changed no file, and its worktree was removed" in run(*words, looked)[2]
+
+
 @needs_sandbox
 def test_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
     told = "Fix add in calc.py: the checks must pass."
@@ -274,11 +305,11 @@ def test_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) ->
 LACKS: list[tuple[tuple[str, ...], str]] = [
     (("--commit", "Fix it"), "--commit and --pr-body need --unattended"),
     (("--unattended", "chat"), "--unattended is for a task"),
-    (("--unattended", "--json", "--pr-body", "-", "Fix it"), "both want standard output"),
+    (("--unattended", "--json", "--pr-body", "-", "Fix it"), "both write to standard output"),
     (("--unattended", "--pr-body", "none/pr.md", "Fix it"), "name a file in an existing folder"),
     (("--unattended", "--pr-body", ".git", "Fix it"), "name a file in an existing folder"),
     (("--unattended", "--root", "../plain", "Fix it"), "is not a git repository"),
-    (("--unattended", "--commit", "Fix it"), "Git does not know in whose name to commit"),
+    (("--unattended", "--commit", "Fix it"), "Git has no author for the commit"),
     (("--unattended", "--root", "../empty", "Fix it"), "has no commit yet: commit the files first"),
 ]
 

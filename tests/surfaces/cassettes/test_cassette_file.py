@@ -24,7 +24,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.rules.secrets.samples import BLOCKS, KEYS, MIXED
 
 SECRETS = [KEYS[0], KEYS[20], BLOCKS[0], "$2b$12$" + MIXED[:53]]
-REMEDY = "record it again with `pytest --mendgraph-record`, or take it back from version control"
+REMEDY = "record it again with `pytest --mendgraph-record`, or restore it from version control"
 
 
 def exchange(request: bytes = b"{}\n", response: bytes = b"", **more: Any) -> Exchange:
@@ -85,7 +85,7 @@ def test_answer_comes_back_to_the_letter(answer: bytes, path: str) -> None:
     assert parse(render(written)) == written
 
 
-NONE = "is no cassette of version 1: "
+NONE = "is not a cassette of version 1: "
 BAD = {
     "": f"{NONE}Input should be a valid dictionary",
     "a: [1": "is not YAML (line 2, column 1): did not find expected",

@@ -74,7 +74,7 @@ def test_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -
     with recording(tmp_path / "file" / "c.yaml") as live:
         silent = live.problem()
         post(live.base_url)
-    assert silent.startswith("nothing was said to a model, so c.yaml was not written: give the agent ")
+    assert silent.startswith("nothing was said to a model, so c.yaml was not written: pass the agent ")
     assert live.problem() == f"{tmp_path}/file/c.yaml cannot be written: File exists"
 
 
@@ -182,9 +182,12 @@ def test_source_of_a_recording_is_what_marker_and_environment_name(monkeypatch: 
 
 PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
     ({}, "the embedded model"),
-    ({"model": "m"}, "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own"),
+    ({"model": "m"}, "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"),
     ({"protocol": "morse"}, "protocol: Input should be 'text', 'native' or 'auto'"),
-    ({"base_url": "http://u:p@h/v1"}, "base_url: base_url may hold no user name or password: put the key into OPENAI"),
+    (
+        {"base_url": "http://u:p@h/v1"},
+        "base_url: base_url must not contain a user name or password: put the key",
+    ),
     ({"model": "deepseek:deepseek-chat"}, "'deepseek:deepseek-chat' names a provider, whose package knows its host"),
 )
 

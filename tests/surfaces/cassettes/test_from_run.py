@@ -230,7 +230,7 @@ def test_run_that_does_not_depend_on_its_model_alone_is_refused(folder: Path) ->
     forked = fork_run(played(folder, *LINES), 1, str(folder))
     assert not isinstance(forked, ToolError)
     assert refusal(folder, forked.run_id).code is ToolErrorCode.INVALID_ARGUMENT
-    assert refusal(folder, cut_off(folder)).message == "The run has not ended: `mendgraph resume` goes on with it."
+    assert refusal(folder, cut_off(folder)).message == "The run has not ended: `mendgraph resume` continues it."
     with Session(AgentContext(workspace=str(folder), evidence=False), model=ScriptedModel([EDIT])) as session:
         for event in session.stream("Mend add."):
             if isinstance(event, StepDone):

@@ -142,7 +142,7 @@ def test_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.P
     pytester.makepyfile(test_it=ASKING + body)
     result = run("--mendgraph-record")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"{FILE} was not written, as the test has failed"])
+    result.stdout.fnmatch_lines([f"{FILE} was not written, because the test failed"])
     assert (recorded.read_bytes(), [path.name for path in recorded.parent.iterdir()]) == (before, ["test_one.yaml"])
 
 
@@ -224,4 +224,4 @@ def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
         account.open(first)
     with pytest.raises(pytest.fail.Exception) as caught:
         account.open(second)
-    assert str(caught.value) == "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
+    assert str(caught.value) == "kept/a/d.yaml is also the cassette of a.py::b: rename one of the two"

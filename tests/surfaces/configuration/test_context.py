@@ -121,10 +121,10 @@ REFUSED: tuple[tuple[str, Any, str], ...] = (
     ("base_url", "https://key@host/v1", "base_url"),
     ("max_calls_per_turns", 5, "max_calls_per_turns"),
     ("fallback_models", ("m @ ftp://person:password@host",), "Fallback model 1 is none: write `model`"),
-    ("model_kwargs", {"azure_ad_token": "t"}, "'azure_ad_token' holds a key: set it in the environment"),
-    ("model_kwargs", {"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' holds a key"),
+    ("model_kwargs", {"azure_ad_token": "t"}, "'azure_ad_token' contains a key: set it in the environment"),
+    ("model_kwargs", {"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' contains a key"),
     ("model_kwargs", {"a": object()}, "only JSON values"),
-    *(("allowed_extensions", (".py", kind), "is no extension") for kind in ("", ".", ".tar.gz", "a/b", " ")),
+    *(("allowed_extensions", (".py", kind), "is not an extension") for kind in ("", ".", ".tar.gz", "a/b", " ")),
 )
 
 

@@ -71,7 +71,7 @@ def test_problems_of_both_files_are_told_at_once(root: Path) -> None:
     write(root, "a = \n", "max_steps = 0\n")
     user, own = said(root)
     assert user.startswith("/user.toml:1: max_steps should be greater")
-    assert own.startswith(f"{OWN}:1:5: this is no TOML")
+    assert own.startswith(f"{OWN}:1:5: this is not TOML")
 
 
 # --- Trust
@@ -158,8 +158,8 @@ def test_file_lets_nobody_raise_its_limits(root: Path) -> None:
 
 NO_TEXTS = {
     b"a" * 64_001: ": Cannot read '.mendgraph.toml': it has more than 64,000 bytes.",
-    b"x = 1\ny = '\xff'\n": ":2: this is no UTF-8 text (byte 11)",
-    b"\0": ":1:1: this is no TOML",
+    b"x = 1\ny = '\xff'\n": ":2: this is not UTF-8 text (byte 11)",
+    b"\0": ":1:1: this is not TOML",
 }
 
 
@@ -300,7 +300,7 @@ def test_shipped_prices_hold_until_the_user_has_a_list_which_has_to_be_right(
     path.write_text("[mine]\nx = 5", encoding="utf-8")
     message = (
         f"The price list {str(path)!r} cannot be used: mine.x is wrong (Input should be a valid"
-        " dictionary or instance of Price). Mend it, or move it away."
+        " dictionary or instance of Price). Fix it, or move it away."
     )
     assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     path.unlink()

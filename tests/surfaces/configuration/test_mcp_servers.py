@@ -80,7 +80,7 @@ def test_settings_file_of_a_workspace_names_no_server(root: Path) -> None:
     (root / ".mendgraph.toml").write_text("[mcp_servers.a]\ncommand = 'x'\n")
     problems = load_configuration(str(root))
     assert isinstance(problems, tuple)
-    assert "MCP servers stand in your own config.toml; those of a repository in .mcp.json" in str(problems[0])
+    assert "MCP servers belong in your config.toml; those of a repository in .mcp.json" in str(problems[0])
 
 
 # --- Connections
@@ -153,7 +153,7 @@ def test_change_of_the_file_or_of_what_it_executes_has_to_be_trusted_again(chang
 
     read = servers_of(root)
     assert read.servers == {}
-    assert "it or what it runs has changed" in read.notes[0]
+    assert "it or a file that it runs has changed" in read.notes[0]
 
 
 @rows(

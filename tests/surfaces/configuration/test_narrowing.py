@@ -283,9 +283,9 @@ class Mine:
 
 
 FOREIGN: tuple[tuple[object, str], ...] = (
-    (Mine(), "given a context of the type Mine, which is no AgentContext"),
-    ({"user": "ada"}, "no AgentContext (user: there is no such setting"),
-    ({"base_url": "https://a:secret-password@b/v1"}, "(base_url: base_url may hold no"),
+    (Mine(), "context of the run has the type Mine, which is not an AgentContext"),
+    ({"user": "ada"}, "not an AgentContext (user: there is no such setting"),
+    ({"base_url": "https://a:secret-password@b/v1"}, "(base_url: base_url must not contain"),
 )
 
 

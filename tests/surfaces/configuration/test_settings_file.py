@@ -27,34 +27,34 @@ UNFIT = {
     "\nmax_steps = 0": "2: max_steps should be greater than or equal to 1.",
     'seed = "5"': "1: seed should be a valid integer.",
     "seed = true": "1: seed should be a valid integer.",
-    "max_seconds = 1979-05-27": "1: max_seconds should be no date or time.",
+    "max_seconds = 1979-05-27": "1: max_seconds must not be a date or time.",
     "temperature = nan": "1: temperature should be a finite number.",
     "[tool_quotas]\n\nread_file = -1": "3: tool_quotas.read_file should be greater than or equal to 0.",
     "checks = [\n1]": "1: checks[0] should be a valid string.",
 }
 PROBLEMS = {
     'base_url = "https://u:p@host/v1"': (
-        "1: base_url: base_url may hold no user name or password: put the key into OPENAI_API_KEY. It means:"
+        "1: base_url: base_url must not contain a user name or password: put the key into OPENAI_API_KEY. It means:"
     ),
-    'allowed_hosts = ["http://x"]': "1: allowed_hosts: 'http://x' is no host: write a name such as",
-    'allowed_private_hosts = ["a b"]': "1: allowed_private_hosts: 'a b' is no host",
+    'allowed_hosts = ["http://x"]': "1: allowed_hosts: 'http://x' is not a host: write a name such as",
+    'allowed_private_hosts = ["a b"]': "1: allowed_private_hosts: 'a b' is not a host",
     'allowed_programs = ["make all"]': (
-        "1: allowed_programs: 'make all' is not one program: give the program alone, 'make'"
+        "1: allowed_programs: 'make all' is not one program: use only the program, 'make'"
     ),
     'allowed_commands = ["pytest | tail"]': (
         "1: allowed_commands: 'pytest | tail' is not the beginning of simple commands: give one such as `git log`"
     ),
     'allowed_programs = [""]': (
-        "1: allowed_programs: '' is not one program: give a name such as make, or a path such as .venv/bin/pytest"
+        "1: allowed_programs: '' is not one program: use a name such as make, or a path such as .venv/bin/pytest"
     ),
     'allowed_programs = ["a\\u001b b\\u202e"]': (
-        "1: allowed_programs: 'a\\x1b b\\u202e' is not one program: give the program alone, 'a\\x1b'"
+        "1: allowed_programs: 'a\\x1b b\\u202e' is not one program: use only the program, 'a\\x1b'"
     ),
     "max_stepz = 3": "1: there is no setting max_stepz: did you mean max_steps or max_steps_soft?",
     "zzzzzz = 3": "1: there is no setting zzzzzz; `mendgraph config` lists all",
-    "[limits]\nmax_steps = 3": "1: there is no setting limits: max_steps and all settings stand at the top of the",
+    "[limits]\nmax_steps = 3": "1: there is no setting limits: max_steps and all settings belong at the top of the",
     'workspace = "/"': "1: workspace cannot be set in a file: name the folder with --root, or start in it",
-    "a = 1\n= 2": "2:1: this is no TOML: Invalid statement",
+    "a = 1\n= 2": "2:1: this is not TOML: Invalid statement",
 }
 SECRETS = {
     f'api_key = "{KEY}"': "put the key into the environment variable OPENAI_API_KEY",

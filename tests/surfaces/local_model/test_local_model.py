@@ -78,7 +78,7 @@ def test_child_is_told_what_to_serve_in_a_calm_clean_environment(
 @rows(
     (REFUSES, "(srv start: no good)"),
     ("raise SystemExit(3)", "(exit code 3)"),
-    ("print('hello', flush=True)", "(instead of its address it said b'hello\\n')"),
+    ("print('hello', flush=True)", "(instead of its address it printed b'hello\\n')"),
 )
 def test_server_that_does_not_start_is_reported_in_its_own_words(source: str, message: str, program: Program) -> None:
     failure = start_local_server("w", program=program(source))

@@ -94,7 +94,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_report_of_no_run_is_an_error(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     none = report_html("", str(folder))
-    assert none == ToolError(code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet.")
+    assert none == ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet.")
     played(folder)
     unknown = report_html("zzz", str(folder))
     assert isinstance(unknown, ToolError)
@@ -198,10 +198,10 @@ def seen(run: ListedRun = RUN, told: History | None = None, root: str = ".") -> 
 
 
 STANDINGS = {
-    RunState.WORKING: ("calm", "It is at work: this page shows what was on the disk when it was made."),
-    RunState.ASKS: ("calm", "It waits for a person to decide about the calls of its last step."),
+    RunState.WORKING: ("calm", "It is working: this page shows its state when the page was written."),
+    RunState.ASKS: ("calm", "It waits for a person to approve the calls of its last step."),
     RunState.CUT_OFF: ("warn", "It was cut off: its process ended before the turn did."),
-    RunState.FORKED: ("calm", "It was forked from another run, and has not gone on yet."),
+    RunState.FORKED: ("calm", "It was forked from another run, and has not continued yet."),
     RunState.FINISHED: ("good", ""),
     RunState.STOPPED: ("warn", ""),
     RunState.FAILED: ("bad", ""),

@@ -47,7 +47,7 @@ def call(**state: Any) -> Any:
         (
             {"notes": ()},
             {"notes": (ProjectNotes(path="AGENTS.md", text="Be short."),)},
-            "an earlier message changed: the project's notes stand before the first request",
+            "an earlier message changed: the project's notes come before the first request",
         ),
         ({"corrections": CORRECTIONS}, {}, "the corrections of unusable replies left the history"),
     ],

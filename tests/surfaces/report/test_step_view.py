@@ -47,7 +47,7 @@ def test_time_and_tokens_as_bars() -> None:
     assert (view.anchor, view.title, view.duration, view.tokens) == ("step-7", "edit_file", "4.0 s", "90 in, 10 out")
     assert (view.cost, view.when) == ("0.2500 USD", "2026-11-21 12:00:00 UTC")
     assert (view.said.text, view.reasoning.text) == ("I say", "I think")
-    assert view.notes == ["3 calls of the model: retries, fallbacks and summaries count as well."]
+    assert view.notes == ["3 calls of the model, including retries, fallbacks and summaries."]
 
 
 def test_raised_limit_is_a_note_and_no_end() -> None:
@@ -74,10 +74,10 @@ def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
 
 
 VERDICTS = {
-    LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
-    LoopVerdict.PERSISTED: "The refused action was asked for again: the run was ended.",
-    LoopVerdict.BROKEN: "The workspace failed: the run was ended.",
-    LoopVerdict.GAVE_UP: "Too many tries in a row had failed: the run was ended.",
+    LoopVerdict.OVERRIDE: "The action was repeated too often and is refused from here on.",
+    LoopVerdict.PERSISTED: "The refused action was requested again: the run ended.",
+    LoopVerdict.BROKEN: "The workspace failed: the run ended.",
+    LoopVerdict.GAVE_UP: "Too many tries in a row failed: the run ended.",
     LoopVerdict.ANSWERED: "",
     LoopVerdict.FRESH: "",
 }
@@ -92,7 +92,7 @@ def test_loop_record_is_shown_with_its_verdict() -> None:
     recent = (("s",), ("t",), ("s",))
     loop = loop_of(recent=recent, overrides=(override,), verdict=LoopVerdict.OVERRIDE, failed_tries=2)
     assert (loop.repeated, loop.failed_tries) == (2, 2)
-    assert loop.overrides == ["read_file a.py: asked for 3 times, and refused"]
+    assert loop.overrides == ["read_file a.py: asked for 3 times and refused"]
     assert {verdict: loop_of(verdict=verdict, failed_tries=1).says for verdict in VERDICTS} == VERDICTS
     assert loop_of(recent=(("s",),)) is None
 

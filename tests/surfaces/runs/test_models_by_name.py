@@ -36,12 +36,12 @@ def test_fallbacks_beside_a_chat_model_of_ones_own_are_refused_and_not_ignored(c
         "Hi.", context.model_copy(update={"fallback_models": ("local",)}), model=ScriptedModel([])
     ).outcome
     assert outcome.reason is StopReason.INVALID_REQUEST
-    assert outcome.message.startswith("fallback_models are not asked beside a chat model of your own")
+    assert outcome.message.startswith("fallback_models do not apply to your own chat model")
 
 
 def test_only_a_name_is_sent_to_other_processes() -> None:
     check_session_options({"model": "anthropic:claude-sonnet-4-5"}, in_this_process=False)
     with pytest.raises(ValueError, match="model: these cannot be sent to other processes"):
         check_session_options({"model": ScriptedModel([])}, in_this_process=False)
-    with pytest.raises(TypeError, match="model: a str does not fit"):
+    with pytest.raises(TypeError, match="model: a str is not accepted"):
         check_session_options({"model": " "}, in_this_process=True)

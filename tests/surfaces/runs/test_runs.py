@@ -337,17 +337,15 @@ def test_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(fold
 
 
 def test_run_that_is_not_there_or_not_the_only_one_is_an_error_that_says_where_to_look(folder: Path) -> None:
-    none = ToolError(
-        code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet: start the task again."
-    )
+    none = ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet: start the task again.")
     assert error(get_run(workspace=str(folder))) == none
     for run_id in ("abc", "abd"):
         run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id=run_id)
-    finished = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
+    finished = "No run of this workspace can continue: `mendgraph runs` lists the finished ones."
     assert error(get_run(workspace=str(folder))).message == finished
     refused = error(get_run("ab", str(folder)))
     assert (refused.code, {*refused.suggestions}) == (ToolErrorCode.INVALID_ARGUMENT, {"abc", "abd"})
-    unknown = "There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are."
+    unknown = "There is no run 'zz' in this workspace: `mendgraph runs` lists the existing ones."
     calls: list[Callable[[str, str], object]] = [get_run, steps_of, resume_run, open_run, undo_run]
     calls.append(lambda run, root: fork_run(run, 0, root))
     for call in calls:
@@ -389,5 +387,5 @@ def test_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) ->
     before, after = FileState("1" * 64, 0o644), FileState(hashlib.sha256(b"new").hexdigest(), 0o644)
     journal.recorder(call).intend("token", [FileEffect("large.bin", before, after)], {}, (), ChangeState.DONE)
     assert run_diffs(run.thread_id, str(folder)) == (
-        RunDiff("large.bin", "", "what it held before was not kept, or is damaged"),
+        RunDiff("large.bin", "", "its earlier content was not stored, or is damaged"),
     )

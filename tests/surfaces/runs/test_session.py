@@ -132,7 +132,7 @@ def test_words_that_are_added_after_the_last_step_stay_for_the_next_request(fold
         assert "And my friend" not in [message.text for message in session.result().messages]
         assert set(session.unread_messages()) == {"And my friend"}
         assert session.unread_messages() == []
-        with pytest.raises(TypeError, match="int is no text"):
+        with pytest.raises(TypeError, match="int is not a text"):
             session.add_message(1)  # type: ignore[arg-type]
 
 

@@ -62,7 +62,7 @@ def test_turn_gets_its_context_and_continues_with_what_is_still_allowed(root: Pa
     assert its.readmit(ANN, stored) is stored
     words = "The server allows other things than when this turn began ({}): send a new request."
     for change, refused in (
-        ({"account": "bob"}, refusal("This turn was begun by somebody else.")),
+        ({"account": "bob"}, refusal("Somebody else started this turn.")),
         ({"max_steps": 10}, refusal(words.format("max_steps"))),
         ({"workspace": "/elsewhere/website"}, refusal(words.format("workspace"))),
         ({"workspace": str(root / "ann" / "gone")}, its.admit(ANN, {"workspace": "gone"})),
@@ -77,10 +77,10 @@ def test_concurrent_runs_of_a_user_are_limited(tmp_path: Path) -> None:
     first, second, third = (RunSlot(its.locks, ANN, thread) for thread in ("t1", "t2", "t3"))
     assert first.take() is None
     assert locks.names == {"run 0 of ann", "run 1 of ann", "thread t1", "thread t3"}
-    with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
+    with pytest.raises(RunRefusedError, match="Another run of this thread is working"):
         third.take()  # which says nothing of places: that would be written into the thread
     third.release()
-    words = "ann has 2 runs at work on these servers, which is the most at once."
+    words = "ann has 2 runs working on these servers, which is the maximum."
     assert second.take() == refusal(words, StopReason.WORKSPACE_BUSY)
     second.release()
     assert second.take() is None  # a place that was left is not taken any more
@@ -113,8 +113,8 @@ def test_project_is_a_folder_below_its_user(root: Path, subtests: pytest.Subtest
     rows: list[tuple[str, object, str]] = [
         *(("ann", name, f"There is no project {name}. Ask") for name in ("secret", "file", "linked", "none")),
         ("eve", "secret", "There is no project secret."),
-        *(("ann", name, "is no project's name:") for name in ("../bob/secret", "/etc", "a/b", "..")),
-        *(("ann", name, "is no project's name:") for name in ("-x", "a\0b", "a\nb", "x" * 65)),
+        *(("ann", name, "is not the name of a project:") for name in ("../bob/secret", "/etc", "a/b", "..")),
+        *(("ann", name, "is not the name of a project:") for name in ("-x", "a\0b", "a\nb", "x" * 65)),
         *(("ann", name, "The request names no project") for name in (None, "", ".", 7)),
     ]
     assert project_folder(str(root), "ann", "website") == str(root / "ann" / "website")
@@ -173,7 +173,7 @@ def test_server_without_users_or_a_store_is_refused_in_one_line(
         (None, r"^Cannot read '.*tenants.toml': .* MENDGRAPH_TENANTS names it\.$"),
         ("[users.ann]\n", r"tenants.toml: root: Field required \(and 1 more problems\)$"),
         (f'root = "/no/such"\n{USERS}', "^root: there is no folder '/no/such'"),
-        (f'root = "{tmp_path}"\n{USERS}', "MENDGRAPH_STORE_URL is no URL of a PostgreSQL database"),
+        (f'root = "{tmp_path}"\n{USERS}', "MENDGRAPH_STORE_URL is not a PostgreSQL URL"),
     ]
     with pytest.raises(CannotServeError, match=r"^Name the file with the server's users in MENDGRAPH_TENANTS\.$"):
         open_admitter()

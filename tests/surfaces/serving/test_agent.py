@@ -140,7 +140,7 @@ def test_user_without_a_free_slot_is_refused(machine: ServedMachine) -> None:
     assert locks.take("run 0 of ann")
     ended = run(machine, HELLO, workspace="website")
     assert (ended["outcome"].kind, ended["outcome"].reason) == ("SYSTEM_ERROR", "workspace_busy")
-    with pytest.raises(RunRefusedError, match="ann has 1 run at work on these servers"):
+    with pytest.raises(RunRefusedError, match="ann has 1 run working on these servers"):
         run(machine, None)
 
 
@@ -150,15 +150,15 @@ def test_refused_continuation_leaves_no_trace(machine: ServedMachine, subtests: 
         ({}, "ann", "There is nothing to continue"),
         (Command(resume="approve"), "bob", "The request names no known user"),
         (None, "bob", "The request names no known user"),
-        (Command(update={"context": {}}), "ann", "written by its runs alone"),
-        (Command(goto="execute_tools"), "ann", "written by its runs alone"),
+        (Command(update={"context": {}}), "ann", "Only its runs may write"),
+        (Command(goto="execute_tools"), "ann", "Only its runs may write"),
     ]
     for request, user, words in rows:
         with subtests.test(request=request, user=user), pytest.raises(RunRefusedError, match=words):
             run(machine, request, user)
     assert machine.admitter().locks.take("thread t1")
     for request in (HELLO, None):
-        with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
+        with pytest.raises(RunRefusedError, match="Another run of this thread is working"):
             run(machine, request, workspace="website")
     machine.admitter().locks.release("thread t1")
     assert state_of(machine).values == {}

@@ -115,7 +115,7 @@ def test_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(server
     first, second = servers.client("ann", servers.first), servers.client("ann", servers.second)
     begun: Any = first.runs.create(thread, "mendgraph", input=WAIT, context={"workspace": "slow"})
     wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
-    with pytest.raises(ConflictError, match="is at work"):
+    with pytest.raises(ConflictError, match="is working"):
         second.runs.create(thread, "mendgraph", input=WAIT)
     first.runs.cancel(thread, begun["run_id"], wait=True)
     servers.model.say(Say("Here I am."))
@@ -268,7 +268,7 @@ def test_runs_at_once_and_a_days_tokens_are_counted_over_both_servers(servers: S
     wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
     refused = servers.ask("bob", servers.second, threads[1], "Hi.", workspace="busy")
     assert outcome(refused) == ("SYSTEM_ERROR", "workspace_busy")
-    assert refused["outcome"]["message"] == "bob has 1 run at work on these servers, which is the most at once."
+    assert refused["outcome"]["message"] == "bob has 1 run working on these servers, which is the maximum."
     servers.client("bob", servers.first).runs.cancel(threads[0], begun["run_id"], wait=True)
     servers.model.say(Say("Hello.", usage=(19_000, 10)))
     assert outcome(servers.ask("bob", servers.second, threads[1], "Hi.", workspace="busy")) == ("FINISHED", "answered")

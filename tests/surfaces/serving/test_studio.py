@@ -114,7 +114,7 @@ def test_fields_have_help_defaults_and_limits(studio: Studio) -> None:
 
 CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
     ({"workspace": "/"}, "The workspace '/' is outside "),
-    ({"workspace": "no/such"}, "no/such' does not exist: make the folder, or name another one."),
+    ({"workspace": "no/such"}, "no/such' does not exist: create the folder, or name another one."),
     ({"workspace": "a\0b"}, "embedded null byte."),
     ({"workspce": "elsewhere"}, "workspce: there is no such setting (did you mean workspace?)."),
     ({"max_cost": 1}, "max_cost: there is no such setting"),
@@ -122,7 +122,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
     ({"max_calls_per_turn": 0}, "greater than or equal to 1"),
     ({"max_cost_usd": "NaN"}, "Input should be a finite number"),
     ({"mode": "root"}, "Input should be 'read-only', 'plan', 'ask' or 'auto'"),
-    ({"base_url": "http://me:secret@host/v1"}, "base_url may hold no user name or password"),
+    ({"base_url": "http://me:secret@host/v1"}, "base_url must not contain a user name or password"),
     ({"response_format": {"$ref": "http://169.254.169.254/x"}}, "response_format cannot be followed"),
     ({"role": "root"}, "does not allow its clients what the request sets: role."),
     ({"tool_quotas": {"no_such_tool": 1}}, "no_such_tool"),

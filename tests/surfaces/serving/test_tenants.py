@@ -60,7 +60,7 @@ def test_name_is_that_of_one_folder(name: str) -> None:
 
 
 WRONG = [
-    ("root = ", "t.toml:1: this is no TOML: "),
+    ("root = ", "t.toml:1: this is not TOML: "),
     (ROOT, "t.toml: users: Field required"),
     (f"{ROOT}[users]\n", "t.toml:2: users: Dictionary should have at least 1 item"),
     (ANN, "t.toml: root: Field required"),
@@ -73,7 +73,7 @@ WRONG = [
     (f'{ROOT}{ANN}[users.bob]\ntoken_sha256 = ["{HASH}"]\n', "t.toml:5: users.bob.token_sha256: this token"),
     (f"{ROOT}{SYSTEM}", "t.toml:2: users.system: 'system' cannot be a user's name"),
     (f"{ROOT}{DOTS}", "t.toml:2: users.../etc: '../etc' cannot be a user's name"),
-    (f"{ROOT}{ANN}[users.Ann]\ntoken_sha256 = []\n", "t.toml:4: users.Ann: 'Ann' and 'ann' differ in capitals"),
+    (f"{ROOT}{ANN}[users.Ann]\ntoken_sha256 = []\n", "t.toml:4: users.Ann: 'Ann' and 'ann' differ only in case"),
     (f'{ROOT}{ANN}workspace = "/"\n', "t.toml:4: users.ann.workspace: it cannot be set here: a request names"),
     (f"{ROOT}{ANN}max_stps = 1\n", "t.toml:4: users.ann.max_stps: Extra inputs are not permitted"),
     (f'{ROOT}{ANN}max_steps = "many"\n', "t.toml:4: users.ann.max_steps: Input should be a valid integer"),

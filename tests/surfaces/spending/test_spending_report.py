@@ -92,7 +92,7 @@ def test_book_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> Non
     assert isinstance(damaged, ToolError)
     assert isinstance(nowhere, ToolError)
     assert damaged.code is ToolErrorCode.IO_ERROR
-    assert damaged.message.startswith("The spending book cannot be read. ")
+    assert damaged.message.startswith("The spending database cannot be read. ")
 
 
 DAY_NUMBER = date(2026, 2, 28)

@@ -155,7 +155,8 @@ def test_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other: S
         reason=StopReason.DAY_LIMIT,
         message=(
             "Limit 'max_tokens_per_day' reached: 600 of 1,000 tokens are used or reserved, and the next call may use"
-            " 401, in all workspaces together. The day ends at 2026-03-01 00:00 UTC."
+            " 401, in all workspaces together. The day ends at 2026-03-01 00:00 UTC; --max-tokens-per-day N raises"
+            " the limit."
         ),
     )
     assert other.reserve(entry("t2", 401), limits) == refusal
@@ -224,7 +225,8 @@ def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_ever
         reason=StopReason.DAY_LIMIT,
         message=(
             "Limit 'max_tokens_per_day' reached: 500 of 500 tokens are used or reserved, and the next call may use 1,"
-            " in all runs of the account 'a' together. The day ends at 2026-03-01 00:00 UTC."
+            " in all runs of the account 'a' together. The day ends at 2026-03-01 00:00 UTC; --max-tokens-per-day N"
+            " raises the limit."
         ),
     )
     reserved(store, entry(tokens=200), RunLimits(max_tokens_per_day=1_000))
@@ -242,7 +244,8 @@ def test_cost_of_a_day_is_limited_for_all_accounts_together(store: SpendingStore
         reason=StopReason.DAY_LIMIT,
         message=(
             "Limit 'max_cost_usd_per_day' reached: 0.500000 of 0.5 USD are used or reserved, and the next call may"
-            " cost 0.250000, in all workspaces together. The day ends at 2026-03-01 00:00 UTC."
+            " cost 0.250000, in all workspaces together. The day ends at 2026-03-01 00:00 UTC;"
+            " --max-cost-usd-per-day USD raises the limit."
         ),
     )
     clock.now += timedelta(hours=1)

@@ -29,7 +29,7 @@ def broken(folder: Path, kind: str) -> str:
     path.parent.mkdir(exist_ok=True)
     if kind == "text":
         path.write_bytes(b"no database at all, but a longer text than that" * 100)
-        return f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup"
+        return f"The database {str(path)!r} is damaged, or not a database (file is not a database): restore a backup"
     if kind == "folder":
         path.mkdir()
         return f"The database {str(path)!r} is a link, a pipe, a device or a folder, and a file is needed"
@@ -62,8 +62,8 @@ def test_book_that_cannot_be_used_refuses_calls_under_a_limit_alone(
     cause = store.reserve(entry(), RunLimits(max_tokens_per_day=1_000_000))
     assert isinstance(cause, StopCause)
     assert cause.reason is StopReason.STORE_FAILED
-    assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")
-    assert cause.message.endswith(" No limit of a day or an account can be held without it.")
+    assert cause.message.startswith(f"The spending database cannot be used. {reason}")
+    assert cause.message.endswith(" Limits of a day or an account need it.")
     if kind == "text":
         (tmp_path / FILE_NAME).unlink()
         assert reserved(store, entry()) == 1
@@ -106,6 +106,6 @@ def test_held_book_refuses_calls_under_limits_and_others_go_on(
     assert told is not None
     assert "another process" in told.message
     assert isinstance(refusal, StopCause)
-    assert refusal.message.endswith("No limit of a day or an account can be held without it.")
+    assert refusal.message.endswith("Limits of a day or an account need it.")
     store.close()
     assert rows(tmp_path, "SELECT input_tokens FROM entries") == [(50,)]

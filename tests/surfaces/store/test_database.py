@@ -78,8 +78,8 @@ def test_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path) 
     path.write_bytes(b"not a database, but long enough to be looked at" * 100)
     before = path.read_bytes()
     assert refusal(tmp_path) == (
-        f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup in its"
-        " place, or move it away and begin with a new one."
+        f"The database {str(path)!r} is damaged, or not a database (file is not a database): restore a backup,"
+        " or move it away to start with a new one."
     )
     assert path.read_bytes() == before
 
@@ -96,16 +96,16 @@ def test_file_with_a_trigger_or_view_is_refused(tmp_path: Path) -> None:
 
 
 REASONS = {
-    sqlite3.SQLITE_FULL: "the disk is full. Make room and try again.",
-    sqlite3.SQLITE_IOERR_WRITE: "the disk is full or reports an error. Make room, or have it checked",
+    sqlite3.SQLITE_FULL: "the disk is full. Free space, then try again.",
+    sqlite3.SQLITE_IOERR_WRITE: "the disk is full or reports an error. Free space or check the disk",
     sqlite3.SQLITE_BUSY: "another process has held it for more than 10 s. End it, or try again.",
-    sqlite3.SQLITE_LOCKED: "it is at work for somebody else. Try again.",
-    sqlite3.SQLITE_READONLY: "it may only be read. Allow yourself to write it and its folder.",
-    sqlite3.SQLITE_PERM: "the file permissions do not allow it. Allow yourself to write it and its folder.",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Allow yourself to write it and its folder.",
-    sqlite3.SQLITE_CORRUPT: "is damaged, or no database at all (disk image is malformed)",
-    sqlite3.SQLITE_NOTADB: "is damaged, or no database at all (disk image is malformed)",
-    sqlite3.SQLITE_ERROR: "disk image is malformed. Try again, or move it away and begin with a new one.",
+    sqlite3.SQLITE_LOCKED: "it is busy. Try again.",
+    sqlite3.SQLITE_READONLY: "it is read-only. Give yourself write permission for it and its folder.",
+    sqlite3.SQLITE_PERM: "the file permissions do not allow it. Give yourself write permission for it and its folder.",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Give yourself write permission for it and its folder.",
+    sqlite3.SQLITE_CORRUPT: "is damaged, or not a database (disk image is malformed)",
+    sqlite3.SQLITE_NOTADB: "is damaged, or not a database (disk image is malformed)",
+    sqlite3.SQLITE_ERROR: "disk image is malformed. Try again, or move it away to start with a new one.",
 }
 
 

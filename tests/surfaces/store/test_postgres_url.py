@@ -54,7 +54,7 @@ def test_other_url_is_refused_without_a_word_of_it(monkeypatch: pytest.MonkeyPat
         with pytest.raises(StoreError) as caught:
             postgres_url()
         assert str(caught.value) == (
-            "MENDGRAPH_STORE_URL is no URL of a PostgreSQL database: write"
+            "MENDGRAPH_STORE_URL is not a PostgreSQL URL: write"
             " postgresql://user:password@host:5432/database, or remove the variable."
         )
     with pytest.raises(StoreError) as caught:
@@ -76,14 +76,14 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
 
 
 REASONS: list[tuple[str, str, bool]] = [
-    ("28P01", "it does not let this user in: put the user and password that it knows into", False),
-    ("3D000", "there is no such database: make it with `createdb`, or name another one", False),
+    ("28P01", "it refuses this user: put a valid user and password into", False),
+    ("3D000", "there is no such database: create it with `createdb`, or name another one", False),
     ("42501", "its user may not do this: GRANT CREATE ON DATABASE", False),
-    ("42P01", "no such table: somebody has changed its tables. Put a backup in its place", False),
-    ("53100", "its disk is full. Make room and try again", False),
+    ("42P01", "no such table: somebody has changed its tables. Restore a backup", False),
+    ("53100", "its disk is full. Free space, then try again", False),
     ("53300", "it has no connection left: raise its max_connections, or run fewer processes", False),
-    ("57P01", "the server was stopped, or is starting: try again when it is there", True),
-    ("25006", "it may only be read: name its primary server in MENDGRAPH_STORE_URL", False),
+    ("57P01", "the server was stopped, or is starting: try again when it runs", True),
+    ("25006", "it is read-only: name its primary server in MENDGRAPH_STORE_URL", False),
     ("25P03", "no such table (SQLSTATE 25P03)", True),
     ("08006", "no such table (SQLSTATE 08006)", True),
     ("22023", "no such table (SQLSTATE 22023)", False),

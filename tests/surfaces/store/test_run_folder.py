@@ -35,7 +35,7 @@ def refused(path: Path) -> ToolError:
         code=ToolErrorCode.PERMISSION_DENIED,
         message=(
             f"The run's folder {str(path)!r} cannot be used: it, or the folder above it, is a link, a file, or belongs"
-            " to somebody else. Remove it, or set MENDGRAPH_DATA_DIR to a folder of your own."
+            " to somebody else. Remove it, or set MENDGRAPH_DATA_DIR to one of your folders."
         ),
     )
 

@@ -25,15 +25,15 @@ US = Owner("a1", os.getpid(), "2026-01-02T03:04:05Z")
 
 def taken_by(owner: Owner, what: str = "in this workspace") -> ToolError:
     message = (
-        f"Another run is at work {what}: run {owner.run_id!r}, process {owner.pid}, since {owner.since}."
-        f" Wait until it has ended, or stop it with Ctrl-C or `kill {owner.pid}`."
+        f"Another run is working {what}: run {owner.run_id!r}, process {owner.pid}, since {owner.since}."
+        f" Wait for it to end, or stop it with Ctrl-C or `kill {owner.pid}`."
     )
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 SOMEBODY = ToolError(
     code=ToolErrorCode.UNAVAILABLE,
-    message="Another run is at work in this workspace. Wait until it has ended, or stop it.",
+    message="Another run is working in this workspace. Wait for it to end, or stop it.",
 )
 
 
@@ -167,8 +167,8 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
     assert refusal(lock.acquire(RUN, 0.01)) == ToolError(
         code=ToolErrorCode.UNAVAILABLE,
         message=(
-            "Another run is at work in this workspace: run 'r2', process 7 on 'far away', since 2026-11-20T13:00:00Z."
-            " Wait until it has ended, or stop it there."
+            "Another run is working in this workspace: run 'r2', process 7 on 'far away', since 2026-11-20T13:00:00Z."
+            " Wait for it to end, or stop it there."
         ),
     )
     with RunLock(str(tmp_path)) as own:

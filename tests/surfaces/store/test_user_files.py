@@ -46,7 +46,7 @@ UNREADABLE = {
     "folder": (ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
     "pipe": (ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
     "large": (ToolErrorCode.INVALID_ARGUMENT, "it has more than 1,000,000 bytes"),
-    "latin": (ToolErrorCode.INVALID_ARGUMENT, "it is no UTF-8 text (byte 1)"),
+    "latin": (ToolErrorCode.INVALID_ARGUMENT, "it is not UTF-8 text (byte 1)"),
 }
 
 
@@ -165,7 +165,7 @@ def test_user_without_a_home_is_told_and_nothing_is_trusted(root: str, monkeypat
     monkeypatch.delenv("MENDGRAPH_DATA_DIR")
     for name in ("user_data_dir", "user_config_dir"):
         monkeypatch.setattr(f"platformdirs.{name}", homeless)
-    message = "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own."
+    message = "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to one of your folders."
     assert spending_folder() == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     message = "There is no home folder in which prices.toml could be."
     assert configuration_file("prices.toml") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)

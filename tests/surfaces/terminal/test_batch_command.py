@@ -98,9 +98,9 @@ class LeftError(BaseException):
 def test_batch_that_ends_early_says_why_and_has_its_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run("limit go", "--max-tokens", "9")
     assert (code, out.splitlines()[0]) == (3, "0/2 LEFT t0 account_limit (0 calls, 0.0 s): Too much.")
-    assert "2 tasks are left: start the same batch again to go on" in out
+    assert "2 tasks are left: start the same batch again to continue" in out
     code, out, err = run("wait go", "--out", "stopped")
-    assert (code, err) == (130, "mendgraph: stopping the tasks at work; Ctrl-C again to stop at once\n")
+    assert (code, err) == (130, "mendgraph: stopping the running tasks; Ctrl-C again to stop at once\n")
     assert "It was stopped by you (Ctrl-C). 2 tasks are left" in out
 
     def leave(code: int) -> None:
@@ -163,7 +163,7 @@ GOOD = TaskResult(
 BAD = TaskResult(id="b", kind=OutcomeKind.SYSTEM_ERROR, reason="provider_failed", message="No\x1b[31m one.\nThere")
 OPEN = TaskResult(id="c", kind=OutcomeKind.BUDGET_STOP, reason="cancelled", message="The task was stopped.")
 LINES = (
-    "1/3 FINISHED a answered (2 calls, 1.2 s): Changed x.; in no patch, but in its copy: x.log: git ignores it\n"
+    "1/3 FINISHED a answered (2 calls, 1.2 s): Changed x.; not in the patch, only in the copy: x.log: git ignores it\n"
     "1/3 SYSTEM_ERROR b provider_failed (0 calls, 0.0 s): No\\x1b[31m one. There\n"
     "1/3 LEFT c cancelled (0 calls, 0.0 s): The task was stopped.\n"
 )

@@ -46,7 +46,7 @@ def test_undo_takes_back_turn_by_turn_and_the_model_hears_of_it(tmp_path: Path) 
     assert terminal.calc.read_text(encoding="utf-8") == BUG
     assert terminal.out.count("restored calc.py\n") == 2
     assert f"restored calc.py\n{DIFF}restored calc.py\nnothing to undo: " in terminal.out
-    note = "(I took back your changes of these files, so look at them anew: calc.py.)\n\n"
+    note = "(I took back your changes of these files, so read them again: calc.py.)\n\n"
     assert f"{note}and now?" in [message["content"] for message in model.calls[-1].prompt.messages]
     assert terminal.err == f"mendgraph: run {tmp_path.name}; continue with: {terminal.chat}\n"
 
@@ -81,7 +81,7 @@ def test_another_mode_and_another_thread(tmp_path: Path) -> None:
     assert chat(terminal.setup) is ExitCode.FINISHED
     assert "mode: auto\nmode: ask, from the next turn on\n" in terminal.out
     assert terminal.calc.read_text(encoding="utf-8") == BUG
-    assert "a new conversation begins; " in terminal.out
+    assert "started a new conversation; " in terminal.out
     assert "API Usage Stats:\n  Calls: 0/100\n" in terminal.out
     assert "hi" not in [message["content"] for message in model.calls[-1].prompt.messages]
 
@@ -142,7 +142,7 @@ def test_commit_has_what_the_chat_has_changed_and_nothing_else(tmp_path: Path) -
     terminal = Terminal(tmp_path, [FIX, NEW, MINE, "Fixed.", COMMENT, "Said."], lines=lines())
     (tmp_path / "calc.py").write_text(BUG, encoding="utf-8")
     assert chat(terminal.setup) is ExitCode.FINISHED
-    left_out = f"'mine.py' stays in {tmp_path} (it had changes that were not committed)"
+    left_out = f"'mine.py' stays in {tmp_path} (it had uncommitted changes)"
     committed = re.findall(r"Committed to the current branch \((\w+)\); (.*)\n", terminal.out)
     assert [reason for _, reason in committed] == [left_out, left_out]
     assert f"There is nothing to commit; {left_out}\n" in terminal.out
@@ -200,7 +200,7 @@ def test_file_that_git_did_not_track_before_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(numbered(), encoding="utf-8")
     script = [edit("notes.txt", "\n20\n", "\nrun\n"), FIX, "Changed."]
     terminal = talked(tmp_path, script, ["change them", "/commit"])
-    assert f"'notes.txt' stays in {tmp_path} (it had changes that were not committed)" in terminal.out
+    assert f"'notes.txt' stays in {tmp_path} (it had uncommitted changes)" in terminal.out
     assert git(tmp_path, "status", "--porcelain") == "?? notes.txt\n"
 
 
@@ -209,7 +209,7 @@ MOVED = 'tool: move_file({"path": "notes.txt", "target": "moved.txt"})'
 MOVED_ON = 'tool: move_file({"path": "moved.txt", "target": "again.txt"})'
 DELETED = 'tool: delete_file({"path": "notes.txt"})'
 WRITTEN = f"tool: write_file({json.dumps({'path': 'notes.txt', 'content': numbered(n20='run')})})"
-NOT_COMMITTED = "it had changes that were not committed"
+NOT_COMMITTED = "it had uncommitted changes"
 
 
 @pytest.mark.parametrize(
@@ -329,17 +329,36 @@ def test_edits_of_a_person_between_two_changes_of_the_chat_are_not_committed(tmp
 
     terminal = Terminal(tmp_path, [FIX, "Fixed.", READ, COMMENT, "Said."], lines=lines())
     assert chat(terminal.setup) is ExitCode.FINISHED
-    assert f"There is nothing to commit; 'calc.py' stays in {tmp_path} (it had changes that were not" in terminal.out
+    assert f"There is nothing to commit; 'calc.py' stays in {tmp_path} (it had uncommitted changes" in terminal.out
     assert git(tmp_path, "log", "--format=%s") == "first\n"
 
 
-@pytest.mark.parametrize("name", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge"])
-def test_commit_during_an_operation_of_git_is_refused_and_stages_nothing(tmp_path: Path, name: str) -> None:
+OPERATIONS = {
+    "MERGE_HEAD": "git merge --abort",
+    "CHERRY_PICK_HEAD": "git cherry-pick --abort",
+    "REVERT_HEAD": "git revert --abort",
+    "rebase-merge": "git rebase --abort",
+    "sequencer": "git status",
+    "BISECT_LOG": "git bisect reset",
+}
+
+
+@pytest.mark.parametrize(("name", "end"), OPERATIONS.items())
+def test_commit_during_an_operation_of_git_is_refused_and_stages_nothing(tmp_path: Path, name: str, end: str) -> None:
     repository(tmp_path)
     (tmp_path / ".git" / name).write_text(git(tmp_path, "rev-parse", "HEAD"), encoding="utf-8")
     terminal = talked(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
-    assert f"An operation of git has not ended (.git/{name} exists)." in terminal.err
+    assert f"has not ended (.git/{name} exists). End it with " in terminal.err
+    assert f"`{end}`" in terminal.err
     assert git(tmp_path, "diff", "--cached", "--name-only") == ""
+
+
+def test_commit_on_a_detached_head_names_it(tmp_path: Path) -> None:
+    repository(tmp_path)
+    git(tmp_path, "switch", "--quiet", "--detach")
+    terminal = talked(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
+    commit = git(tmp_path, "rev-parse", "--short=9", "HEAD").strip()
+    assert f"Committed to the detached HEAD ({commit}), which no branch has: `git branch NAME` keeps it" in terminal.out
 
 
 def test_commit_of_a_turn_that_was_cut_off_needs_a_message(tmp_path: Path) -> None:
@@ -384,7 +403,7 @@ def test_compact_without_a_summary_changes_nothing(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["I looked.", "Here.", "x" * 9_000, "Now this."], lines=lines)
     model = terminal.setup.session_options["model"]
     assert chat(terminal.setup) is ExitCode.FINISHED
-    assert "The model gave no usable summary: nothing changes." in terminal.err
+    assert "The model returned no usable summary; nothing was changed." in terminal.err
     assert LONG in str(model.calls[-1].prompt.messages)
 
 
@@ -419,7 +438,7 @@ def test_undo_leaves_a_file_that_somebody_else_has_changed_since(tmp_path: Path)
 def test_plan_and_changes_are_shown_as_they_stand(tmp_path: Path) -> None:
     terminal = talked(tmp_path, [PLAN, "Later."], ["/diff", "/undo", "/plan", "plan it", "/plan", "/HELP", "/quit"])
     assert terminal.out.startswith("no file is changed\nnothing to undo: ")
-    assert "there is no plan: the model has made none\n" in terminal.out
+    assert "there is no plan: the model has not made one\n" in terminal.out
     assert "\n[x] Look\\x1b[2J\n[ ] Mend\n" in terminal.out
     assert [name for name in COMMANDS if f"\n{name}" not in terminal.out] == []
     assert [each for each in KEYS if each[:20] not in terminal.out] == []
@@ -431,7 +450,7 @@ def test_store_that_cannot_be_read_is_told_by_the_commands_that_need_it(tmp_path
     store.write_bytes(b"no database at all" * 100)
     told = talked(tmp_path, [], ["/diff", "/undo", "/plan"]).err.splitlines()
     assert [line.partition(" (file is")[0] for line in told] == [
-        f"mendgraph: The database {str(store)!r} is damaged, or no database at all"
+        f"mendgraph: The database {str(store)!r} is damaged, or not a database"
     ] * 3
 
 
@@ -461,8 +480,8 @@ WRONG = {
     "/undo -1": NO_STEP,
     "/undo \u0661": NO_STEP,
     f"/undo {'9' * 10}": NO_STEP,
-    "/undoo": "There is no command /undoo. Did you mean /undo? With another / before it the line goes to the model.",
-    "/": "There is no command /. /help lists them. With another / before it the line goes to the model.",
+    "/undoo": "There is no command /undoo. Did you mean /undo? To send the line to the model, begin it with //.",
+    "/": "There is no command /. /help lists them. To send the line to the model, begin it with //.",
     "/etc/hosts is wrong": "There is no command /etc/hosts.",
 }
 

@@ -166,7 +166,10 @@ USAGE_ERRORS = [
     (["Fix it", "--max-calls", "0"], "Invalid value for '--max-calls'"),
     (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
     (["Fix it", "--allow-program", "python3 -m pytest"], "Invalid value for '--allow-program': 'python3 -m pytest' is"),
-    (["Fix it", "--allow-host", "https://a.b"], "Invalid value for '--allow-host': 'https://a.b' is no host: write a"),
+    (
+        ["Fix it", "--allow-host", "https://a.b"],
+        "Invalid value for '--allow-host': 'https://a.b' is not a host: write a",
+    ),
     (["Fix it", "--allow-private-host", "*"], "Invalid value for '--allow-private-host': '*' cannot stand for private"),
     (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
     (["Fix it", "--root"], "Option '--root' requires an argument"),
@@ -183,9 +186,9 @@ USAGE_ERRORS = [
     (["cassette", "from-run"], "Missing argument 'RUN'"),
     (["cassette", "from-run", "nothing"], "There is no run 'nothing' in this workspace"),
     (["cassette", "from-run", "x", "--max-calls", "3"], "--max-calls is an option of run, chat and resume"),
-    (["undo"], "There are no runs of this folder yet"),
+    (["undo"], "This folder has no runs yet"),
     (["fork", "a"], "Missing option '--at'"),
-    (["runs", "prune"], "say which runs to remove: --keep N, --older-than DAYS, or both"),
+    (["runs", "prune"], "choose the runs to delete: --keep N, --older-than DAYS, or both"),
     (["report", "-o", "-", "--json"], "with --json the page goes into a file: omit -o - or --json"),
     (["undo", "a", "--max-calls", "3"], "--max-calls is an option of run, chat and resume"),
     (["runs", "--durability", "exit"], "--durability is an option of run, chat and resume"),
@@ -280,7 +283,7 @@ def test_command_that_a_stop_advises_works(
     monkeypatch.setenv("MENDGRAPH_CONFIG", str(user_file))
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder.parent / "data"))  # where the day has no other run
     code, out, _ = command("--max-calls", "1", *MENDING, says=SAYS)
-    assert (code, bool(re.search(r"How to go on: .*`mendgraph resume \w{8} --max-calls N`", out))) == (3, True)
+    assert (code, bool(re.search(r"How to continue: .*`mendgraph resume \w{8} --max-calls N`", out))) == (3, True)
     words = [VALUES.get(word, word) for word in advice.replace("max-calls N", "max-calls 20").split()[1:]]
     code, *texts = command(*words, says=("It adds now.",))
     assert (code, code_of(folder)) == (0, FIXED), texts
@@ -346,7 +349,7 @@ def test_reader_that_goes_away_and_a_full_disk_are_no_crash() -> None:
 
 def test_new_token_is_printed_with_its_hash(command: Command) -> None:
     code, out, _ = command("serve", "--new-token")
-    line = r'token, for the user alone:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n'
+    line = r'token, only for the user:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n'
     found = re.fullmatch(line, out)
     assert (code, found and token_hash(found[1])) == (0, found and found[2])
     assert found is not None

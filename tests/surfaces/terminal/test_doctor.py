@@ -120,8 +120,8 @@ def test_runner_of_the_projects_tests_is_told(tmp_path: Path, monkeypatch: pytes
 
 KEY = {"OPENAI_API_KEY": "k"}
 CHOICES: tuple[tuple[dict[str, Any], dict[str, str], Status, str], ...] = (
-    ({}, {}, Status.OK, "the embedded local model: nothing else is set"),
-    ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, Status.OK, "with no key: OPENAI_BASE_URL set"),
+    ({}, {}, Status.OK, "the embedded model (no other model is set)"),
+    ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, Status.OK, "with no key (from OPENAI_BASE_URL)"),
     ({"model": "m"}, KEY, Status.OK, "m at https://api.openai.com/v1 with a key from OPENAI_API_KEY"),
     ({"model": "m"}, {**KEY, "OPENAI_BASE_URL": "http://x.example/v1"}, Status.WARNING, "a key from"),
     ({"model": "m"}, {}, Status.PROBLEM, "no model can be chosen"),
@@ -218,7 +218,7 @@ def test_looking_at_a_machine_changes_nothing_and_shows_no_secret(
     assert list(found) == NAMES
     assert found["packages"].found.startswith("mendgraph ")
     assert found["ripgrep"].found.startswith("ripgrep ")
-    assert (found["endpoint"].status, found["endpoint"].found) == (Status.OFF, "not asked (--offline)")
+    assert (found["endpoint"].status, found["endpoint"].found) == (Status.OFF, "not checked (--offline)")
     assert (found["run database"].status, found["workspace"].status) == (Status.OFF, Status.OK)
     assert ("a key from OPENAI_API_KEY" in found["model"].found, word in repr(found)) == (True, False)
     assert [path.name for path in tmp_path.iterdir()] == ["root"]

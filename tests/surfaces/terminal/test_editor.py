@@ -247,7 +247,7 @@ def test_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, des
             working = asyncio.ensure_future(talk.ask(session))
             await editor.heard.wait()
             if mode == "auto":
-                with pytest.raises(RequestError, match="at work on another prompt"):
+                with pytest.raises(RequestError, match="working on another prompt"):
                     await talk.ask(session)
             await talk.agent.cancel(session_id=session)
             editor.cancelled.set()
@@ -314,7 +314,7 @@ def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
         session = await talk.begin()
         with pytest.raises(RequestError, match="refuses the key: check OPENAI_API_KEY"):
             await talk.ask(session)
-        with pytest.raises(RequestError, match="does not exist: make the folder"):
+        with pytest.raises(RequestError, match="does not exist: create the folder"):
             await talk.begin(cwd="/nowhere/at/all")
         with pytest.raises(RequestError, match="There is no session 'x' here"):
             await talk.ask("x")
@@ -324,7 +324,7 @@ def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
             await talk.agent.set_session_mode(session_id=session, mode_id="yolo")
         with pytest.raises(RequestError, match="block of type audio"):
             await talk.ask(session, helpers.audio_block("", "audio/wav"))
-        with pytest.raises(RequestError, match="is no image that models accept"):
+        with pytest.raises(RequestError, match="is not an image that models accept"):
             await talk.ask(session, helpers.image_block("", "image/png"))
 
     desk.play(folder, [Status(401)], scene)
@@ -371,4 +371,4 @@ def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(folder: Path) -> 
 def test_text_that_is_no_message_ends_it_in_words() -> None:
     done = subprocess.run([COMMAND, "acp"], input="5\n", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == "mendgraph: the editor sent what is no message of the protocol (AttributeError)\n"
+    assert done.stderr == "mendgraph: the editor sent an invalid message (AttributeError)\n"

@@ -79,8 +79,8 @@ def test_link_to_a_file_of_settings_stays_a_link(command: Command, user_file: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("add", "s"), "say how the server is reached"),
-        (("add", "s", "--url", "http://localhost", "--", "x"), "say how the server is reached"),
+        (("add", "s"), "give either the server's command"),
+        (("add", "s", "--url", "http://localhost", "--", "x"), "give either the server's command"),
         (("add", "s", "npx", "-y", "x"), "No such option: -y. Write `--` before the server's command"),
         (("add", "s", "--env", "A", "--", "x"), "--env 'A': write it as NAME=VALUE"),
         (("add", "s", "--env", "T=ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8", "--", "x"), "looks like a secret"),
@@ -232,14 +232,15 @@ def test_server_that_cannot_start_is_reported_and_the_run_goes_on(command: Comma
     assert code == 0
     assert "The MCP server 'dead' failed: it ended; it said: a line for people" in err
     assert (
-        "there is no program 'no-such-program'. The run goes on without it; `mendgraph mcp list` tries it again." in err
+        "there is no program 'no-such-program'. The run continues without it; `mendgraph mcp list` tries it again."
+        in err
     )
 
 
 def test_server_that_starts_slowly_is_given_up_after_its_own_time(command: Command, user_file: Path) -> None:
     configure(user_file, "slow", "mute", "startup_timeout_s = 0.2")
     code, _, err = command("Say hi", says=("Hi.",))
-    assert (code, "within 0.2 s" in err, "The run goes on without it" in err) == (0, True, True), err
+    assert (code, "within 0.2 s" in err, "The run continues without it" in err) == (0, True, True), err
 
 
 @pytest.mark.usefixtures("folder")
@@ -278,7 +279,7 @@ def test_servers_of_the_folder_are_used_when_trusted_and_their_scripts_stay_unch
     assert (code, f"s: {sys.executable} serve.py" in out) == (0, True)
     edit = 'tool: edit_file({"path": "serve.py", "old_str": "import sys", "new_str": "evil"})'
     code, out, err = command(*TEXT, "Change serve.py", says=(CALL, edit, "Done."))
-    assert (code, "s__echo  ok" in out, "executes outside of the sandbox" in out) == (0, True, True), out
+    assert (code, "s__echo  ok" in out, "an MCP server or a hook of this run executes" in out) == (0, True, True), out
     assert ".mcp.json" not in err
 
     command("config", "trust", "--forget")

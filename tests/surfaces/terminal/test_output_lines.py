@@ -39,7 +39,7 @@ def test_outcome_is_told_in_lines() -> None:
             Line(f"{kind.value} (loop_persisted): It went round.", style),
             Line("  - one two", "dim"),
             Line("  - three", "dim"),
-            Line("How to go on: Take another model."),
+            Line("How to continue: Take another model."),
         ]
 
 

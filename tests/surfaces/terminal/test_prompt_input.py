@@ -13,7 +13,7 @@ from mendgraph.graph.terminal.prompt_input import MOST_OFFERED, ChatCompleter, P
 from mendgraph.nodes.workspace.store.user_files import RequestHistory
 
 FILES = ["README.md", "calc.py", "pkg/calc_words.py", "pkg/new.py", "bad\x1bname.py"]
-COMMANDS = {"/diff": "what was changed; more", "/undo": "take back"}
+COMMANDS = {"/diff": "what was changed; more", "/undo": "take back", "/hub:Ask": ""}
 
 
 class Requests(RequestHistory):
@@ -32,7 +32,7 @@ class Requests(RequestHistory):
 @contextmanager
 def prompt(requests: Requests, scrub: Callable[[str], str] = str) -> Iterator[tuple[PromptInput, PipeInput]]:
     with create_pipe_input() as keys:
-        completer = ChatCompleter(COMMANDS, lambda: FILES)
+        completer = ChatCompleter(lambda: COMMANDS, lambda: FILES)
         yield PromptInput(requests, scrub, completer, terminal=(keys, DummyOutput())), keys
 
 
@@ -77,13 +77,14 @@ def test_requests_are_kept_without_their_secrets_and_none_twice_in_a_row() -> No
 
 
 def offered(text: str, *, asked: bool = False, files: Sequence[str] = FILES) -> list[tuple[str, int]]:
-    completer = ChatCompleter(COMMANDS, lambda: files)
+    completer = ChatCompleter(lambda: COMMANDS, lambda: files)
     event = CompleteEvent(completion_requested=asked)
     return [(each.text, each.start_position) for each in completer.get_completions(Document(text), event)]
 
 
 def test_commands_are_offered_at_the_beginning_and_files_after_an_at_sign_or_when_asked_for() -> None:
-    assert offered("/") == [("/diff", -1), ("/undo", -1)]
+    assert offered("/") == [("/diff", -1), ("/undo", -1), ("/hub:Ask", -1)]
+    assert offered("/hub:a") == offered("/hub:A") == [("/hub:Ask", -6)]
     assert offered("/U") == [("/undo", -2)]
     assert offered("/undo ") == offered("a /") == offered("\n/") == []
     assert offered("@REA") == [("README.md", -4)]

@@ -137,7 +137,7 @@ def test_replay_that_a_signal_stops_leaves_no_worktree(tmp_path: Path) -> None:
             assert first.end() == 0
         with mendgraph(root, server.base_url, "replay", ".", "--copy", "../copy") as running:
             assert running.end() == 143
-    assert running.err.endswith("mendgraph: stopped by SIGTERM; what was replayed is not kept\n")
+    assert running.err.endswith("mendgraph: stopped by SIGTERM; the replays are not stored\n")
     assert len(git(root, "worktree", "list").splitlines()) == 1
     assert not (tmp_path / "copy").exists()
 
@@ -145,4 +145,4 @@ def test_replay_that_a_signal_stops_leaves_no_worktree(tmp_path: Path) -> None:
 def test_equal_rounds_of_a_path_are_counted() -> None:
     nodes = ["begin_turn", *["call_model", "parse", "heal"] * 3, "call_model", "parse", "FINISHED"]
     assert path_words(nodes) == "begin_turn, 3 x (call_model parse heal), call_model parse FINISHED"
-    assert path_words([]) == "no checkpoint of it is left"
+    assert path_words([]) == "it has no checkpoint"

@@ -25,7 +25,7 @@ def loaded(shown: tuple[int, str, str]) -> Any:
 
 
 def test_folder_without_runs_says_so(command: Command) -> None:
-    assert command("runs") == (0, "There are no runs of this folder yet.\n", "")
+    assert command("runs") == (0, "This folder has no runs yet.\n", "")
     assert loaded(command("runs", "--json")) == []
 
 

@@ -168,7 +168,7 @@ LINES: tuple[tuple[Event, str], ...] = (
         Compacted(1, "slid", 13_400, 6_900),
         f"… the conversation's beginning is no longer shown to the model{SAVED}\n",
     ),
-    (Rescued((READ,)), "… the reply was a call in another format, and is read as one\n"),
+    (Rescued((READ,)), "… the reply was a call in another format and is read as one\n"),
     (LoopOverridden((REPEATED,)), "↻ read_file a.py: the same action 3 times, refused from now on\n"),
     (LoopOverridden(()), ""),
     (CallsRead((ENDING,)), ""),
@@ -241,11 +241,12 @@ def test_refused_call_is_told_apart_from_one_that_failed() -> None:
 LACKS = {
     "commands.unavailable": "no commands",
     "audit.unavailable": "no log of this run",
-    "spending.unbooked": "not in the spending book",
-    "notes.unread": "not told to the model",
+    "spending.unbooked": "not in the spending database",
+    "notes.unread": "hidden from the model",
     "memory.unavailable": "no memory",
     "web_search.unavailable": "no web search",
-    "permission.unkept": "allowed for this call alone",
+    "hook.warned": "hooks",
+    "permission.unkept": "allowed for this call only",
 }
 
 

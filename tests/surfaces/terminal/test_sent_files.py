@@ -73,4 +73,4 @@ def test_problems_of_a_large_file_are_told_of_its_beginning(
         monkeypatch.setenv(CONFIG_VARIABLE, settings)
         code, error = told(capsys, *words)
         assert (code, error.count("\n")) == (2, MOST_PROBLEMS + 1)
-        assert error.endswith(f"there may be more: the first {MOST_PROBLEMS} problems are told\n")
+        assert error.endswith(f"there may be more: the first {MOST_PROBLEMS} problems are shown\n")

@@ -136,7 +136,7 @@ def test_finding_is_a_line_and_its_remedy_another() -> None:
 
 def test_exit_code_of_doctor_says_whether_there_is_a_problem(command: Command) -> None:
     code, out, _ = command("--model", "m", "--base-url", "http://127.0.0.1:9/v1", "doctor", "--offline")
-    assert (code, "m at http://127.0.0.1:9/v1 with no key" in out, "not asked (--offline)" in out) == (0, True, True)
+    assert (code, "m at http://127.0.0.1:9/v1 with no key" in out, "not checked (--offline)" in out) == (0, True, True)
     code, out, _ = command("--model", "m", "doctor", "--offline", "--json")
     assert (code, json.loads(out)["ok"]) == (1, False)
 
@@ -193,8 +193,8 @@ def test_where_a_file_is_wrong_nothing_is_run_and_all_of_it_is_told(folder: Path
 
 @pytest.mark.usefixtures("user")
 def test_cloned_repository_asks_for_nothing_without_trust(folder: Path, command: Command) -> None:
-    missing = "mendgraph: There is neither .mendgraph.toml nor .mcp.json in this folder to trust.\n"
-    assert command("config", "trust") == (2, "", missing)
+    missing = "There is nothing to trust in this folder: no .mendgraph.toml, no .mcp.json, no .claude/settings.json."
+    assert command("config", "trust") == (2, "", f"mendgraph: {missing}\n")
     (folder / SETTINGS_FILE).write_text('base_url = "https://evil.example/v1"\nallowed_programs = ["sh"]\n')
     code, out, err = command("Mend it.")
     assert (code, out, len(err.splitlines())) == (2, "", 2)
@@ -209,7 +209,7 @@ def test_cloned_repository_asks_for_nothing_without_trust(folder: Path, command:
         ],
     )
     assert context_of_run(command, "Mend it.").allowed_programs == ("sh",)
-    forgotten = ".mendgraph.toml and .mcp.json of this folder are no longer trusted\n"
+    forgotten = ".mendgraph.toml, .mcp.json, .claude/settings.json of this folder are no longer trusted\n"
     assert command("config", "trust", "--forget")[:2] == (0, forgotten)
     assert command("Mend it.")[0] == 2
     (folder / SETTINGS_FILE).write_text("x")

@@ -49,7 +49,7 @@ def test_signal_while_the_model_is_waited_for(root: Path) -> None:
         assert running.end() == 3
     assert (said("Ctrl-C") in running.err, "Too late" in running.err) == (True, False)
     assert stopping("Ctrl-C") in running.err
-    assert "How to go on: Continue with `mendgraph resume " in running.err
+    assert "How to continue: Continue with `mendgraph resume " in running.err
 
 
 def test_signal_while_a_reply_streams(root: Path) -> None:

@@ -17,8 +17,21 @@ from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line
+from tests.doubles.scripted_server import ScriptedServer
 from tests.sandboxes import without_first_line
-from tests.surfaces.runs.run_plays import DOWN, EDIT, LINES, context, cut_off, listed, played, project, tree
+from tests.surfaces.runs.run_plays import (
+    DOWN,
+    EDIT,
+    LINES,
+    Killed,
+    Mortal,
+    context,
+    cut_off,
+    listed,
+    played,
+    project,
+    tree,
+)
 
 Run = Callable[..., tuple[int, str, str]]
 MENDED = "def add(a, b):\n    return a + b\n"
@@ -73,6 +86,25 @@ def test_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, fol
         f"mendgraph: run {dead[:8]}; undo with: mendgraph undo {dead[:8]}\n"
     )
     assert listed(folder) == [(dead, RunState.FINISHED)]
+
+
+def test_run_that_was_cut_off_after_a_limit_was_raised_shows_the_raised_limit(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-loopback")
+    raised = {"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_turn": 3}}}}
+    with ScriptedServer([Say("Mended.")]) as server:
+        limited = context(folder, on_limit="ask", max_calls_per_turn=1, model="scripted", base_url=server.base_url)
+        with Session(limited, model=Mortal((EDIT,), 1)) as session:
+            assert isinstance(session.work("Mend add."), Asked)
+            with pytest.raises(Killed):
+                list(session.answer(raised))
+
+        assert cli.main(["resume"]) == 0
+
+    err = capsys.readouterr().err
+    assert "; at most 3 calls and " in err
+    assert "usage: 3/3 calls" in err  # that of the dead process counts
 
 
 def test_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path) -> None:
@@ -143,7 +175,7 @@ def test_chat_is_taken_up_where_it_was_left(run: Run, folder: Path) -> None:
 
 def test_last_run_of_the_folder_continues_with_a_task_or_a_chat(run: Run, folder: Path) -> None:
     code, _, err = run("-c", "Mend add.")
-    assert (code, "There are no runs of this folder yet." in err) == (2, True)
+    assert (code, "This folder has no runs yet." in err) == (2, True)
     assert run("Mend add.", "--max-calls", "7")[0] == 0
     ((first, _),) = listed(folder)
 

@@ -93,7 +93,7 @@ def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", width=40) as (tmux, calc, _):
         tmux.wait("You:")
         tmux.type("/help", "Enter")
-        tmux.wait("before it.")
+        tmux.wait("write // instead.")
         tmux.type("Fix add", "Enter")
         tmux.wait("FINISHED (answered): Changed calc.py;")
         tmux.wait("You:", 3)
@@ -133,7 +133,7 @@ def test_chat_at_a_terminal(tmp_path: Path) -> None:
         tmux.wait("You:", 6)
         tmux.press("C-c", "C-c")
         assert tmux.exit_code() == 0
-    note = "(I took back your changes of these files, so look at them anew: calc.py.)"
+    note = "(I took back your changes of these files, so read them again: calc.py.)"
     assert [each["model"] for each in server.requests] == ["scripted"] * 3 + ["another"]
     said = [each["content"] for each in server.requests[2]["messages"] if each["role"] == "user"]
     assert f"{note}\n\none\ntwo\nthree\nfour" in said

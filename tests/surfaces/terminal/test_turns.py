@@ -126,7 +126,7 @@ def test_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
     said = "Changed calc.py; not checked: the run ended before its changes were checked."
     assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}. {said}\n" in terminal.out
-    assert f"\nHow to go on: Continue with `{terminal.resume}`, or send another message.\n" in terminal.out
+    assert f"\nHow to continue: Continue with `{terminal.resume}`, or send another message.\n" in terminal.out
     ended = f"mendgraph: run {tmp_path.name}; continue with: {terminal.resume}\n"
     assert terminal.err == STOPPING.replace("Ctrl-C", by) + ended
 

@@ -76,7 +76,7 @@ def test_notes_list_what_is_not_committed(project: Path, tmp_path: Path) -> None
 
     made = branch(project, tmp_path / "copy")
 
-    assert made.notes == ("Not in it, as it is not committed: 'a.txt' and files that git does not track.",)
+    assert made.notes == ("Not included, because not committed: 'a.txt' and files that git does not track.",)
     assert (Path(made.root, "a.txt").read_text(), os.path.exists(f"{made.root}/new.txt")) == ("a", False)
 
 

@@ -108,7 +108,7 @@ def test_uncommitted_changes_are_refused_before_a_copy_is_made(place: Path) -> N
     )
     assert (Path(made_copy(main, place / "one", "HEAD").root) / "a.txt").read_text() == "a\n"
     git(main, "checkout", "--quiet", "a.txt")
-    note = "Files that git does not track are in no copy: commit what is needed."
+    note = "Copies do not contain files that git does not track: commit what is needed."
     assert made_copy(main, place / "two").notes == (note,)
 
 
@@ -117,12 +117,12 @@ def test_folder_with_other_content_is_refused_and_unchanged(place: Path) -> None
     write(place / "mine", {"x": "x"})
     refused = error_of(make_copy(str(source), "", str(place / "mine")))
     assert refused.startswith("conflict: ")
-    assert "is not empty and holds no copy of a workspace" in refused
+    assert "is not empty and not a copy of a workspace" in refused
     assert isinstance(delete_copy(str(place / "mine")), ToolError)
     assert tree(place / "mine") == {"x": (False, b"x")}
     made_copy(source, place / "one")
     other = repository(place / "other")
-    assert "holds a copy of another workspace or revision" in error_of(make_copy(str(other), "", str(place / "one")))
+    assert "contains a copy of another workspace or revision" in error_of(make_copy(str(other), "", str(place / "one")))
 
 
 def test_concurrent_threads_make_a_copy_once(place: Path) -> None:

@@ -67,7 +67,7 @@ def test_untracked_folder_is_copied_as_a_folder(tmp_path: Path) -> None:
 def test_file_is_refused_as_a_workspace(tmp_path: Path) -> None:
     write(tmp_path, {"a.zip": "a"})
     refused = error_of(make_copy(str(tmp_path / "a.zip"), "", str(tmp_path / "copy")))
-    assert refused == f"invalid_argument: The workspace '{tmp_path}/a.zip' is no folder: unpack an archive first."
+    assert refused == f"invalid_argument: The workspace '{tmp_path}/a.zip' is not a folder: unpack an archive first."
 
 
 def test_full_disk_is_told(tmp_path: Path) -> None:

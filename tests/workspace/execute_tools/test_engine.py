@@ -246,7 +246,7 @@ def hidden(*given: Any) -> Any:
 def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(guard: Any, context: ToolContext) -> None:
     guarded = engine(TraceSink(), make(lambda *_: ToolOutput.ok()), input_guards=[guard])
     done = run_sync(guarded, call(), context)
-    assert done.error == "guardrail:a guardrail that gives an awaitable has to be an `async def`, and run by run_async"
+    assert done.error == "guardrail:a guardrail that returns an awaitable must be an `async def`, and needs run_async"
 
 
 def test_cache_holds_the_results_that_were_used_last(sink: TraceSink, context: ToolContext) -> None:

@@ -315,7 +315,7 @@ def test_where_no_record_can_be_made_nothing_with_an_effect_is_run(root: str, fo
 
 
 def test_without_a_journal_a_call_without_an_effect_runs(root: str) -> None:
-    why = ToolError(code=ToolErrorCode.UNAVAILABLE, message="Another run is at work in this workspace.")
+    why = ToolError(code=ToolErrorCode.UNAVAILABLE, message="Another run is working in this workspace.")
     read, write = Step(root, READ, WRITE).run(why)
     assert read.result.ok
     assert (error_of(write).code, error_of(write).fatal) == (ToolErrorCode.UNAVAILABLE, False)

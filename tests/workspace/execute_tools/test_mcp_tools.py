@@ -139,7 +139,7 @@ def test_resources_are_read_by_a_tool_that_names_them(tmp_path: Path, context: T
 
     [attachment] = read.s(context, uri="note://first").result.data["attachments"]
     assert attachment["text"] == "Remember the milk."
-    assert read.s(context, uri="x").result.error.message == "notes__resources_read failed: uri is no URI"
+    assert read.s(context, uri="x").result.error.message == "notes__resources_read failed: uri is not a URI"
     assert "note:" in read.s(context, uri="note:").result.error.message
 
 
@@ -156,10 +156,10 @@ def test_effects_are_what_the_user_says(tmp_path: Path) -> None:
     found = loaded(two, effects={"a": Effect.READ, "a__other": Effect.NETWORK})
     assert {each.name: each.effect for each in found} == {"a__echo": Effect.READ, "a__other": Effect.NETWORK}
 
-    unknown = "The effects name 'xyz', which is no MCP tool or server. There are: a, a__echo, a__other."
+    unknown = "The effects name 'xyz', which is not an MCP tool or server. There are: a, a__echo, a__other."
     assert load_mcp_tools_sync(two, effects={"xyz": Effect.READ}) == invalid(unknown)
     wrong: Any = {"a": "read"}
-    refused = "The effect of 'a' has to be an Effect, such as Effect.READ."
+    refused = "The effect of 'a' must be an Effect, such as Effect.READ."
     assert load_mcp_tools_sync(two, effects=wrong) == invalid(refused)
 
 
@@ -351,8 +351,8 @@ TIFF, LARGE = {**PNG, "mimeType": "image/tiff"}, {**PNG, "data": "AAAA" * 2_000_
     (PNG, {**SAID, "bytes": 8}, ("image", "image/png")),
     (MP3, {"type": "audio", "mimeType": "audio/mpeg", "bytes": 3}, ("audio", "audio/mp3")),
     (BLOB, {"type": "resource", "mimeType": "image/png", "uri": "a:b", "bytes": 3}, ("image", "image/png")),
-    (TIFF, {**SAID, "mimeType": "image/tiff", "bytes": 8, "left_out": "models take no data of this type"}, None),
-    ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is no Base64"}, None),
+    (TIFF, {**SAID, "mimeType": "image/tiff", "bytes": 8, "left_out": "models do not accept data of this type"}, None),
+    ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is not Base64"}, None),
     (LARGE, {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"}, None),
 )
 def test_images_and_sounds_are_shown_as_blocks_and_others_are_described(

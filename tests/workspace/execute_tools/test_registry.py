@@ -153,7 +153,7 @@ def _paths(arguments: JsonMap) -> list[str]:
 def test_effect_is_never_guessed_and_path_fields_have_to_exist() -> None:
     wrong: list[Any] = [None, "read"]
     for effect in wrong:
-        with pytest.raises(TypeError, match=r"A tool has to say its effect, as in @tool\(effect=Effect.READ\)"):
+        with pytest.raises(TypeError, match=r"A tool needs an effect, as in @tool\(effect=Effect.READ\)"):
             tool(_paths, effect=effect)
     with pytest.raises(TypeError, match="'_paths' has no argument 'pth', which its path_fields name: it has arguments"):
         tool(effect=Effect.READ, path_fields=("pth",))(_paths)

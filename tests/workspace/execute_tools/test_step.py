@@ -171,7 +171,7 @@ def test_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
 
 
 def not_yet(item: ToolCall, failed: int) -> CallResult:
-    message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
+    message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Fix that, then answer."
     return settled(item, ToolResult.failure(ToolErrorCode.CANCELLED, message))
 
 

@@ -144,7 +144,7 @@ def test_file_is_denied_where_not_every_name_can_be_known(root: Path) -> None:
     with replaced(fwalk=lambda *_, onerror, **__: onerror(PermissionError(errno.EACCES, "no"))):
         refused = Workspace(str(root), no_env).read_file("b.py")
     assert isinstance(refused, ToolError)
-    assert "whether one is denied cannot be told: the workspace cannot be gone through" in refused.message
+    assert "it is unknown whether one is denied: the workspace cannot be gone through" in refused.message
     with replaced(fwalk=lambda *_, onerror, **__: onerror(FileNotFoundError(errno.ENOENT, "")) or ()):
         refused = Workspace(str(root), no_env).read_file("b.py")
     assert isinstance(refused, ToolError)

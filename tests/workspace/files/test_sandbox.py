@@ -172,7 +172,7 @@ def test_directory_of_the_system_is_no_workspace(tmp_path: Path) -> None:
         assert isinstance(found, ToolError)
         assert found.code is code
     assert check_workspace(f"{tmp_path}/no") == ToolError(
-        code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: make the folder, or name another one."
+        code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: create the folder, or name another one."
     )
 
 

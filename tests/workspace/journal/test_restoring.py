@@ -35,7 +35,7 @@ from tests.workspace.files.journaled_runs import Tree, World, files, swap, tree
 from tests.workspace.files.layout import no_env, sha
 
 CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
-REMEDY = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
+REMEDY = "Review these files. With skip_changed, they stay as they are and all others are restored."
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_change_of_somebody_else_between_two_of_the_run_is_not_lost(world: World
     (world.root / "a").write_bytes(b"theirs")
     world.done(2, WriteFile("a", b"2", sha(b"theirs")))
     assert refused(world).message == (
-        f"Nothing was restored. Changed also between two recorded changes of the run: 'a'. {REMEDY}"
+        f"Nothing was restored. Changed between two recorded changes of the run: 'a'. {REMEDY}"
     )
     assert isinstance(undo(world, 2), Restored)
     assert (world.root / "a").read_bytes() == b"theirs"
@@ -204,7 +204,7 @@ def test_undo_that_fails_in_the_middle_is_told_and_the_next_one_goes_on(world: W
     assert error == ToolError(
         code=ToolErrorCode.IO_ERROR,
         message="Cannot write 'f201': the disk reports an error. Files that were restored before that: 200. Undo again"
-        " to go on.",
+        " to continue.",
         fatal=True,
     )
     done = undo(world)
@@ -261,7 +261,7 @@ def test_work_that_was_taken_back_is_applied_once_and_not_without_its_backup(wor
         database.execute("DELETE FROM backups")
     refused = apply_again(world.journal, world.workspace, "run")
     assert isinstance(refused, ToolError)
-    assert "What the run made of 'a' was not kept, or is damaged." in refused.message
+    assert "The run's content of 'a' was not stored, or is damaged." in refused.message
     assert (world.root / "a").read_bytes() == b"a"
 
 
@@ -343,7 +343,7 @@ def test_journal_that_cannot_be_used_is_told(world: World) -> None:
     for error in (undo(world), apply_again(world.journal, world.workspace, "run")):
         assert isinstance(error, ToolError)
         assert error.code is ToolErrorCode.IO_ERROR
-        assert "is damaged, or no database at all" in error.message
+        assert "is damaged, or not a database" in error.message
 
 
 # --- Many changes

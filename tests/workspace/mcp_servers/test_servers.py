@@ -150,7 +150,7 @@ def test_message_that_nests_too_deep_is_ignored(tmp_path: Path) -> None:
 def test_server_that_never_answers_initialize_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "START_S", 0.5)
     tools = load_mcp_tools_sync({"s": program(tmp_path, "mute")})
-    message = "The MCP server 's' failed: it did not begin to talk within 0.5 s"
+    message = "The MCP server 's' failed: it did not start within 0.5 s"
     assert tools == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     assert running(tmp_path) == []
 

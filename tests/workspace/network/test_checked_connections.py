@@ -113,7 +113,7 @@ def test_private_addresses_are_for_hosts_that_are_named_for_it(address: str) -> 
     with pytest.raises(RefusedConnectionError) as refused:
         allowed_addresses(TARGET, resolving(PUBLIC, address), Deadline(5))
     assert str(refused.value) == (
-        f"Domain 'a.test' not allowed: its address {address} is private. A host of your own has to be named in"
+        f"Domain 'a.test' not allowed: its address {address} is private. To allow your own host, add it to"
         " allowed_private_hosts."
     )
 

@@ -68,10 +68,10 @@ def test_real_connection_to_a_host_that_may_be_private(host: str) -> None:
         ("http://evil.test/", "Domain 'evil.test' not allowed"), ("//evil.test/", "Domain 'evil.test' not allowed"),
         ("http://inner.test/", "its address 10.0.0.1 is private"),
         ("http://good.test:22/", "Port 22 of 'good.test' not allowed"),
-        ("http://127.0.0.1/", "Domain '127.0.0.1' not allowed"), ("http://2130706433/", "is no host"),
+        ("http://127.0.0.1/", "Domain '127.0.0.1' not allowed"), ("http://2130706433/", "is not a host"),
         ("http://good.test@evil.test/", "user name or password"), ("ftp://good.test/", "not http or https"),
         ("file:///etc/passwd", "not http or https"), ("http://good.test\\@evil.test/", "percent-encoded"),
-        ("/\\evil.test/", "percent-encoded"), ("http://[", "is no URL"), ("/a\tb", r"the character '\t'"),)  # fmt: skip
+        ("/\\evil.test/", "percent-encoded"), ("http://[", "not a URL"), ("/a\tb", r"the character '\t'"),)  # fmt: skip
 def test_redirect_that_is_not_allowed_is_not_followed(location: str, part: str) -> None:
     """The listener stands for every host there is: only the first request reaches it."""
     with Listener(http_answer(status="302 Found", location=location)) as listener:

@@ -78,12 +78,14 @@ def test_results_are_bounded_and_have_no_address_that_cannot_be_read() -> None:
 FAILURES: list[tuple[int, str, JsonMap, ToolErrorCode, str]] = [
     (403, "{}", {}, ToolErrorCode.PERMISSION_DENIED, "`json` in `search.formats`"),
     (429, "{}", {}, ToolErrorCode.RATE_LIMITED, "no more searches are allowed now"),
+    (429, "x", {"Content-Type": "application/octet-stream"}, ToolErrorCode.RATE_LIMITED, "no more searches"),
+    (401, "\0", {}, ToolErrorCode.PERMISSION_DENIED, "answered 401"),
     (503, "{}", {}, ToolErrorCode.UNAVAILABLE, "answered 503"),
     (422, "{}", {}, ToolErrorCode.IO_ERROR, "fewer words"),
-    (200, "<html>", {"Content-Type": "text/html"}, ToolErrorCode.IO_ERROR, "no list of results"),
-    (200, "[" * 100_000, {}, ToolErrorCode.IO_ERROR, "no list of results"),
-    (200, '{"results": 1}', {}, ToolErrorCode.IO_ERROR, "no list of results"),
-    (200, "[1]", {}, ToolErrorCode.IO_ERROR, "no list of results"),
+    (200, "<html>", {"Content-Type": "text/html"}, ToolErrorCode.IO_ERROR, "did not answer with a list of results"),
+    (200, "[" * 100_000, {}, ToolErrorCode.IO_ERROR, "did not answer with a list of results"),
+    (200, '{"results": 1}', {}, ToolErrorCode.IO_ERROR, "did not answer with a list of results"),
+    (200, "[1]", {}, ToolErrorCode.IO_ERROR, "did not answer with a list of results"),
     (200, "\0", {}, ToolErrorCode.INVALID_ARGUMENT, "binary content"),
     (302, "", {"Location": "http://10.0.0.1/"}, ToolErrorCode.IO_ERROR, "'http://10.0.0.1/', which is not"),
 ]  # fmt: skip

@@ -64,7 +64,7 @@ def test_sandbox_that_does_not_report_is_not_waited_for_and_ended(tmp_path: Path
     mark = f"7{os.getpid()}.25"
     install(f"exec /bin/sleep {mark}")
     reason = "no process of the sandbox was reported within 0.2 s"
-    message = f"A program was not started, as its limits could not be set ({reason})."
+    message = f"A program was not started, because its limits could not be set ({reason})."
     assert refusal(tmp_path, "true") == message
     assert not alive(mark)
 
@@ -76,7 +76,7 @@ def test_program_does_not_start_without_its_limits(
         raise PermissionError(1, "no")
 
     monkeypatch.setattr(resource, "prlimit", refuse)
-    message = "A program was not started, as its limits could not be set ([Errno 1] no)."
+    message = "A program was not started, because its limits could not be set ([Errno 1] no)."
     assert refusal(tmp_path, "touch", str(tmp_path / "made")) == message
     assert not (tmp_path / "made").exists()
     assert place.error("sh", "-c", "echo x > made").endswith(message)

@@ -149,7 +149,7 @@ def test_revision_is_a_commit(tmp_path: Path) -> None:
     for revision in ("--upload-pack=x", "HEAD\n", "x" * 1_001):
         refused = error(find_commit(here, revision))
         assert refused.startswith("invalid_argument: ")
-        assert refused.endswith(" is no git revision: name a branch, a tag or a commit.")
+        assert refused.endswith(" is not a git revision: name a branch, a tag or a commit.")
 
 
 def test_revision_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_denied_file_that_is_replaced_ends_the_jobs(shared: Shared) -> None:
 
 def test_sandbox_that_works_on_a_copy_has_no_jobs(tmp_path: Path) -> None:
     problem = Jobs.problem(opened(tmp_path, sandbox="landlock"))
-    assert problem.startswith("No command goes on in the background in the sandbox 'landlock', only in bubblewrap: ")
+    assert problem.startswith("No command can run in the background in the sandbox 'landlock', only in bubblewrap: ")
 
 
 def test_number_of_jobs_is_limited(shared: Shared) -> None:

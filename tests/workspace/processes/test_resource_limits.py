@@ -126,7 +126,7 @@ def test_program_is_ended_where_the_machine_has_no_memory_left(
     told = iter([[32_000 * MB, 3_000 * MB]])
     monkeypatch.setattr(resource_limits, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
     result = bubblewrap.result("sleep", "60")
-    assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB have to stay free."
+    assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB must stay free."
 
 
 def test_refused_fork_is_known_by_its_words(bubblewrap: Place) -> None:

@@ -113,7 +113,7 @@ def test_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None
     error = bench.error(edit_file, path="calc.py", old_str="sub(a, b)", new_str="sub(a, b")
     assert (error.code, error.message) == (
         ToolErrorCode.INVALID_ARGUMENT,
-        f"With this edit 'calc.py' {broken}. So nothing was changed: mend that in the edit, and make it again.",
+        f"With this edit 'calc.py' {broken}. So nothing was changed: fix that in the edit, and make it again.",
     )
     assert bench.bytes_of("calc.py") == CALC.encode()
     bench.syntax_gate = "report"

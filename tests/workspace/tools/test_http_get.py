@@ -57,7 +57,7 @@ def test_request_takes_no_longer_than_the_call_and_the_turn_may(
 
 def test_without_a_network_the_error_says_how_to_get_one(bench: Bench) -> None:
     message = (
-        "Network access is disabled in this Environment. To allow it, whoever starts the run names hosts in"
+        "Network access is disabled in this Environment. The user can allow hosts with"
         " `allowed_hosts` (`--allow-host`)."
     )
     assert run(bench, None).error == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)

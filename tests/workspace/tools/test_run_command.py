@@ -76,7 +76,7 @@ def test_command_that_may_not_go_on_in_the_background_is_not_started(bench: Benc
     landlock = ToolError(code=ToolErrorCode.UNAVAILABLE, message="only in bubblewrap")
     off = ToolError(
         code=ToolErrorCode.UNAVAILABLE,
-        message="No command goes on in the background in this run: set `jobs` (`--jobs`).",
+        message="Commands cannot run in the background in this run: set `jobs` (`--jobs`).",
     )
     for tool, arguments in ((run_command, {"argv": ["make"]}), (run_shell, {"command": "make && make"})):
         assert tool.s(context, **arguments, background=True) == ToolOutput.failed(off)
@@ -223,7 +223,7 @@ def test_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatc
     found = open_commands(str(tmp_path), CommandRules(("sh",)), lambda _: False)
     assert isinstance(found, ToolError)
     assert found.code is ToolErrorCode.UNAVAILABLE
-    assert "as their sandbox does not start: it is simulated; in a container" in found.message
+    assert "because no sandbox starts: it is simulated; in a container" in found.message
 
 
 TEXTS = [

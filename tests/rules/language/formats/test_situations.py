@@ -173,7 +173,7 @@ def test_correction_names_the_format_and_how_it_is_written_whole(form: CallForma
 def test_documents_name_each_format_once() -> None:
     names = [form.name for form in FORMATS]
     document = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    listing = document.partition("These formats are read")[2].partition("\n\n")[2].partition("\n\n")[0]
+    listing = document.partition("It reads these formats")[2].partition("\n\n")[2].partition("\n\n")[0]
     assert re.findall(r"`(\w+)`", listing) == names
     assert len({*names}) == len(names)
     changes = (ROOT / "docs" / "middleware.md").read_text(encoding="utf-8")

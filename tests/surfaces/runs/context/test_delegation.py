@@ -431,7 +431,7 @@ def test_child_works_as_an_agent_of_a_file_with_its_instructions_and_tools(root:
     assert ("Write AGENTS.md." in str(two.messages[0]), "edit_file" in str(two.tools)) == (True, True)
     [refused] = answers[2]["data"]["child_refused"]
     assert refused.endswith("write_file AGENTS.md")
-    assert "There is no agent 'revewer' here: name one of reviewer" in answers[3]["error"]["message"]
+    assert "There is no agent 'revewer' here: choose one of reviewer" in answers[3]["error"]["message"]
     assert sorted(path.name for path in root.iterdir()) == [".claude", "a.txt", "sub"]
 
 

@@ -122,7 +122,7 @@ def test_file_that_a_server_executes_cannot_be_changed(workspace: Path, mode: st
         read, *changes, called = [json.loads(m.text) for m in opened.result().messages if m.type == "tool"]
     assert (read["ok"], called["ok"]) == (True, True)
     assert [each["error"]["code"] for each in changes] == ["permission_denied"] * len(CHANGES)
-    assert "executes outside of the sandbox" in changes[0]["error"]["message"]
+    assert "an MCP server or a hook of this run executes" in changes[0]["error"]["message"]
     assert (workspace / "tools" / "server.py").read_bytes() == before
     # Where a link leads is found out by the tool, so that a person may be asked about it.
     assert {name for name in asked if not name.startswith("s__echo")} <= {

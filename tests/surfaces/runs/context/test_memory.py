@@ -122,7 +122,7 @@ class Broken(InMemoryStore):
         raise ConnectionError("gone")
 
 
-@pytest.mark.parametrize(("store", "reason"), [(None, "give build_graph one"), (Broken(), "ConnectionError: gone")])
+@pytest.mark.parametrize(("store", "reason"), [(None, "pass one to build_graph"), (Broken(), "ConnectionError: gone")])
 def test_without_a_store_that_works_the_run_goes_on_and_says_so(root: Path, store: Any, reason: str) -> None:
     played = model()
     graph = build_graph(model=played, store=store, context=context(root))
@@ -174,7 +174,7 @@ def test_command_lists_and_forgets(
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
-    assert said("memory") == (0, "Nothing is remembered in this folder.\n", "")
+    assert said("memory") == (0, "There are no notes in this folder.\n", "")
     assert said("memory", "forget", "--all") == (0, "forgot 0 notes\n", "")
     assert not Path(workspace_folder_path(str(root)), MEMORY_FILE).exists()
     run_task("Look around.", context(root), model=model(noting(NOTE, "One more.")))

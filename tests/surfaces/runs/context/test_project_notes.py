@@ -214,7 +214,7 @@ BROKEN = (
     ("---\nname: forms\n---\n", "no `description`"),
     (skill("forms", body="Do\u200bit."), "characters that nobody sees"),
     (skill("forms", body="x" * 64_000), "more than 64,000 bytes"),
-    ("\udcff", "no UTF-8 text"),
+    ("\udcff", "not UTF-8 text"),
 )
 
 

@@ -143,7 +143,7 @@ def test_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing
                 event = last(now.answer(answer))  # type: ignore[arg-type]  # as a program may send it
                 assert isinstance(event, Asked)
                 assert str(answer) in event.request["problem"]
-                assert " is no answer. Answer " in event.request["problem"]
+                assert " is not an answer. Answer " in event.request["problem"]
                 assert event.request["calls"] == calls
             assert isinstance(last(now.answer(answer)), Ended)  # type: ignore[arg-type]
     assert files(root) == {"calc.py": BUG}
@@ -222,3 +222,14 @@ def test_raised_limit_of_the_thread_holds_until_its_setting_is_changed(tmp_path:
         asked = last(third.stream("Write."))
         assert isinstance(asked, Asked)
         assert asked.request["calls"][0]["preview"]["text"].startswith("5 of 5 model calls of this thread are spent")
+
+
+def test_number_that_no_store_can_hold_is_no_answer_to_a_limit(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    with session(root, APPEND % "a", "Done.", mode="auto", on_limit="ask", max_calls_per_session=1) as now:
+        list(now.stream("Log"))
+        huge = {"action": "edit", "arguments": {"max_calls_per_session": 10**30}}
+        again = last(now.answer({"decisions": {"0": huge}}))
+        assert isinstance(again, Asked)
+        assert "That is not an answer" in again.request["problem"]
+        assert isinstance(last(now.answer("approve")), Ended)

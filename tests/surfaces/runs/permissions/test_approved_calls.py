@@ -135,13 +135,13 @@ REFUSED: dict[str, tuple[str, JsonMap, str]] = {
     "not installed": (command("no-such-program"), {}, "is not installed where commands can see it"),
     "not visible": (command("/root/bin/tool"), {}, "no command sees this file"),
     "a denied file": (command("./.env"), {}, "no command sees this file"),
-    "no program": (command("./note.txt"), {}, "is no program"),
+    "no program": (command("./note.txt"), {}, "is not a program"),
     "no folder": (command("ls", cwd="nowhere"), {}, "nowhere"),
     "a role without programs": (command("ls"), {"role": "editor"}, "role"),
     "writable paths": (command("ls"), {"writable_paths": ("a.txt",)}, "role"),
     "a quota of none": (command("ls"), {"tool_quotas": {"run_command": 0}}, "quota"),
     "a secret's mark": (command("echo", "[redacted secret]"), {}, "stands for a secret"),
-    "no URL": (page("docs.python.org"), {}, "is no absolute URL"),
+    "no URL": (page("docs.python.org"), {}, "is not an absolute URL"),
     "a private address": (page("http://10.0.0.1/"), {}, "is private"),
     "this machine": (page("http://localhost:8000/"), {}, "is private"),
     "a file that is not read": ('tool: write_file({"path": "note.txt", "content": "x"})', {}, "was not read yet"),
@@ -259,7 +259,7 @@ def test_permission_that_cannot_be_written_is_an_event_and_the_call_runs(root: P
         events = list(now.answer("approve_always"))
         [result] = results(now)
     [event] = [each for each in events if isinstance(each, Traced) and each.name == "permission.unkept"]
-    assert "is no list of permissions" in str(event.payload["reason"])
+    assert "is not a list of permissions" in str(event.payload["reason"])
     assert result["ok"]
 
 

@@ -31,7 +31,7 @@ from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="The endpoint failed.")
-LEFT_ALONE = "The endpoint failed too often in a row, so it is left alone for 30 s."
+LEFT_ALONE = "The endpoint failed too often in a row, so it is not called for 30 s."
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_tool_whose_server_is_down_is_left_alone_and_then_tried_with_care(root: 
     model = scripted(Protocol.NATIVE, *failing, reads("a.py"), DONE, fails(7, 8), DONE, fails(9, 9), DONE)
     with session(root, model, tools=(fail,)) as opened:
         first = list(opened.stream("Do it."))
-        assert "fail failed too often and rests for 30 s: go on without it." in shown(model)
+        assert "fail failed too often and rests for 30 s: continue without it." in shown(model)
         clock.now += 30
         second = list(opened.stream("Once more."))
         clock.now += 30

@@ -76,7 +76,7 @@ def test_service_that_is_down_is_named_by_its_variable(tmp_path: Path, monkeypat
     with session(tmp_path / "work", SEARCH, "Done.", **AUTO) as now:
         last(now.stream("Look"))
         [failed] = results(now)
-    assert "whoever starts the run checks SEARXNG_URL" in failed["error"]["message"]
+    assert "the user must check SEARXNG_URL" in failed["error"]["message"]
     assert "private-path" not in failed["error"]["message"]
 
 

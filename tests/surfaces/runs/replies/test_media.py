@@ -115,4 +115,4 @@ def test_image_of_the_request_that_the_model_refuses_ends_the_run(context: Agent
         named = context.model_copy(update={"model": "blind", "base_url": server.base_url})
         outcome = asked(build_graph(tools=[picture]), named, "What is it?", IMAGE)
     assert (outcome.kind, len(server.requests)) == ("SYSTEM_ERROR", 1)
-    assert "The request holds images or files, which this model may not take." in outcome.message
+    assert "The request contains images or files, which this model may not accept." in outcome.message

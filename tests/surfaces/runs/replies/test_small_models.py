@@ -94,6 +94,44 @@ def test_pasted_output_is_about_the_file_that_was_changed_before(tmp_path: Path)
     assert said == [message["role"] for message in model.calls[0].prompt.messages]
 
 
+# --- Files that are larger than the window
+
+FILLING = "".join(f"def step_{number}(value):\n    return value + {number}\n\n\n" for number in range(900))
+FEE = "def late_fee(days):\n    return days\n"
+LARGE = {"bills.py": f"{FILLING}{FEE}\n\n{FILLING.replace('step', 'stage')}", "greeting.py": "HELLO = 1\n"}
+LINE = FILLING.count("\n") + 1
+
+
+def test_question_about_a_large_file_is_sent_with_the_part_that_it_is_about(tmp_path: Path) -> None:
+    write_files(tmp_path, LARGE)
+    model = ScriptedModel([Say("It returns the days.")])
+    [outcome] = turns(tmp_path, model, "What does late_fee in bills.py return?", name=SMALL)
+    request = last_words(model, 0)
+    assert FEE in request
+    assert f"Of bills.py only lines {LINE} to " in request
+    assert "HELLO" not in request
+    assert outcome.message.startswith(f"No file was changed. Not read: bills.py (except lines {LINE} to ")
+    assert [(mark.kind, mark.path) for mark in outcome.marks] == [("unread", "bills.py")]
+
+
+def test_function_of_a_large_file_is_changed_and_the_rest_stays(tmp_path: Path) -> None:
+    write_files(tmp_path, LARGE)
+    new = FEE.replace("return days", "return 2 * days")
+    model = ScriptedModel([block("bills.py", new)])
+    [outcome] = turns(tmp_path, model, "late_fee in bills.py should give two a day. Fix it.", name=SMALL)
+    assert outcome.message.startswith("Changed bills.py; not checked: ")
+    assert f"not read: bills.py (except lines {LINE} to " in outcome.message
+    assert changed_files(tmp_path, LARGE) == {"bills.py": LARGE["bills.py"].replace(FEE, new)}
+
+
+def test_named_file_that_is_not_shown_is_told_in_the_first_line(tmp_path: Path) -> None:
+    files = {"a.py": "A = 100_000_000_000\n" * 450, "table.csv": "a,b\n" * 5_000}
+    write_files(tmp_path, files)
+    model = ScriptedModel([Say("They belong together.")])
+    [outcome] = turns(tmp_path, model, "How does a.py use table.csv?", name=SMALL)
+    assert outcome.message == "No file was changed. Not read: table.csv."
+
+
 # --- The examples of the block form
 
 ADD = {"calc.py": "def add(a, b):\n    return a - b\n"}

@@ -137,8 +137,7 @@ def test_limit_of_a_tool_that_does_not_exist_is_refused(root: Path) -> None:
         outcome = play(root, **limit).outcome
         assert outcome.reason == "invalid_request"
         assert outcome.message == (
-            "The context limits a tool that there is not, 'read_fil'. Did you mean read_file or read_skill or"
-            " edit_file?"
+            "The context limits an unknown tool, 'read_fil'. Did you mean read_file or read_skill or edit_file?"
         )
 
 

@@ -203,7 +203,7 @@ def test_file_that_somebody_else_has_changed_stays_and_is_named(root: Path) -> N
 
 def test_file_that_a_tool_changed_past_the_record_is_named(root: Path) -> None:
     outcome = run_task("Do it.", context(root), thread_id="play", **options("unrecorded")).outcome
-    assert "but for 'past.txt' (Changed by a command or tool, and what it held was not recorded)" in outcome.message
+    assert "but for 'past.txt' (Changed by a command or tool; its earlier content was not recorded)" in outcome.message
     assert outcome.changed_files == ("past.txt",)
     assert files(root) == {**BEFORE, "past.txt": "past\n"}
 
@@ -218,9 +218,9 @@ def test_attempt_is_applied_to_files_that_have_changed_where_it_fits(root: Path)
 def test_attempt_that_does_not_fit_changes_nothing(root: Path) -> None:
     by_task(root)
     for path, text, why in (
-        ("notes.txt", "one\nthree\n", "and the change from its line 1 on does not fit"),
-        ("notes.txt", "one\ntwo \nthree\n", "'notes.txt' has changed since, and the change does not fit"),
-        ("notes.txt", "\0", "'notes.txt' has changed since, and what was taken back is not text"),
+        ("notes.txt", "one\nthree\n", "and the change at line 1 no longer fits"),
+        ("notes.txt", "one\ntwo \nthree\n", "'notes.txt' has changed since, and the change no longer fits"),
+        ("notes.txt", "\0", "'notes.txt' has changed since, and the change is not text"),
         ("made/new.txt", "mine\n", "it exists already"),
         ("other.txt", "mine\n", "'other.txt'"),
     ):

@@ -69,7 +69,7 @@ def test_session_works_on_one_request_at_a_time(root: Path) -> None:
         first = opened.stream("Do it.")
         next(first)
         refused = outcome(list(opened.stream("And this.")))
-        assert (refused.reason, "at work on another request" in refused.message) == ("workspace_busy", True)
+        assert (refused.reason, "working on another request" in refused.message) == ("workspace_busy", True)
         assert not is_free(root)
         assert outcome(list(first)).kind == "FINISHED"
         assert is_free(root)
@@ -147,7 +147,7 @@ def test_run_that_was_taken_back_is_told_so_when_it_goes_on(root: Path) -> None:
     with taken_up:
         list(taken_up.resume())
     assert str(heard.calls[0].prompt.messages[-1]["content"]) == (
-        "Your changes of the files were taken back since, so look at them anew. The task is: Make and edit."
+        "Your changes of the files were taken back since, so read them again. The task is: Make and edit."
     )
 
 
@@ -193,4 +193,4 @@ def test_run_without_a_home_says_which_variable_to_set(root: Path, monkeypatch: 
     monkeypatch.setattr("platformdirs.user_data_dir", homeless)
     with session(root, DONE) as opened:
         ended = outcome(list(opened.stream("Do it.")))
-    assert ended.message == "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own."
+    assert ended.message == "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to one of your folders."

@@ -103,6 +103,15 @@ def test_linter_that_prints_too_much_is_given_up(tmp_path: Path) -> None:
     assert data(played)[0]["not_diagnosed"] == ["ruff prints too much. It is not started again in this session."]
 
 
+def test_tsc_of_a_project_that_only_refers_to_others_is_not_started(tmp_path: Path) -> None:
+    program(tmp_path, "tsc", "echo new.ts:1:1: error")
+    solution = '{"files": [], "references": [{"path": "./tsconfig.app.json"}]}'
+    played = run(tmp_path, use(write("new.ts", "x")), use(write("more.ts", "x")), files={"tsconfig.json": solution})
+    [problem] = data(played)[0]["not_diagnosed"]
+    assert problem.startswith("tsc checks nothing, as tsconfig.json only refers to other projects: list `tsc -b`")
+    assert {"new_diagnostics", "not_diagnosed"}.isdisjoint(data(played)[1])
+
+
 def test_patch_is_diagnosed_and_formatted(tmp_path: Path) -> None:
     patch = "*** Begin Patch\n*** Update File: calc.py\n@@\n-    return a - b\n+    return a+c\n*** End Patch\n"
     played = run(tmp_path, use(("apply_patch", {"patch": patch})), files=RUFF, edit_form="patch", format_edits=True)
