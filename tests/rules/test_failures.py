@@ -24,7 +24,7 @@ FATAL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
     (errno.ENAMETOOLONG, Code.INVALID_ARGUMENT, "the name is too long."),
     (errno.ELOOP, Code.INVALID_ARGUMENT, "its symbolic links lead in a circle."),
 )
-def test_failure_of_the_system_names_the_path_and_what_is_wrong(number: int, code: Code, reason: str) -> None:
+def test_os_failure_names_the_path_and_the_problem(number: int, code: Code, reason: str) -> None:
     error = OSError(number, "Too many links")
     expected = ToolError(code=code, message=f"Cannot write 'a.py': {reason}", fatal=number in FATAL)
     assert os_failure(error, "write", "a.py") == expected
@@ -35,5 +35,5 @@ def test_failure_of_the_system_names_the_path_and_what_is_wrong(number: int, cod
 
 
 @rows(("a.py", "'a.py'"), ("a\u202eb", r"'a\u202eb'"), ("\udc80", r"'\udc80'"), ("x" * 300, f"'{'x' * 200}...'"))
-def test_path_is_quoted_on_one_safe_line(path: str, shown: str) -> None:
+def test_path_is_quoted_on_one_line(path: str, shown: str) -> None:
     assert quoted(path) == shown

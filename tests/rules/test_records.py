@@ -7,7 +7,7 @@ from mendgraph.nodes.records import Correction, Plan, PlanStep, StopReason, Tool
 from tests.row_tables import rows
 
 
-def test_record_refuses_unknown_fields_and_changes() -> None:
+def test_record_refuses_unknown_fields_and_assignment() -> None:
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         Correction.model_validate({"reply": "x", "prompt": "y", "mood": "z"})
     with pytest.raises(ValidationError, match="frozen"):
@@ -38,12 +38,12 @@ FROM_OUTSIDE = """
 """
 
 
-def test_reason_is_a_limit_or_from_outside_of_the_model() -> None:
+def test_stop_reasons_are_classified_as_limit_or_external() -> None:
     assert {reason.name for reason in StopReason if reason.is_limit} == set(LIMITS.split())
     assert {reason.name for reason in StopReason if reason.from_outside} == set(FROM_OUTSIDE.split())
 
 
-def test_plan_has_fifty_steps_with_titles_of_two_hundred_characters_at_most() -> None:
+def test_plan_is_limited_to_50_steps_with_titles_of_200_characters() -> None:
     step = PlanStep(title="x" * 200)
     assert len(Plan(steps=(step,) * 50).steps) == 50
     with pytest.raises(ValidationError):

@@ -50,7 +50,7 @@ def state(protocol: Protocol = Protocol.NATIVE, **more: Any) -> BeginTurnState:
 
 
 @rows(*Protocol)
-def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Protocol) -> None:
+def test_completed_calls_keep_their_results_and_the_others_are_cancelled(protocol: Protocol) -> None:
     cut_off = state(protocol)
     reply = cut_off["reply"]
     assert reply is not None
@@ -70,12 +70,12 @@ ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="
 
 
 @rows({"items": []}, {"outcome": ENDED}, {"reading": Reading.MALFORMED}, {"reading": Reading.ANSWER}, {"reading": None})
-def test_step_that_is_settled_or_never_was_is_not_closed_again(settled: dict[str, Any]) -> None:
+def test_settled_step_is_not_closed_again(settled: dict[str, Any]) -> None:
     assert cut_off_items(state(**settled)) == []
     assert closed_step(HISTORY, state(**settled), {0: DONE}) == HISTORY
 
 
-def test_first_turn_has_nothing_before_it() -> None:
+def test_first_turn_has_no_step_to_close() -> None:
     assert cut_off_items({}) == []
     assert closed_step([AIMessage("x")], {}, {}) == [AIMessage("x")]
 
@@ -92,7 +92,7 @@ def text(given: str) -> str:
         [{"type": "text", "text": "***"}, {"type": "image_url", "image_url": {"url": "data:x"}}],
     ),
 )
-def test_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -> None:
+def test_request_is_redacted_and_keeps_its_id(content: Any, clean: Any) -> None:
     before: list[AnyMessage] = [HumanMessage("first", id="1"), HumanMessage(content, id="2")]
     assert scrub_requests(before, text) == [HumanMessage("first", id="1"), HumanMessage(clean, id="2")]
     clean_before: list[AnyMessage] = [HumanMessage("hello"), AIMessage("swordfish")]
@@ -100,6 +100,6 @@ def test_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -> 
 
 
 @rows("a\ud800", ["a\ud800"], [{"type": "text", "text": "a\ud800"}])
-def test_half_characters_are_replaced_as_no_checkpoint_holds_them(said: Any) -> None:
+def test_lone_surrogates_in_a_request_are_replaced(said: Any) -> None:
     clean = scrub_requests([HumanMessage(said)], text)
     assert clean[0].text == "a\ufffd"

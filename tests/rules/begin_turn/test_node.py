@@ -55,7 +55,7 @@ def fresh(**changed: object) -> dict[str, Any]:
     return {**FRESH_TURN, **emptied, "plan": Plan(), "profile": Profile(), **changed}
 
 
-def test_turn_begins_fresh_and_keeps_the_plan() -> None:
+def test_turn_starts_with_fresh_state_and_keeps_the_plan() -> None:
     plan = Plan(steps=(PlanStep(title="one"),))
     assert begun(BeginTurnState(messages=[HumanMessage("Fix it")])) == fresh()
     assert begun(BeginTurnState(messages=[HumanMessage("Fix it")], plan=plan)) == fresh(plan=plan)
@@ -77,7 +77,7 @@ ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="
         ENDED.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "answer": ""}),
     ),
 )
-def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage], outcome: Outcome | None) -> None:
+def test_history_without_an_open_request_is_invalid(history: list[AnyMessage], outcome: Outcome | None) -> None:
     """As where a thread's last turn is over and nobody has said anything since."""
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message=NO_REQUEST)
     state = BeginTurnState(messages=history, outcome=outcome)
@@ -90,7 +90,7 @@ def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage], out
     [HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)],
     [AIMessage("The plan: add."), SystemMessage("You are the coder.")],
 )
-def test_conversation_that_is_handed_on_has_the_last_persons_request(since: list[AnyMessage]) -> None:
+def test_handed_on_conversation_uses_the_last_request_of_a_person(since: list[AnyMessage]) -> None:
     """What follows it stays as it is, each call has one result, and a message of ours ends it."""
     history = [HumanMessage("Fix calc.py"), *since]
     update = begun(BeginTurnState(messages=history))
@@ -101,6 +101,6 @@ def test_conversation_that_is_handed_on_has_the_last_persons_request(since: list
 
 
 @rows([], [HumanMessage("Fix calc.py")])
-def test_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> None:
+def test_problem_of_the_context_is_reported_first(history: list[AnyMessage]) -> None:
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message="There is no folder 'x'.")
     assert begun(BeginTurnState(messages=history), problem=stop) == fresh(stop=stop)

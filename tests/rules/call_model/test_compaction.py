@@ -53,7 +53,7 @@ def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     assert look(history, done.window) is None
 
 
-def test_window_of_unknown_size_is_made_smaller_only_where_the_endpoint_refuses_a_request() -> None:
+def test_unknown_window_shrinks_only_after_a_refused_request() -> None:
     history, unknown = talk(40), BUDGET._replace(window_tokens=None)
     assert look(history, budget=unknown) is None
     done = settled(look(history, budget=unknown, forced=True), GARBAGE)
@@ -80,7 +80,7 @@ The request, which you are working on:
 
 
 @rows(*Protocol)
-def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: Protocol) -> None:
+def test_model_summarizes_the_beginning_if_clearing_is_not_enough(protocol: Protocol) -> None:
     history = talk(40, protocol=protocol)
     asked = compact(history, WHOLE, Plan(steps=(PlanStep(title="Mend"),)), ["a.py", "a.py"], size_of, BUDGET)
     assert isinstance(asked, NeedsSummary)
@@ -95,7 +95,7 @@ def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: 
     assert (done.tokens_before, done.tokens_after) == (tokens(history) + 900, tokens(view) + 900)
 
 
-def test_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
+def test_second_summary_includes_the_first_and_sliding_keeps_it() -> None:
     history = talk(80)
     first = settled(look(history[:61]), GOOD)
     assert isinstance(first, Compacted)
@@ -109,7 +109,7 @@ def test_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
     assert "- read a.py" in slid.window.head
 
 
-def test_requests_of_earlier_turns_are_quoted_and_a_shown_request_is_not() -> None:
+def test_earlier_requests_are_quoted_unless_still_shown() -> None:
     old = [HumanMessage("Look at b.py."), *talk(40)[1:], AIMessage("I did.")]
     history = with_ids([*old, TASK, *talk(1)[1:]])
     done = settled(look(history), GOOD)
@@ -121,7 +121,9 @@ def test_requests_of_earlier_turns_are_quoted_and_a_shown_request_is_not() -> No
 
 @given(histories(), st.sampled_from([GOOD, GARBAGE]), st.integers(2_000, 24_000), st.booleans())
 @settings(deadline=None, max_examples=25)
-def test_view_of_any_history_is_whole_and_fits(history: list[AnyMessage], reply: str, size: int, forced: bool) -> None:
+def test_compacted_view_of_any_history_is_valid_and_fits(
+    history: list[AnyMessage], reply: str, size: int, forced: bool
+) -> None:
     budget = BUDGET._replace(window_tokens=size, output_tokens=500)
     hard = size - 1_400
     done = settled(look(history, budget=budget, forced=forced), reply)
@@ -142,7 +144,7 @@ def test_view_of_any_history_is_whole_and_fits(history: list[AnyMessage], reply:
 
 
 @rows((GOOD, Protocol.NATIVE), (GARBAGE, Protocol.TEXT))
-def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(reply: str, protocol: Protocol) -> None:
+def test_three_hundred_steps_in_16k_never_overflow_and_rarely_compact(reply: str, protocol: Protocol) -> None:
     history, window, made = with_ids([TASK]), WHOLE, StandIns()
     done: list[Compacted] = []
     asked = 0
@@ -174,7 +176,7 @@ def test_request_for_a_summary_is_clipped_to_fit() -> None:
     assert summary_request(old, "R", "", size_of, 100) is None
 
 
-def test_words_added_to_the_turn_do_not_replace_its_request() -> None:
+def test_added_instructions_do_not_replace_the_request() -> None:
     task = HumanMessage("The task: " + " ".join(f"rule-{at}" for at in range(400)))
     history = with_ids([task, *added_messages(["Be brief."]), *talk(40)[1:]])
     done = settled(look(history), GARBAGE)

@@ -47,7 +47,7 @@ NO_ENDPOINT = (
     (None, None, {**KEY, "OPENAI_BASE_URL": OTHER}, endpoint("", OTHER, "sk-1")),
     (None, URL, {}, endpoint("", URL)),
 )
-def test_context_comes_before_the_environment_and_the_embedded_model_last(
+def test_context_overrides_environment_and_embedded_model_is_last(
     model: str | None, base_url: str | None, environment: dict[str, str], expected: Endpoint | ProviderFailure
 ) -> None:
     assert find_endpoint(model, base_url, environment) == expected
@@ -63,13 +63,13 @@ def test_context_comes_before_the_environment_and_the_embedded_model_last(
     ({"MENDGRAPH_MODEL": "qwen3", "OPENAI_BASE_URL": OTHER}, "qwen3"),
     ({"ANTHROPIC_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}, ""),
 )
-def test_run_that_names_no_model_uses_the_one_of_the_environment(environment: dict[str, str], name: str) -> None:
+def test_default_model_comes_from_the_environment(environment: dict[str, str], name: str) -> None:
     found = find_endpoint(None, None, environment)
     assert isinstance(found, Endpoint)
     assert found.full_name == name
 
 
-def test_default_models_are_in_the_price_list_and_providers_are_those_of_langchain() -> None:
+def test_default_models_have_prices_and_providers_match_langchain() -> None:
     from langchain.chat_models.base import _BUILTIN_PROVIDERS
 
     prices = load_prices()
@@ -79,7 +79,7 @@ def test_default_models_are_in_the_price_list_and_providers_are_those_of_langcha
 
 
 @rows("foo", "ftp://x/v1", "http://[bad", "http://h:99999", "http://h:0", "localhost:8080")
-def test_text_that_is_no_address_is_refused_before_anything_is_built(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     expected = refused(f"The endpoint {url!r} is not an address: it should look like http://127.0.0.1:8080/v1.")
     assert find_endpoint("m", url, {}) == expected
     assert find_endpoint("anthropic:m", url, {}) == expected
@@ -87,13 +87,13 @@ def test_text_that_is_no_address_is_refused_before_anything_is_built(url: str) -
 
 
 @rows("sk-é", "sk-1 sk-2", "sk-1\nsk-2", "sk-\x00")
-def test_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
+def test_invalid_key_is_refused_without_being_shown(key: str) -> None:
     message = "OPENAI_API_KEY contains a character that no key has: set it again, without spaces or line breaks."
     assert find_endpoint("m", URL, {"OPENAI_API_KEY": key}) == refused(message, Kind.AUTHENTICATION)
 
 
 @rows({}, {**KEY, "OPENAI_BASE_URL": OTHER})
-def test_package_of_another_provider_gets_no_key_and_no_address_of_openais(environment: dict[str, str]) -> None:
+def test_other_provider_gets_neither_key_nor_url_of_openai(environment: dict[str, str]) -> None:
     expected = Endpoint(model="m", key_variable="", provider="anthropic")
     assert find_endpoint("anthropic:m", None, environment) == expected
     assert find_endpoint("anthropic:m", URL, environment) == expected.model_copy(update={"base_url": URL})
@@ -112,9 +112,7 @@ OPENAI = "https://api.openai.com/v1"
     (OTHER, {**KEY, "OPENAI_BASE_URL": "https://llm.example:8443/v1"}, endpoint("m", OTHER, variable=OF_OTHER)),
     (OPENAI, KEY, endpoint("m", OPENAI, "sk-1")),
 )
-def test_another_host_gets_its_own_key_and_never_the_usual_one(
-    url: str, environment: dict[str, str], expected: Endpoint
-) -> None:
+def test_other_host_gets_only_its_own_key(url: str, environment: dict[str, str], expected: Endpoint) -> None:
     assert find_endpoint("m", url, environment, key_variable=key_variable_of(url)) == expected
 
 
@@ -124,7 +122,7 @@ def test_another_host_gets_its_own_key_and_never_the_usual_one(
     ("https://api-openai.com", "MENDGRAPH_API_KEY_API__OPENAI_COM"),
     ("nowhere", ""),
 )
-def test_host_has_a_key_variable_of_its_own(url: str, variable: str) -> None:
+def test_each_host_has_its_own_key_variable(url: str, variable: str) -> None:
     assert key_variable_of(url) == variable
 
 
@@ -133,7 +131,7 @@ def test_host_has_a_key_variable_of_its_own(url: str, variable: str) -> None:
     (["b", "a"], "2 models (a, b)"),
     ([f"m{index}" for index in range(9)], "9 models (m0, m1, m2, m3, m4, m5, m6, m7)"),
 )
-def test_only_one_served_model_is_taken_unasked(served: list[str], named: str) -> None:
+def test_served_model_is_chosen_only_if_it_is_the_only_one(served: list[str], named: str) -> None:
     assert choose_served_model(["only"]) == "only"
     assert choose_served_model(served) == refused(f"The endpoint serves {named}: choose one with --model.")
 
@@ -157,7 +155,7 @@ ELSEWHERE = ModelChoice(model="n", base_url=OTHER, key_variable="MENDGRAPH_API_K
         ),
     ),
 )
-def test_runs_own_model_comes_first_and_its_fallbacks_in_order(
+def test_model_is_followed_by_its_fallbacks_in_order(
     base_url: str | None, fallbacks: list[str], expected: tuple[ModelChoice, ...]
 ) -> None:
     assert models_in_order("m", base_url, fallbacks) == expected
@@ -179,12 +177,12 @@ NONE = "is none: write `model`, `local`, `provider:model`, or `model @ https://h
     (["n", "n"], "Fallback model 2 (n) is in the list twice: name each model once."),
     (list("abcdef"), "There are 6 fallback models: name 5 at most."),
 )
-def test_fallback_that_cannot_be_used_or_is_the_sixth_is_a_problem(fallbacks: list[str], message: str) -> None:
+def test_unusable_or_sixth_fallback_is_an_error(fallbacks: list[str], message: str) -> None:
     assert models_in_order("m", None, fallbacks) == message
     assert len(models_in_order("m", None, list("abcde"))) == 6
 
 
-def test_name_shows_no_password_and_each_model_has_its_breaker() -> None:
+def test_name_hides_the_password_and_each_model_has_its_own_breaker() -> None:
     hidden = ModelChoice(model="n", base_url="https://user:hunter2@llm.example/v1", key_variable="K")
     assert [each.name for each in (ModelChoice(), OWN, LOCAL, ELSEWHERE, hidden)] == [
         "the default model",

@@ -66,7 +66,7 @@ def play(
     return [each for each in services.effects if isinstance(each, ModelChoice | Call)], merged(updates)
 
 
-def test_reply_is_paid_and_counts_a_step() -> None:
+def test_reply_is_charged_and_counts_a_step() -> None:
     effects, update = play([REPLY], settings(seed=7, timeout_s=60.0, model="m", base_url="http://h"), step=4)
     call = Call(prompt=PROMPT, max_output_tokens=2_048, timeout_s=60.0, seed=7)
     assert effects == [ModelChoice(model="m", base_url="http://h"), call]
@@ -75,7 +75,7 @@ def test_reply_is_paid_and_counts_a_step() -> None:
 
 
 @rows((0, 2, 2), (1, 3, 3), (2, 0, 2), (0, 0, 0))
-def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, asked: int, tries: int) -> None:
+def test_settled_corrections_count_as_tries_of_the_turn(opened: int, asked: int, tries: int) -> None:
     corrections, profile = [Correction(reply="x", prompt="y")] * opened, Profile(edit_form=EditForm.BLOCKS)
     before = Spending(mending=Mending(asked_again=asked))
     reply = REPLY.model_copy(update={"input_tokens": 700})
@@ -87,7 +87,7 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
 
 
 @rows(False, True)
-def test_after_four_tries_a_model_is_not_asked_in_blocks_again_unless_it_has_stepped_down(steps_down: bool) -> None:
+def test_block_form_ends_after_four_tries_unless_stepped_down(steps_down: bool) -> None:
     """One that has stepped down has failed in another form, and has not been asked in this one yet."""
     effects, update = play(
         [REPLY],
@@ -107,14 +107,14 @@ def test_after_four_tries_a_model_is_not_asked_in_blocks_again_unless_it_has_ste
     (APILimits(max_input_tokens_per_session=ESTIMATE - 1), StopReason.MAX_INPUT_TOKENS),
     (APILimits(max_output_tokens_per_session=15), StopReason.MAX_OUTPUT_TOKENS),
 )
-def test_call_that_does_not_fit_is_not_even_connected(limits: APILimits, reason: StopReason) -> None:
+def test_call_over_a_limit_is_not_connected(limits: APILimits, reason: StopReason) -> None:
     effects, update = play([], settings(limits=RunLimits(api=limits)))
     assert (effects, update["reply"], update["spending"]) == ([], None, Spending())
     assert (update["stop"].reason, "step" in update) == (reason, False)
 
 
 @rows((Kind.TIMEOUT, 2.0, True), (Kind.TIMEOUT, 2.5, False), (Kind.CONNECTION, 2.0, False))
-def test_timeout_at_the_end_of_the_turn_is_the_turns(kind: Kind, max_seconds: float, is_clock: bool) -> None:
+def test_timeout_at_the_turns_deadline_is_a_wall_clock_stop(kind: Kind, max_seconds: float, is_clock: bool) -> None:
     failure = ProviderFailure(kind=kind, message="gone")
     [_, call], update = play([failure], settings(limits=RunLimits(max_seconds=max_seconds)))
     clock = StopCause(
@@ -125,7 +125,7 @@ def test_timeout_at_the_end_of_the_turn_is_the_turns(kind: Kind, max_seconds: fl
     assert (call.timeout_s, update["stop"]) == (max_seconds, clock if is_clock else gave_up)
 
 
-def test_prompt_that_is_too_long_and_cannot_be_shortened_ends_the_run() -> None:
+def test_overlong_prompt_that_cannot_shrink_ends_the_run() -> None:
     failure = ProviderFailure(kind=Kind.CONTEXT_OVERFLOW, message="too long")
     effects, update = play([failure], settings(fallback="n"))
     assert [type(each) for each in effects] == [ModelChoice, Call]
@@ -147,9 +147,7 @@ OWN_LIMIT = "The model's thoughts took all 1,024 output tokens of its reply, whi
     ({"reasoning": ""}, ""),
     ({"calls": (RawCall(call_id="x", tool="f", arguments="{"),)}, ""),
 )
-def test_thoughts_that_take_all_of_a_reply_end_the_run_and_no_second_call_is_paid(
-    changed: dict[str, Any], message: str
-) -> None:
+def test_reply_that_is_all_reasoning_ends_the_run_without_a_second_call(changed: dict[str, Any], message: str) -> None:
     reply = THOUGHT.model_copy(update=changed)
     effects, update = play([reply], settings(limits=ROOMY))
     assert [each.max_output_tokens for each in effects[1:]] == [2_048]
@@ -160,7 +158,7 @@ def test_thoughts_that_take_all_of_a_reply_end_the_run_and_no_second_call_is_pai
     assert not stop or stop.message.startswith(message)
 
 
-def test_model_without_native_tools_is_talked_to_in_text_from_then_on() -> None:
+def test_model_without_native_tools_switches_to_the_text_protocol() -> None:
     native = Profile(protocol=Protocol.NATIVE)
     without = REPLY.model_copy(update={"without_tools": True})
     assert play([without], settings(), profile=native)[1]["profile"] == Profile()

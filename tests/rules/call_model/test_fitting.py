@@ -141,20 +141,20 @@ TALKS = history(20, 0, said="I look at it. " * 200)
 
 
 @rows(None, 100_000)
-def test_nothing_is_left_out_while_all_fits(window_tokens: int | None) -> None:
+def test_prompt_that_fits_is_sent_in_full(window_tokens: int | None) -> None:
     fitted = fit(READS, window_tokens)
     assert (fitted.asked, fitted.compactions, fitted.window, fitted.stop) == (0, [], WHOLE, None)
     assert fitted.prompt == build_prompt(NATIVE, [], READS, (), None)
 
 
-def test_notes_of_the_project_give_way_before_the_request_does() -> None:
+def test_project_notes_are_dropped_before_the_request() -> None:
     notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 400),)
     tight, roomy = (fit(history(0), window_tokens, notes=notes) for window_tokens in (1_000, 20_000))
     assert tight.prompt == build_prompt(NATIVE, [], history(0), (), None)
     assert roomy.tokens > tight.tokens + 1_000
 
 
-def test_conversation_that_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
+def test_conversation_that_cannot_be_cleared_is_summarized_and_charged() -> None:
     plan = Plan(steps=(PlanStep(title="mend add"),))
     change = FileChange(path="src/a.py", kind=ChangeKind.EDITED, sha256_before="a", sha256_after="b", diff="")
     fitted = fit(TALKS, 20_000, plan=plan, changes=[change])
@@ -174,7 +174,7 @@ def test_conversation_that_cannot_be_cleared_is_summed_up_and_that_is_paid() -> 
     (ModelReply(text='{"done": [" "]}'), 1),
     (StopCause(reason=StopReason.DAY_LIMIT, message="The day is full."), 0),
 )
-def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) -> None:
+def test_window_slides_if_there_is_no_summary(result: Result, calls: int) -> None:
     fitted = fit(TALKS, 20_000, result=result)
     assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, calls)
     assert fitted.spending.usage.total_calls == calls + 1
@@ -182,13 +182,13 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert fitted.tokens + MOST <= 20_000
 
 
-def test_where_a_summary_was_too_long_none_is_asked_for_again() -> None:
+def test_summary_is_not_retried_after_it_was_too_long() -> None:
     fitted = fit(TALKS, 20_000, pending_call=PendingCall(edge=SHORTENED, summaries=1))
     assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, 0)
     assert fitted.tokens + MOST <= 20_000
 
 
-def test_stop_in_the_middle_of_a_summary_ends_it_and_its_request_is_paid() -> None:
+def test_stop_ends_a_summary_and_its_request_is_charged() -> None:
     dropped = StoppedCall(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
     fitted = fit(TALKS, 20_000, result=dropped)
     assert fitted.stop == StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
@@ -197,7 +197,7 @@ def test_stop_in_the_middle_of_a_summary_ends_it_and_its_request_is_paid() -> No
     assert fitted.services.course.endswith("et")
 
 
-def test_after_a_refusal_half_is_sent_and_the_window_is_known_to_be_smaller() -> None:
+def test_refused_request_is_halved_and_the_smaller_window_remembered() -> None:
     fitted = fit(READS, None, refused=True)
     assert (fitted.window.tokens, fitted.compactions) == (whole(READS), ["cleared"])
     assert fitted.tokens <= whole(READS) * 0.55
@@ -205,7 +205,7 @@ def test_after_a_refusal_half_is_sent_and_the_window_is_known_to_be_smaller() ->
     assert (later.prompt, later.asked, later.compactions) == (fitted.prompt, 0, [])
 
 
-def test_block_form_leaves_out_by_itself_and_shows_half_after_a_refusal() -> None:
+def test_block_form_trims_without_a_summary_and_halves_after_a_refusal() -> None:
     turns: list[AnyMessage] = [HumanMessage("What is it?"), AIMessage("It is so. " * 100)]
     messages = with_ids([*turns * 20, HumanMessage("Mend calc.py.")])
     fitted = fit(messages, 4_000, profile=BLOCKS)
@@ -239,7 +239,7 @@ SHORT_TALK: list[AnyMessage] = [
     refused=st.booleans(),
     most=st.integers(16, 9_000),
 )
-def test_request_that_is_sent_fits(
+def test_every_sent_request_fits(
     messages: list[AnyMessage], window_tokens: int | None, reply: ModelReply, refused: bool, most: int
 ) -> None:
     fitted = fit(messages, window_tokens, result=reply, most=most, refused=refused)

@@ -58,7 +58,7 @@ def stopped(reason: StopReason, message: str, **raised: Any) -> StopCause:
     (spent(1, cost_usd=0.03), {"max_cost_usd": 0.03}, "max_cost", "max_cost_usd", "0.03/0.03"),
     (spent(3, unpriced_calls=2), {"max_cost_usd": 0.03}, "max_cost", "", UNPRICED),
 )
-def test_limit_that_is_reached_has_its_reason(
+def test_exceeded_limit_has_its_stop_reason(
     spending: Spending, limits: dict[str, Any], reason: str, limit: str, share: str
 ) -> None:
     message = f"Limit '{limit}' exceeded: {share}" if limit else share
@@ -68,15 +68,13 @@ def test_limit_that_is_reached_has_its_reason(
 
 
 @rows((500, 0, 500), (50_000, 0, 2_048), (50_000, 300, 2_048), (50_000, 9_000, 9_000), (5_000, 9_000, 5_000))
-def test_call_that_was_cut_off_counts_with_its_input_and_at_most_an_ordinary_or_a_usual_reply(
-    output: int, usual: int, counted: int
-) -> None:
+def test_lost_call_is_charged_full_input_and_bounded_output(output: int, usual: int, counted: int) -> None:
     call = Entry(thread="t", model="m", purpose="reply", input_tokens=1_000, output_tokens=output, cost_usd=None)
     assert call.if_cut_off(usual) == call.model_copy(update={"output_tokens": counted})
 
 
 @given(st.floats(0, 100), st.floats(1, 10), st.integers(0, 100_000), st.integers(0, 200_000), st.integers(0, 90_000))
-def test_cost_of_a_call_that_was_cut_off_is_between_that_of_its_tokens_and_what_was_reserved(
+def test_cost_of_a_lost_call_is_between_its_tokens_and_its_reservation(
     usd: float, times: float, inputs: int, outputs: int, usual: int
 ) -> None:
     price = Price(input=usd, output=usd * times)
@@ -119,7 +117,7 @@ TURN = {"max_input_tokens_per_turn": 1_000, "max_output_tokens_per_turn": 500}
         ),
     ),
 )
-def test_reservation_is_cut_to_what_is_left(
+def test_reservation_is_capped_by_remaining_tokens_and_seconds(
     spending: Spending, limits: dict[str, Any], estimated: int, expected: Reservation | StopCause
 ) -> None:
     assert reserve(spending, RunLimits(**limits), estimated, None) == expected
@@ -141,7 +139,7 @@ def too_dear(cap: float, required: float) -> StopCause:
     (0.0, 0.01, Price(input=0.0, output=5e-324), 1, leave(1, cost=0.0)),
     (5.0, None, Price(input=1.0, output=0.0), 1_000_000, leave(1_000_000, cost=1.0)),
 )
-def test_reservation_is_cut_to_what_can_be_paid(
+def test_reservation_is_capped_by_remaining_money(
     cost: float, cap: float | None, price: Price, estimated: int, expected: Reservation | StopCause
 ) -> None:
     limits = RunLimits(max_cost_usd=cap, api=APILimits(max_input_tokens_per_session=1_000_000))
@@ -149,7 +147,7 @@ def test_reservation_is_cut_to_what_can_be_paid(
 
 
 @rows((90, (300, 2, 90)), (10**30, (300, 2, MOST_TOKENS)), (0, (9, 1, 3)))
-def test_gauge_is_the_last_count_that_was_told(counted: int, gauge: tuple[int, int, int]) -> None:
+def test_gauge_is_the_last_reported_count(counted: int, gauge: tuple[int, int, int]) -> None:
     size, messages, tokens = gauge
     spending = measured(spent(gauge=Gauge(size=9, messages=1, tokens=3)), 300, 2, counted)
     assert spending == spent(gauge=Gauge(size=size, messages=messages, tokens=tokens))
@@ -160,7 +158,7 @@ MESSAGES = st.integers(0, 500)
 
 
 @given(SIZES, SIZES, MESSAGES, st.integers(0, 40), st.floats(0.125, 1), st.floats(0, 1))
-def test_after_a_true_count_only_new_text_can_be_missed(
+def test_estimate_after_a_true_count_errs_only_for_new_text(
     size: int, new: int, messages: int, more: int, rate: float, new_rate: float
 ) -> None:
     """A tokenizer that works on bytes makes at most one token of a byte: two thirds of the new ones are missed."""
@@ -171,7 +169,7 @@ def test_after_a_true_count_only_new_text_can_be_missed(
     assert before + after - estimate <= (size + new - already) * 2 / 3 + 1
 
 
-def test_report_holds_json_values() -> None:
+def test_usage_report_contains_only_json_values() -> None:
     start = APIUsageStats(2, 100, 50, 0)
     usage = APIUsageStats(5, 1_100, 450, 3)
     counts = {"cached_tokens": 900, "reasoning_tokens": 80, "cache_write_tokens": 70}
@@ -200,7 +198,7 @@ def test_report_holds_json_values() -> None:
     ("max_cost_usd_per_day", StopReason.DAY_LIMIT),
     ("max_cost_usd_per_account", StopReason.ACCOUNT_LIMIT),
 )
-def test_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
+def test_cost_limit_requires_a_price(limit: str, reason: StopReason) -> None:
     limits = RunLimits.model_validate({limit: 5.0})
     message = (
         f"Limit '{limit}' cannot be enforced: no price is known for {{}}. Add it to prices.toml in the configuration"
@@ -217,13 +215,13 @@ def test_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
     (Used(input_tokens=101, output_tokens=50), True),
     (Used(cost_usd=None), False),
 )
-def test_entry_is_passed_by_a_call_that_costs_more_than_it_says(used: Used, passed: bool) -> None:
+def test_entry_is_exceeded_by_a_more_expensive_call(used: Used, passed: bool) -> None:
     entry = Entry(thread="t", model="m", purpose="reply", input_tokens=100, output_tokens=50, cost_usd=0.5)
     assert entry.is_passed_by(used) is passed
     assert not entry.model_copy(update={"cost_usd": None}).is_passed_by(Used())
 
 
-def test_new_turn_counts_repairs_and_seconds_anew() -> None:
+def test_new_turn_resets_healing_counts_and_seconds() -> None:
     before = count_mending(count_mending(spent(2, seconds=3.0), rescued=1, cut=2), cut=1, asked_again=1)
     assert before.mending == Mending(rescued=1, asked_again=1, cut=3)
     anew = begin_turn(before)
@@ -239,7 +237,7 @@ def test_new_turn_counts_repairs_and_seconds_anew() -> None:
     (10**15, 10**15, (100, 0)),
     (-5, -5, (0, 0)),
 )
-def test_tokens_of_the_cache_are_part_of_the_input_and_those_of_thoughts_of_the_output(
+def test_cached_and_reasoning_tokens_are_capped_by_input_and_output(
     cached: int, written: int, counted: tuple[int, int]
 ) -> None:
     price = Price(input=1_000_000.0, output=0.0, cached_input=100.0, cache_write=10_000_000.0)
@@ -260,7 +258,7 @@ def test_run_limits_are_bounded_by_default() -> None:
 
 
 @rows(("", True), ("x" * 200, True), ("x" * 201, False), ("a\nb", False))
-def test_account_has_a_short_name_on_one_line(account: str, good: bool) -> None:
+def test_account_name_is_short_and_on_one_line(account: str, good: bool) -> None:
     assert (account_problem(account) is None) == good
 
 
@@ -311,7 +309,7 @@ def parsed(text: str) -> dict[str, Price]:
     ("google_genai:gemini-x", GEMINI),
     ("google_vertexai:gemini-y", ON_VERTEX),
 )
-def test_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
+def test_price_is_looked_up_and_never_guessed(name: str, price: Price | None) -> None:
     assert find_price(parsed(LIST), name) == price
 
 
@@ -328,12 +326,12 @@ def test_price_is_found_and_never_guessed(name: str, price: Price | None) -> Non
         "'a/x' in [b] has a second price in another table",
     ),
 )
-def test_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
+def test_invalid_price_list_is_an_error_that_says_why(text: str, problem: str) -> None:
     message = f"The price list prices.toml cannot be used: {problem}. Fix it, or move it away."
     assert parse_prices(text, "prices.toml") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_shipped_list_is_whole() -> None:
+def test_shipped_price_list_is_complete() -> None:
     text = resources.files("mendgraph.nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
     shipped = parsed(text)
     assert len(shipped) == 2 * 80
@@ -352,10 +350,10 @@ def test_shipped_list_is_whole() -> None:
     ((10**9, 10**9, 10**9), FREE, 0.0),
     ((1_000_000, 0, 400_000, 500_000), CLAUDE, 0.1 * 3 + 0.4 * 0.3 + 0.5 * 3.75),
 )
-def test_tokens_of_the_cache_have_their_own_price(tokens: tuple[int, ...], price: Price, usd: float) -> None:
+def test_cached_tokens_have_their_own_price(tokens: tuple[int, ...], price: Price, usd: float) -> None:
     assert cost_of(price, *tokens) == pytest.approx(usd, rel=1e-9)
 
 
 @rows((CLAUDE, 3.75 + 1.5), (GPT_4O, 2.5 + 1.0), (Price(input=1, output=0, cached_input=2), 2.0), (FREE, 0))
-def test_most_is_the_dearest_kind_of_input(price: Price, usd: float) -> None:
+def test_input_estimate_uses_the_most_expensive_price(price: Price, usd: float) -> None:
     assert most_cost(price, 1_000_000, 100_000) == pytest.approx(usd)

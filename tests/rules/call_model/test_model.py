@@ -94,7 +94,7 @@ CLEAN = ModelReply(
 
 
 @rows(False, True)
-def test_reply_closes_the_circuit_and_is_freed_of_secrets(in_loop: bool) -> None:
+def test_reply_closes_the_circuit_and_is_redacted(in_loop: bool) -> None:
     breaker, seen = Breaker(), list[str]()
     assert ask(in_loop, REPLY, breaker, seen.append) == CLEAN
     assert breaker.told == ["admit", "succeeded"]
@@ -102,7 +102,7 @@ def test_reply_closes_the_circuit_and_is_freed_of_secrets(in_loop: bool) -> None
 
 
 @rows(False, True)
-def test_open_circuit_asks_nobody(in_loop: bool) -> None:
+def test_open_circuit_sends_no_request(in_loop: bool) -> None:
     breaker = Breaker(wait=12.3)
     assert ask(in_loop, AssertionError("asked"), breaker, pytest.fail) == ProviderFailure(
         kind=Kind.CONNECTION,
@@ -115,7 +115,7 @@ def test_open_circuit_asks_nobody(in_loop: bool) -> None:
 
 @rows(False, True)
 @rows((Kind.RATE_LIMITED, "abandoned"), (Kind.TIMEOUT, "failed"), (Kind.INCOMPLETE_STREAM, "failed"))
-def test_only_an_outage_counts_against_the_provider(kind: Kind, told: str, in_loop: bool) -> None:
+def test_only_an_outage_counts_as_a_failure_of_the_provider(kind: Kind, told: str, in_loop: bool) -> None:
     breaker = Breaker()
     failure = ProviderFailure(kind=kind, message="no swordfish", retry_after_s=1.0)
     assert ask(in_loop, failure, breaker) == failure.model_copy(update={"message": "no ***"})
@@ -124,7 +124,7 @@ def test_only_an_outage_counts_against_the_provider(kind: Kind, told: str, in_lo
 
 @rows(False, True)
 @rows(RuntimeError("broken"), KeyboardInterrupt())
-def test_call_that_is_cut_off_says_nothing_of_the_provider(error: BaseException, in_loop: bool) -> None:
+def test_interrupted_call_does_not_count_against_the_provider(error: BaseException, in_loop: bool) -> None:
     breaker = Breaker()
     with pytest.raises(type(error)):
         ask(in_loop, error, breaker)

@@ -103,7 +103,7 @@ def gave_up(failure: ProviderFailure, diagnostics: str) -> StopCause:
     return StopCause(reason=StopReason.PROVIDER_FAILED, message=failure.message, diagnostics=(diagnostics,))
 
 
-def test_retry_is_reserved_sent_and_settled_for_itself() -> None:
+def test_retry_has_its_own_reservation_and_settlement() -> None:
     reserved: JsonMap = {"input_tokens": ESTIMATE, "output_tokens": 2_048, "cost_usd": None}
     entry = Entry(thread="t", model="ours", purpose="reply", **reserved)
     sent = Call(prompt=PROMPT, max_output_tokens=2_048, timeout_s=300.0)
@@ -125,7 +125,7 @@ def test_call_is_sent_three_times_by_default() -> None:
     assert len(played.of(Call)) == 3
 
 
-def test_next_model_begins_with_its_first_try_and_knows_who_failed_before() -> None:
+def test_next_model_starts_at_its_first_try_and_keeps_earlier_failures() -> None:
     played = play([DOWN, DOWN, NO_KEY], OURS, OTHER, retries=1)
     assert [update["pending_call"].edge for update in played.updates[:-1]] == ["retry", "next model"]
     before = PendingCall(edge="next model", model=1, waited_s=0.375, failures=("ours: server error (2 tries)",))
@@ -133,7 +133,7 @@ def test_next_model_begins_with_its_first_try_and_knows_who_failed_before() -> N
     assert played.stop == gave_up(NO_KEY, "ours: server error (2 tries); other: authentication")
 
 
-def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
+def test_fallbacks_are_tried_in_order_after_all_retries() -> None:
     played = play([DOWN, DOWN, BUSY, BUSY, REPLY], OURS, OTHER, THIRD, retries=1)
     assert played.course == "crsetwcrset" + "t" + "crsetwcrset" + "t" + "crset"
     assert played.of(Emit)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
@@ -142,7 +142,7 @@ def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
     assert (played.reply, played.spending.usage.total_calls, played.spending.booked) == (REPLY, 5, 15)
 
 
-def test_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
+def test_open_circuit_is_waited_for_only_on_the_last_model() -> None:
     played = play([OPEN, OPEN, REPLY], OURS, OTHER)
     assert (played.reply, played.spending.usage.total_calls) == (REPLY, 1)
     assert played.course == "crset" + "t" + "crsetwcrset"
@@ -150,7 +150,7 @@ def test_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
 
 
 @rows(Kind.AUTHENTICATION, Kind.MODEL_UNAVAILABLE, Kind.CONNECTION)
-def test_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(kind: Kind) -> None:
+def test_unreachable_model_costs_nothing_and_the_next_is_called(kind: Kind) -> None:
     played = play([REPLY], OURS, OTHER, unreachable={"ours": failed(kind)})
     assert (played.course, played.reply, played.spending.usage.total_calls) == ("c" + "t" + "crset", REPLY, 1)
     assert played.of(Emit)[0] == fallen_back(failed(kind), "ours", "other")
@@ -160,12 +160,12 @@ FULL = StopCause(reason=StopReason.DAY_LIMIT, message="The day is full.")
 
 
 @rows((11, "cr", Spending()), (12, "crsetwcr", spent(1, seconds=2.375, booked=11)))
-def test_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str, spending: Spending) -> None:
+def test_reached_day_limit_sends_nothing_and_stops(refused: int, course: str, spending: Spending) -> None:
     played = play([BUSY], OURS, OTHER, refusals={refused: FULL})
     assert (played.course, played.spending, played.stop) == (course, spending, FULL)
 
 
-def test_call_that_was_lost_is_charged_once_before_anything_is_sent() -> None:
+def test_lost_call_is_charged_once_before_the_next_request() -> None:
     """With a process that was killed: the book holds two calls that the counters do not."""
     gone = Used(calls=2, input_tokens=40, output_tokens=5, cached_tokens=4, cost_usd=0.25, seconds=3.0)
     played = play(
@@ -185,14 +185,14 @@ def test_call_that_was_lost_is_charged_once_before_anything_is_sent() -> None:
     (ModelReply(text="x" * 30, input_tokens=70), 70, 10),
     (ModelReply(text="x" * 30, input_tokens=-7, output_tokens=-7, cached_tokens=-7), ESTIMATE, 10),
 )
-def test_no_number_never_means_no_cost(result: Result, tokens_in: int, tokens_out: int) -> None:
+def test_missing_usage_is_estimated_and_charged(result: Result, tokens_in: int, tokens_out: int) -> None:
     played = play([result], retries=0, price_of=lambda _: CHEAP)
     assert played.spending.usage[:3] == (1, tokens_in, tokens_out)
     assert played.of(Settle) == [Settle(number=11, used=used(tokens_in, tokens_out, played.spending.cost_usd))]
     assert played.spending.cost_usd == pytest.approx((tokens_in * 1.0 + tokens_out * 2.0) / 1_000_000)
 
 
-def test_call_that_is_never_sent_gives_its_reservation_back() -> None:
+def test_unsent_call_returns_its_reservation() -> None:
     played = play([], stop_at=1, stop="by Ctrl-C")
     nothing = Used(cost_usd=0.0)
     assert played.spending == Spending(booked=11)
@@ -206,7 +206,7 @@ def test_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls: i
     assert (played.spending.usage.total_calls, played.spending.booked) == (calls, booked)
 
 
-def test_retry_that_no_longer_fits_is_not_waited_for() -> None:
+def test_retry_over_a_limit_is_not_waited_for() -> None:
     played = play([BUSY], limits=RunLimits(api=APILimits(max_calls_per_turn=1)))
     assert played.stop is not None
     assert (played.stop.reason, played.of(Wait)) == (StopReason.MAX_CALLS_PER_TURN, [])
@@ -221,7 +221,7 @@ def test_retry_that_no_longer_fits_is_not_waited_for() -> None:
     ((2.0,), 4.0, []),
     ((float("nan"), -3.0), None, [0.0, 0.0]),
 )
-def test_wait_is_the_wish_of_the_endpoint_or_doubles(
+def test_retry_wait_is_retry_after_or_doubles(
     wishes: Sequence[float | None], seconds_left: float | None, waits: list[float]
 ) -> None:
     results: list[Result] = [*(failed(Kind.RATE_LIMITED, wish) for wish in wishes), REPLY]

@@ -55,7 +55,7 @@ def sent(in_loop: bool, model: Model, services: CallServices) -> CompletedCall |
 
 
 @WAYS
-def test_model_that_raises_is_a_failure(in_loop: bool) -> None:
+def test_exception_of_the_model_is_a_failure(in_loop: bool) -> None:
     def broken(_: Call) -> Result:
         raise RuntimeError("the connection is gone")
 
@@ -71,7 +71,7 @@ DROPPED = StoppedCall(reason="by Ctrl-C", sent=True, received_characters=3)
 
 
 @WAYS
-def test_nothing_begins_once_the_run_is_to_stop(in_loop: bool) -> None:
+def test_nothing_is_sent_after_a_stop_request(in_loop: bool) -> None:
     stop = StopRequest()
     stop.ask("by SIGTERM")
     services = CallServices(nobody, stop=stop)
@@ -90,7 +90,7 @@ def test_nothing_begins_once_the_run_is_to_stop(in_loop: bool) -> None:
 
 
 @WAYS
-def test_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
+def test_complete_reply_is_kept_despite_a_stop(in_loop: bool) -> None:
     stop = StopRequest()
 
     def act(_: Call) -> Result:
@@ -100,7 +100,7 @@ def test_reply_that_is_complete_is_not_dropped(in_loop: bool) -> None:
     assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == CompletedCall(result=REPLY, seconds=0.0)
 
 
-def test_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
+def test_sync_call_sees_the_stop_and_is_dropped() -> None:
     def act(call: Call) -> Result:
         assert call.stop is not None
         call.stop.ask("by Ctrl-C")
@@ -110,7 +110,7 @@ def test_sync_call_is_told_of_the_stop_and_is_dropped() -> None:
 
 
 @WAYS
-def test_wait_ends_with_the_run(in_loop: bool) -> None:
+def test_wait_ends_on_a_stop_request(in_loop: bool) -> None:
     stop, waits = StopRequest(), list[str]()
 
     def on_wait(_: float, reason: str) -> None:
@@ -126,7 +126,7 @@ def test_wait_ends_with_the_run(in_loop: bool) -> None:
 
 
 @rows(None, BUSY, RuntimeError("gone"))
-def test_call_in_a_loop_is_cancelled_at_once(last_words: ProviderFailure | Exception | None) -> None:
+def test_async_call_is_cancelled_at_once(last_words: ProviderFailure | Exception | None) -> None:
     stop = StopRequest()
 
     async def hang() -> Result:
@@ -144,7 +144,7 @@ def test_call_in_a_loop_is_cancelled_at_once(last_words: ProviderFailure | Excep
     assert sent(True, Acting(lambda _: REPLY, hang), CallServices(nobody, stop=stop)) == DROPPED
 
 
-def test_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_async_call_that_ignores_cancellation_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services_module, "CANCEL_GRACE_S", 0.01)
     stop, cancelled = StopRequest(), list[bool]()
 
@@ -160,7 +160,7 @@ def test_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: py
     assert cancelled == [True, True]  # by us, and by the end of the loop
 
 
-def test_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
+def test_slow_connection_is_not_waited_for_after_a_stop() -> None:
     stop, released = StopRequest(), threading.Event()
 
     def slow(_: ModelChoice) -> Model:
@@ -186,7 +186,7 @@ def test_call_that_cancels_itself_is_a_failure() -> None:
     assert "it cancelled itself" in answer.result.message
 
 
-def test_cancelled_run_takes_its_call_along() -> None:
+def test_cancelled_run_cancels_its_call() -> None:
     closed: list[bool] = []
 
     async def cancelled() -> None:

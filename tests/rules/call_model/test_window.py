@@ -27,26 +27,26 @@ def texts(messages: list[AnyMessage]) -> list[str]:
     return [message.text for message in messages]
 
 
-def test_head_before_a_request_is_one_message_with_it() -> None:
+def test_head_before_a_request_is_merged_with_it() -> None:
     history = with_ids([TASK, AIMessage("Done."), HumanMessage("Now b.py")])
     assert texts(shown(history, Window(first="m2", head="HEAD"))) == ["HEAD\n\nNow b.py"]
 
 
 @rows(WHOLE, Window(first="gone", head="HEAD", cleared=("gone",)), Window(first="m0"))
-def test_ids_that_are_not_there_hide_nothing(window: Window) -> None:
+def test_unknown_ids_hide_nothing(window: Window) -> None:
     history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900))])
     assert shown(history, window) == history
     assert shown([], window) == []
 
 
-def test_stand_ins_of_long_ago_are_let_go() -> None:
+def test_old_stand_ins_are_evicted() -> None:
     made: StandIns = {str(number): (TASK, TASK) for number in range(MOST_STAND_INS + 1)}
     history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900))])
     shown(history, Window(cleared=("m2",)), made)
     assert list(made) == ["m2"]
 
 
-def test_memory_is_small_and_relevant_and_complete_behind_that() -> None:
+def test_memory_shows_a_bounded_view_and_keeps_all_messages() -> None:
     memory = Memory(2_000, reply_tokens=100)
     memory.add(TASK, *exchange(Protocol.TEXT, read(30)))
     assert memory.shown() == memory.messages
@@ -63,7 +63,7 @@ def test_memory_is_small_and_relevant_and_complete_behind_that() -> None:
     assert unbounded.shown() == unbounded.messages
 
 
-def test_memory_may_sum_up_what_slides_out() -> None:
+def test_memory_can_summarize_what_slides_out() -> None:
     asked: list[list[JsonMap]] = []
 
     def summarise(messages: list[JsonMap]) -> str:
@@ -100,14 +100,14 @@ FOUND = ToolResult.success(matches=[{"path": "a.py", "line": 1}] * 20, has_more=
     ("edit_file", EDITED, {"path": "a.py", "action": "edited"}, "600 {}; read a.py to see it as it is"),
     ("search_files", FOUND, {"has_more": False, "more": None}, f"501 {{}}; make the same call {FEWER}"),
 )
-def test_large_fields_give_way_to_a_note(tool: str, result: ToolResult, kept: JsonMap, note: str) -> None:
+def test_large_fields_are_replaced_by_a_note(tool: str, result: ToolResult, kept: JsonMap, note: str) -> None:
     data = {**kept, "left_out": note.format("characters, to save room")}
     for protocol in Protocol:
         assert cleared(protocol, result, tool=tool) == [{"ok": True, "data": data}]
 
 
 @rows(*Protocol)
-def test_error_stays_and_is_kept_short(protocol: Protocol) -> None:
+def test_error_is_kept_and_shortened(protocol: Protocol) -> None:
     long = failed("y" * (LONGEST_ERROR + 7))
     short, cut = cleared(protocol, failed("No a.py."), long)
     assert short == {"ok": False, "error": {"code": "not_found", "message": "No a.py.", "suggestions": []}}
@@ -116,7 +116,7 @@ def test_error_stays_and_is_kept_short(protocol: Protocol) -> None:
 
 @rows("x" * 5_000, "[1, 2]" * 900, '{"data": 1}' + " " * 5_000, '{"a":' * 5_000)
 @rows("success", "error")
-def test_results_of_other_origin_are_left_out_as_a_whole(status: Any, text: str) -> None:
+def test_foreign_results_are_left_out_as_a_whole(status: Any, text: str) -> None:
     stand_in = without_results(ToolMessage(text, tool_call_id="c", name="look", status=status))
     assert stand_in is not None
     envelope = json.loads(stand_in.text)

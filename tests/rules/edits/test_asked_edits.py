@@ -59,7 +59,7 @@ def merged(block: str, task: str = "", path: str = "", source: str = SOURCE) -> 
         )
     ),
 )
-def test_definition_is_deleted_where_the_request_says_so(block: str, task: str, deleted: str | None) -> None:
+def test_definition_is_deleted_if_the_request_says_so(block: str, task: str, deleted: str | None) -> None:
     found = replace_definitions(SOURCE, block, task=task, path="a.py")
     if deleted is None:  # the block changes nothing either
         assert isinstance(found, Refusal)
@@ -77,7 +77,7 @@ def test_definition_is_deleted_where_the_request_says_so(block: str, task: str, 
     (NUMBER, "Give count a better name: `number`", "def count", "def number"),
     (NUMBER, "count in a.py should be called number.", "def count", "def number"),
 )
-def test_definition_is_renamed_where_request_and_block_say_so(block: str, task: str, old: str, new: str) -> None:
+def test_definition_is_renamed_if_request_and_block_say_so(block: str, task: str, old: str, new: str) -> None:
     text = merged(block, task).text
     assert new in text
     assert old not in text
@@ -106,7 +106,7 @@ def test_two_names_of_one_import_are_renamed() -> None:
     (NUMBER.replace("(text)\n", "(text) + 1\n"), "Call count number."),
     (NUMBER, "Call it number."),
 )
-def test_name_stays_that_the_block_does_not_rename(block: str, task: str) -> None:
+def test_name_that_the_block_does_not_rename_is_kept(block: str, task: str) -> None:
     text = merged(block, task).text
     assert "from settings import load" in text
     assert "def count" in text
@@ -121,7 +121,7 @@ def test_name_stays_that_the_block_does_not_rename(block: str, task: str) -> Non
     ("MAX = 4\n", "a.py", False),
     ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
 )
-def test_moved_definition_goes_where_the_block_says_so(block: str, path: str, moved: bool) -> None:
+def test_moved_definition_is_removed_if_the_block_says_so(block: str, path: str, moved: bool) -> None:
     found = merged(block, MOVE, path)
     assert (found.deleted, "def count" not in found.text) == (("count",) if moved else (), moved)
 
@@ -132,13 +132,11 @@ def test_moved_definition_goes_where_the_block_says_so(block: str, path: str, mo
     ("from a import count\n", "Mend count.", "a.py"),
     ("def count(text):\n    return count(text)\n", "Mend count.", "a.py"),
 )
-def test_import_of_a_file_from_itself_and_a_function_that_calls_only_itself_are_nothing(
-    block: str, task: str, path: str
-) -> None:
+def test_import_from_itself_and_self_calling_function_are_refused(block: str, task: str, path: str) -> None:
     assert isinstance(replace_definitions(SOURCE, block, task=task, path=path), Refusal)
 
 
-def test_moved_names_are_imported_from_their_new_place_alone() -> None:
+def test_moved_names_are_imported_only_from_their_new_module() -> None:
     source = "from a import count, size\n\nfrom a import (\n    other,\n)\n\nprint(count, size, other)\n"
     block = "from b import count\nfrom b import other\nfrom c import size\n"
     found = merged(block, "Move count and other from a.py to b.py.", "d.py", source)
@@ -147,7 +145,7 @@ def test_moved_names_are_imported_from_their_new_place_alone() -> None:
         assert line in merged("from b import count\n", "Move count from a.py to b.py.", "c.py", line).text
 
 
-def test_moved_definition_is_brought_with_its_imports_and_goes_where_it_is_there() -> None:
+def test_definition_moves_with_its_imports_and_leaves_its_old_file() -> None:
     definition = "# counts\ndef count(text):\n    return re.sub('a', '', text)\n"
     source = f"import json\nimport re\n\nX = 1\n\n\n{definition}"
     assert definition_text(source, "count") == f"import re\n\n{definition}"
@@ -165,7 +163,7 @@ def test_moved_definition_is_brought_with_its_imports_and_goes_where_it_is_there
     ),
     ("@o\ndef f(a: int): ...\ndef f(a):\n    return a\n", "\n@o\ndef f(a: int): ...\ndef f(a):\n    return a\n"),
 )
-def test_definition_comes_whole_with_what_it_uses(source: str, text: str) -> None:
+def test_definition_text_includes_its_imports_and_overloads(source: str, text: str) -> None:
     assert definition_text(source, "f") == text
 
 
@@ -174,7 +172,7 @@ def test_definition_comes_whole_with_what_it_uses(source: str, text: str) -> Non
     "from tools import count\n\ndef count(text):\n    return count(text)\n",
     f"from tools import count\n\n{COUNT}",
 )
-def test_import_takes_the_place_of_a_definition(block: str) -> None:
+def test_import_replaces_a_definition(block: str) -> None:
     found = merged(block, "Use the count of tools.py.", "a.py")
     assert (found.deleted, "from tools import count" in found.text) == (("count",), True)
 
@@ -183,7 +181,7 @@ def test_import_takes_the_place_of_a_definition(block: str) -> None:
     ("path = 'x'\n\ndef f():\n    return path\n", "from os import path\n", "Mend f."),
     ("from b import C\n\nclass C(C):\n    X = 1\n", "from b import C\n\ndef f():\n    return C\n", "Add f to C."),
 )
-def test_import_that_the_request_is_not_about_takes_no_place(source: str, block: str, task: str) -> None:
+def test_import_unrelated_to_the_request_replaces_nothing(source: str, block: str, task: str) -> None:
     assert merged(block, task, "a.py", source).deleted == ()
 
 
@@ -194,7 +192,7 @@ def test_import_that_the_request_is_not_about_takes_no_place(source: str, block:
     ("app/shop.py", "from .shop import X", False),
     ("foo/__init__.py", "from foo import X", False),
 )
-def test_file_imports_from_another_one_of_its_name(path: str, line: str, kept: bool) -> None:
+def test_file_may_import_from_another_module_of_its_name(path: str, line: str, kept: bool) -> None:
     assert merged(f"{line}\n\nY = 2\n", "", path, "Y = 1\n").text == (f"{line}\n\nY = 2\n" if kept else "Y = 2\n")
 
 
@@ -227,7 +225,7 @@ USES = [
 ]
 
 
-def test_certain_uses_of_a_renamed_name_are_renamed() -> None:
+def test_unambiguous_uses_of_a_renamed_name_are_renamed() -> None:
     assert [rename_uses(source, "old", "new") for source, _ in USES] == [text for _, text in USES]
     builtin = "def total(xs): return sum(xs)\n"
     assert rename_uses(builtin, "sum", "total") == builtin
@@ -269,7 +267,7 @@ PROPERTY = "    @property\n    def x(self): ...\n    @x.setter\n    def x(self, 
     (f"class A:\n{PROPERTY}", "A.x", PROPERTY, "    pass\n"),
 )
 @rows("\n", "\r\n")
-def test_deleted_definition_goes_with_its_comments_alone(
+def test_definition_is_deleted_only_with_its_own_comments(
     newline: str, source: str, name: str, gone: str, left: str
 ) -> None:
     found = without(source.replace("\n", newline), name)

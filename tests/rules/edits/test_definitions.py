@@ -59,7 +59,7 @@ def written(text: str, newline: str, *, open_end: bool) -> str:
 
 
 @given(modules(), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.data())
-def test_only_what_the_block_names_changes(
+def test_only_definitions_in_the_block_change(
     module: tuple[list[str], list[Piece]], newline: str, open_end: bool, data: st.DataObject
 ) -> None:
     gaps, pieces = module
@@ -73,7 +73,7 @@ def test_only_what_the_block_names_changes(
 
 
 @given(st.text(alphabet="ab =:()\"'#\n\r\t@,;", max_size=40), st.text(alphabet="ab =:()\"'#\n\r\t@,;", max_size=40))
-def test_no_text_makes_it_raise(source: str, block: str) -> None:
+def test_replace_definitions_never_raises(source: str, block: str) -> None:
     assert isinstance(replace_definitions(source, block), Merged | Refusal)
 
 
@@ -236,12 +236,14 @@ ADDED = [
 
 
 @rows(*REPLACED + ADDED)
-def test_namesake_is_replaced_and_new_definition_is_added(block: str, old: str, new: str, changed: list[str]) -> None:
+def test_definition_of_the_same_name_is_replaced_and_a_new_one_added(
+    block: str, old: str, new: str, changed: list[str]
+) -> None:
     assert merged(block) == Merged(SOURCE.replace(old, new), tuple(changed))
 
 
 @rows(SOURCE, "class Point: pass\n", "class Empty:\n    pass\n", "import math\nprint(area(1))\n...\n")
-def test_equal_code_changes_nothing(block: str) -> None:
+def test_block_identical_to_the_source_changes_nothing(block: str) -> None:
     found = replace_definitions(SOURCE, block, "f.py")
     assert isinstance(found, Refusal)
     assert found.unchanged
@@ -264,13 +266,13 @@ def test_equal_code_changes_nothing(block: str) -> None:
     ),
     ("class Circle: sides = 1", "Write the class Circle over several lines, as it is in f.py."),
 )
-def test_block_that_could_mean_several_things_is_refused(block: str, refusal: str) -> None:
+def test_ambiguous_block_is_refused(block: str, refusal: str) -> None:
     found = replace_definitions(SOURCE, block, "f.py")
     assert isinstance(found, Refusal)
     assert found.reason.startswith(refusal)
 
 
-def test_member_of_a_nested_class_is_named_in_full() -> None:
+def test_member_of_a_nested_class_has_its_full_name() -> None:
     source = "class A:\n    class M:\n        def x(self):\n            return 1\n"
     found = merged(source.replace("1", "2"), source=source)
     assert found == Merged(source.replace("1", "2"), ("A.M.x",))
@@ -280,11 +282,11 @@ NAMESAKES = f"{A.replace(' f', ' size')}\ndef size(x):\n    return 2\n\ndef widt
 
 
 @rows(("size(shape)", "size"), ("size(self)", "A.size"), ("width(self)", "width"))
-def test_method_and_a_function_of_the_same_name_are_told_apart(definition: str, changed: str) -> None:
+def test_method_and_function_of_the_same_name_are_distinguished(definition: str, changed: str) -> None:
     assert merged(f"def {definition}:\n    return 4\n", source=NAMESAKES).changed == (changed,)
 
 
-def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() -> None:
+def test_unnamed_statements_are_ignored_unless_the_text_is_whole() -> None:
     found = merged("def area(r):\n    return 1\n\nprint(area(2))\nclass Circle:\n    sides = 1\n    f(x)\n")
     assert found.ignored == ("line 7 `f(x)`", "line 4 `print(area(2))`")
     assert found.changed == ("area", "Circle.sides")
@@ -295,21 +297,21 @@ def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() 
     assert isinstance(left_out, Refusal)
 
 
-def test_lone_assignment_is_an_attribute_where_one_class_has_it() -> None:
+def test_lone_assignment_is_an_attribute_if_one_class_has_it() -> None:
     assert merged("sides = 4\n").changed == ("Circle.sides",)
     assert set(merged("sides = 4\n\n\ndef area(r):\n    return 0\n").changed) == {"sides", "area"}
     refusal = Refusal("2 classes have an attribute x (A, B); give the class line too.")
     assert replace_definitions("class A:\n    x = 2\n\nclass B:\n    x = 3\n", "x = 1\n") == refusal
 
 
-def test_new_method_goes_to_the_class_that_the_request_names_or_to_the_only_one() -> None:
+def test_new_method_goes_to_the_named_or_only_class() -> None:
     block = "def cut(self):\n    return 1\n"
     assert merged(block, task="Add cut to Circle").changed == ("Circle.cut",)
     assert merged(block, source="class A:\n    x = 1\n").changed == ("A.cut",)
     assert isinstance(replace_definitions(SOURCE, block, task="Circle and Square"), Refusal)
 
 
-def test_example_with_its_values_is_left_aside() -> None:
+def test_usage_example_in_a_block_is_ignored() -> None:
     block = "def area(r):\n    return 1\n\nused = 1\ndef f(): return used\nr = 2\nresult = area(r)\nprint(result)\n"
     found = merged(block)
     assert found.ignored == ("line 6 `r = 2`", "line 7 `result = area(r)`", "line 8 `print(result)`")
@@ -324,7 +326,7 @@ def test_example_with_its_values_is_left_aside() -> None:
     ("@a\ndef f(): return 1", "def f(): return 2", "@a\ndef f(): return 2"),
     ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
 )
-def test_unit_of_a_block_stands_for_its_namesake(old: str, block: str, new: str | None) -> None:
+def test_definition_in_a_block_replaces_its_namesake(old: str, block: str, new: str | None) -> None:
     found = replace_definitions(old, block)
     assert (found.text if isinstance(found, Merged) else None) == new
 
@@ -350,11 +352,11 @@ APART = "import a\nx = 1\nimport b\n{}def f(): pass\nimport c\n"
     ),
     (f"x = 1\n\n\n{MAIN}", "def f(): return 1", f"x = 1\n\n\ndef f(): return 1\n\n\n{MAIN}"),
 )
-def test_import_and_new_definition_go_to_their_place(source: str, block: str, text: str) -> None:
+def test_import_and_new_definition_are_inserted_in_their_place(source: str, block: str, text: str) -> None:
     assert merged(block, source=source).text == text
 
 
-def test_comments_that_stand_for_code_are_not_added_and_a_moved_first_line_keeps_its_body() -> None:
+def test_elision_comments_are_not_added_and_a_moved_first_line_keeps_its_body() -> None:
     block = "# ... existing code\ndef n():\n    return 0\n    # rest of the code"
     assert merged(block).text == f"{SOURCE}\n\ndef n():\n    return 0\n"
     block = "def size(self):\n        # now\n        return 2\n"
@@ -364,7 +366,7 @@ def test_comments_that_stand_for_code_are_not_added_and_a_moved_first_line_keeps
     )
 
 
-def test_result_that_would_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_that_does_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "parse", lambda _text: SyntaxProblem(3, "invalid syntax"))
     found = replace_definitions("x = 1\n", "x = 2\n", "calc.py")
     assert isinstance(found, Refusal)
@@ -409,7 +411,7 @@ NOTE = 'def last(xs):\n    """The very last one."""\n    # from behind\n    retu
     *[("Document first and last.", False), ("Write docstrings for all functions, like first.", False)],
     *[("Improve the docstrings", False), ("Document first.py", False), ("Rename first to begin", False)],
 )
-def test_documentation_of_what_the_request_does_not_name_stays(task: str, stays: bool) -> None:
+def test_docstrings_that_the_request_does_not_name_are_kept(task: str, stays: bool) -> None:
     block = f'def first(xs):\n    """Finds the first."""\n    return xs[0]\n\n\n{NOTE}'
     found = replace_definitions(LOOP, block, task=task)
     assert isinstance(found, Merged)

@@ -19,12 +19,12 @@ LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
     ),
     ("x\x0cy\u2028z\n", "x\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-x\x0cy\u2028z\n+x\n"),
 )
-def test_diff_of_two_texts_is_a_unified_one(before: str | None, after: str, diff: str) -> None:
+def test_diff_is_in_unified_format(before: str | None, after: str, diff: str) -> None:
     assert unified_diff("f.py", before, after) == diff
 
 
 @given(LINES, LINES)
-def test_hunks_turn_one_text_into_the_other(before: list[str], after: list[str]) -> None:
+def test_applying_the_diff_gives_the_new_text(before: list[str], after: list[str]) -> None:
     diff = unified_diff("f.py", "".join(before), "".join(after))
     assert (diff == "") is (before == after)
     assert applied(before, diff) == after
@@ -65,19 +65,19 @@ KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
     ),
 )
 @rows("\n", "\r\n")
-def test_lines_of_a_private_key_are_marks(end: str, old: str, new: str, body: str) -> None:
+def test_private_key_lines_are_redacted_in_diffs(end: str, old: str, new: str, body: str) -> None:
     before, after = KEY_FILE, KEY_FILE.replace(old, new, 1)
     head = "--- a/f.py\n+++ b/f.py\n"
     assert unified_diff("f.py", before.replace("\n", end), after.replace("\n", end)) == head + body
 
 
-def test_long_diff_is_cut_and_says_so() -> None:
+def test_long_diff_is_truncated_with_a_note() -> None:
     diff = unified_diff("f.py", None, "".join(f"{n}\n" for n in range(1000)))
     assert diff.splitlines()[-2:] == ["+196", "[... 803 more lines of this diff]"]
     assert len(diff.splitlines()) == MAX_DIFF_LINES + 1
 
 
-def test_very_long_changes_are_not_compared_line_by_line() -> None:
+def test_very_long_change_is_not_compared_line_by_line() -> None:
     before = "".join(f"{n}\n" for n in range(3000))
     diff = unified_diff("f.py", f"same\n{before}", f"same\n{before[:-5]}x\n".replace("\n1\n", "\nx\n"))
     assert diff.startswith("--- a/f.py\n+++ b/f.py\n@@ -1,3001 +1,3001 @@\n-same\n-0\n-1\n")

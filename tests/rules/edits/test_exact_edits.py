@@ -24,11 +24,11 @@ CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    retu
     ("def sub(x, y):", (5, 5, "def sub(a, b):")),
     ("something else entirely", None),
 )
-def test_nearest_lines_are_shown_as_they_are(wanted: str, best: tuple[int, int, str] | None) -> None:
+def test_nearest_lines_are_shown_verbatim(wanted: str, best: tuple[int, int, str] | None) -> None:
     assert nearest_region(CODE, wanted) == (best and (*best, False))
 
 
-def test_lines_of_a_private_key_are_marks() -> None:
+def test_private_key_lines_are_redacted_in_the_nearest_region() -> None:
     lines = f'KEY = """{BLOCKS[0]}"""\r\nlimit = 10\r\n'
     assert nearest_region(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}") == (2, 3, f"{MARK}\n{MARK}", False)
 
@@ -48,9 +48,7 @@ BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
     ("  a\n    b  \nc", "a \n  b", "x", INDENT, "  x\nc"),
     ("a\nb\n", "  a\n", "", INDENT, "b\n"),
 )
-def test_loose_match_is_found_in_its_one_place(
-    text: str, wanted: str, replacement: str, tier: Tier, result: str
-) -> None:
+def test_loose_match_is_unique(text: str, wanted: str, replacement: str, tier: Tier, result: str) -> None:
     assert list(find_spots(text, wanted)) == []
     found = find_loosely(text, wanted, replacement)
     assert found is not None
@@ -66,7 +64,7 @@ def test_loose_match_is_found_in_its_one_place(
     ("a\n  b\n", "   a\n     b", "  less indented"),
     ("  a\n\n  b\n", "\nb\n", "\n  as the file, or deeper\n"),
 )
-def test_text_that_is_too_different_is_found_nowhere(text: str, wanted: str, replacement: str) -> None:
+def test_text_that_differs_too_much_does_not_match(text: str, wanted: str, replacement: str) -> None:
     assert find_loosely(text, wanted, replacement) is None
 
 
@@ -74,12 +72,12 @@ def test_text_that_is_too_different_is_found_nowhere(text: str, wanted: str, rep
     ("a \nb\na\t\nb\n", "a\nb  ", Match(BLANKS, (Spot(0, 4, 1), Spot(5, 9, 3)), "x")),
     ("  a\n    a\n", "      a", Match(INDENT, (Spot(0, 3, 1), Spot(4, 9, 2)), "x")),
 )
-def test_several_places_of_one_tier_are_all_told(text: str, wanted: str, found: Match) -> None:
+def test_all_loose_matches_of_one_tier_are_listed(text: str, wanted: str, found: Match) -> None:
     replacement = "x" if found.tier is BLANKS else "    x"
     assert find_loosely(text, wanted, replacement) == found
 
 
-def test_block_that_is_repeated_very_often_is_compared_a_bounded_number_of_times() -> None:
+def test_search_for_a_highly_repetitive_block_is_bounded() -> None:
     text = "    f()\n" * 20_000
     found = find_loosely(text, "f()\n" * 10_000, "x\n")
     assert found is not None
@@ -101,7 +99,7 @@ NEW = st.sampled_from(["N", "  N\n    N", "N\n", "", "\n  N\n"])
 
 
 @given(TIER_TEXTS, WANTED, NEW)
-def test_exact_text_that_is_unique_is_always_what_is_replaced(text: str, wanted: str, new: str) -> None:
+def test_unique_exact_match_is_always_replaced(text: str, wanted: str, new: str) -> None:
     spots = list(find_spots(text, wanted))
     edited = replace_text(text, "a", wanted, new, replace_all=False)
     if len(spots) == 1 and isinstance(edited, Replacement):

@@ -26,5 +26,5 @@ from tests.row_tables import rows
     ),
     ("X = re.A\n", "Y = re.B\n", "X = re.A\n"),
 )
-def test_modules_that_a_new_text_uses_are_imported(text: str, before: str, expected: str) -> None:
+def test_modules_used_by_new_text_are_imported(text: str, before: str, expected: str) -> None:
     assert with_imports(text, before, {}) == expected

@@ -25,7 +25,7 @@ ELISIONS = (
 COMMENTS = ("", "# the rest is computed from the previous row", "# no change of sign, so no root", "# TODO: rest")
 
 
-def test_comment_that_stands_for_code_is_told_from_others() -> None:
+def test_elision_comments_are_recognized() -> None:
     assert [comment for comment in (*ELISIONS, *COMMENTS) if is_elision(comment)] == [*ELISIONS]
 
 
@@ -37,7 +37,7 @@ def test_comment_that_stands_for_code_is_told_from_others() -> None:
     ("def f(x):\n    raise NotImplementedError('later')\n", ""),
     ("def f(x):\n    return x[..., 0]\n", ""),
 )
-def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
+def test_elision_in_a_new_function_body_is_reported(new: str, said: str) -> None:
     assert elision_in(read(WHOLE).units[0], read(new).units[0]) == said
 
 
@@ -47,7 +47,7 @@ def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
     ("yield 1\n", "line 1 `yield 1`"),
     ("class A:\n    def f(self):\n        yield 1\n", ""),
 )
-def test_return_outside_of_any_function(code: str, torn: str) -> None:
+def test_return_outside_of_any_function_is_reported(code: str, torn: str) -> None:
     source = read(code)
     assert torn_statement(source.trees, source.lines) == torn
 
@@ -67,7 +67,7 @@ LONG = "".join(f"line {number}\n" for number in range(30))
     ("a", "x\n...\n", "it says `...` in place of text"),
     ("a", "# the rest of us\n", ""),
 )
-def test_excerpt_is_not_taken_for_a_whole_text(old: str, new: str, why: str) -> None:
+def test_excerpt_is_not_accepted_as_a_whole_file(old: str, new: str, why: str) -> None:
     assert why_not_whole(old, new) == why
 
 
@@ -78,7 +78,7 @@ def test_excerpt_is_not_taken_for_a_whole_text(old: str, new: str, why: str) -> 
     ("a\n", "c\n", "Add c", "it holds 0 of the 1 lines that the file has"),
     ("\n", "c\n", "Add c", ""),
 )
-def test_text_that_holds_too_few_lines_of_the_file_is_told(old: str, new: str, task: str, why: str) -> None:
+def test_text_with_too_few_lines_of_the_file_is_reported(old: str, new: str, task: str, why: str) -> None:
     assert why_too_little(old, new, task) == why
 
 
@@ -97,5 +97,5 @@ SCRIPT = "export async function a() {\n  let b = 1;\n}\nclass B {}\nexport defau
     ("a.java", "public final class A {\n  void b() {}\n}\n", "void b() {}\n", ("A",)),
     ("a.ts", "export const $a: number = 1;\nfunctional();\n", "", ("$a",)),
 )
-def test_keys_that_get_lost_are_named(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:
+def test_lost_keys_are_named(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:
     assert lost_keys(path, old, new) == lost

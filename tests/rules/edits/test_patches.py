@@ -55,7 +55,7 @@ WHOLE = """\
 """
 
 
-def test_patch_with_everything() -> None:
+def test_patch_with_every_element_is_parsed() -> None:
     changed = (" first", '-print("Hi")', '+print("Hello")', " ", " last")
     hunks = hunk(*changed, headers=("class A:", "    def greet():"), line=8), hunk("-x", ends_file=True, line=15)
     assert parse_patch(WHOLE) == (
@@ -95,7 +95,7 @@ BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
 
 @rows("\n", "\r\n")
 @rows(*BODIES)
-def test_patch_is_read_into_its_files(body: str, files: tuple[FilePatch, ...], newline: str) -> None:
+def test_patch_is_parsed_into_its_files(body: str, files: tuple[FilePatch, ...], newline: str) -> None:
     assert parse_patch(f"*** Begin Patch\n{body}*** End Patch\n".replace("\n", newline)) == files
 
 
@@ -131,7 +131,7 @@ MALFORMED: list[tuple[str, int, str]] = [
 ]
 
 
-def test_text_that_is_no_patch_is_refused_with_its_line() -> None:
+def test_invalid_patch_is_refused_with_its_line() -> None:
     for text, line, message in MALFORMED:
         found = parse_patch(text)
         assert found == PatchError(line, message)
@@ -270,12 +270,12 @@ def test_hunk_that_fits_nowhere_is_refused(
 
 @rows("", "*** End of File\n")
 @rows(("a\nb\n", "-b\n", "-a\n"), ("a\n", "-a\n+b\n", "-a\n+c\n"))
-def test_hunks_have_to_be_in_the_order_of_the_file_and_apart(text: str, first: str, second: str, end: str) -> None:
+def test_hunks_must_be_in_file_order_and_not_overlap(text: str, first: str, second: str, end: str) -> None:
     found = error_of(text, f"{first}@@\n{second}{end}")
     assert found.message.startswith("the lines of this hunk do not occur in 'a.py' from line ")
 
 
-def test_very_many_repeated_lines_are_searched_in_bounded_time() -> None:
+def test_search_in_many_repeated_lines_is_bounded() -> None:
     lines = 40_000
     text = "x\n" * lines
     assert error_of(text, "-x\n" * 10_000).line == 3
@@ -309,7 +309,7 @@ def rendered(old: Sequence[str], new: Sequence[str], context: int) -> str:
 
 @given(REPEATED, REPEATED, st.integers(0, 20))
 @example(["a", "a"], ["a"], 0)
-def test_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int) -> None:
+def test_generated_diff_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int) -> None:
     body = rendered(old, new, context)
     if not body:
         return
@@ -321,7 +321,7 @@ def test_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new:
 
 
 @rows("<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF")
-def test_patch_may_stand_in_a_here_document(start: str) -> None:
+def test_patch_may_be_wrapped_in_a_here_document(start: str) -> None:
     body = "*** Begin Patch\n*** Delete File: a.py\n*** End Patch\n"
     files = parse_patch(f"{start}\n{body}EOF\n")
     assert not isinstance(files, PatchError)

@@ -56,7 +56,7 @@ UNJUDGED = [
 ]
 
 
-def test_problem_and_its_line_are_told_of_a_text_that_can_be_judged() -> None:
+def test_syntax_problem_is_reported_with_its_line() -> None:
     assert [row for row in FAILS if syntax_problem(*row[:2]) != row[2]] == []
     assert [(path, text[:20]) for path, text in (*PARSES, *UNJUDGED) if syntax_problem(path, text)] == []
 
@@ -70,18 +70,18 @@ def test_problem_and_its_line_are_told_of_a_text_that_can_be_judged() -> None:
     ("x = 1\n", "x = 2\n", None),
     ("(", "x = 2\n", None),
 )
-def test_only_what_parsed_can_be_broken(before: str | None, after: str, said: str | None) -> None:
+def test_only_text_that_parsed_before_can_be_broken(before: str | None, after: str, said: str | None) -> None:
     assert broken_by("a.py", before, after) == said
 
 
-def test_no_warning_of_a_parser_is_heard() -> None:
+def test_parser_warnings_are_suppressed() -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         assert syntax_problem("a.py", "x = '\\d'\nassert (x, 'always')\n1 is 1\n") is None
     assert heard == []
 
 
-def test_yaml_is_judged_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yaml_is_checked_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "_LOADER", yaml.SafeLoader)
     assert syntax_problem("a.yaml", "a: 1\nb: c: d\n") == "line 2: mapping values are not allowed here"
     assert syntax_problem("a.yaml", "é: 1\n---\nb\x01: 2\n") == "line 3: special characters are not allowed"
@@ -90,12 +90,12 @@ def test_yaml_is_judged_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 @settings(max_examples=40)
 @given(st.sampled_from([".py", ".json", ".toml", ".yaml", ".txt"]), st.text(max_size=40), st.text(max_size=40))
-def test_any_text_can_be_judged(suffix: str, before: str, after: str) -> None:
+def test_any_text_can_be_checked(suffix: str, before: str, after: str) -> None:
     said = broken_by(f"a{suffix}", before, after)
     assert said is None or "no longer parses as " in said
 
 
-def test_hostile_yaml_is_given_up_early() -> None:
+def test_check_of_hostile_yaml_is_bounded() -> None:
     """Neither aliases that stand for billions of nodes nor brackets without end cost more than their letters."""
     bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 60))
     began = time.process_time()

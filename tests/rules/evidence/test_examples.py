@@ -81,7 +81,7 @@ ALL = (
 )
 
 
-def test_examples_of_all_docstrings() -> None:
+def test_examples_of_all_docstrings_are_found() -> None:
     assert docstring_examples(CODE, in_words=True) == ALL
 
 
@@ -111,7 +111,7 @@ SAID = [
 
 
 @rows(*SAID)
-def test_words_of_a_docstring_say_what_a_call_gives(words: str, want: str | None) -> None:
+def test_prose_of_a_docstring_can_state_an_example(words: str, want: str | None) -> None:
     indented = words.replace("\n", "\n    ")
     text = f'def f(a=1):\n    """Do it.\n\n    {indented}\n    """\n    return a\n'
     found = [each for each in docstring_examples(text, in_words=True) if each.want]
@@ -121,7 +121,7 @@ def test_words_of_a_docstring_say_what_a_call_gives(words: str, want: str | None
 
 
 @rows("def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n")
-def test_text_without_examples(text: str) -> None:
+def test_text_without_examples_gives_none(text: str) -> None:
     assert docstring_examples(text, in_words=True) == ()
 
 
@@ -134,13 +134,13 @@ def test_text_without_examples(text: str) -> None:
     ("No examples.", "None at all.", set()),
     ("x * RATE", "x  *  RATE  # why", set()),
 )
-def test_definitions_tell_what_an_edit_touches(old: str, new: str, names: set[str]) -> None:
+def test_changed_definitions_are_those_that_an_edit_touches(old: str, new: str, names: set[str]) -> None:
     before, after = definitions(CODE), definitions(CODE.replace(old, new))
     assert {name for name in {*before, *after} if before.get(name) != after.get(name)} == names
     assert definitions("def f(:\n") == {}
 
 
-def test_example_of_the_task_stands_before_that_of_a_docstring() -> None:
+def test_task_example_precedes_the_same_docstring_example() -> None:
     said = Example("price", "price( 1 )", "5", Origin.TASK, Kind.VALUE)
     assert merged_examples((said,), ALL[:3]) == (said, ALL[0], ALL[2])
 
@@ -173,11 +173,11 @@ TRACEBACK = "Traceback (most recent call last):\nValueError: x\n"
     ),
     (printed("for x in y:\n    f(x)\n", "1"), Result(DIFFERENT, "2"), "for x in y: f(x) gives 2, but must give 1."),
 )
-def test_failure_is_told_in_words(example: Example, result: Result, words: str) -> None:
+def test_failed_example_is_described_in_a_sentence(example: Example, result: Result, words: str) -> None:
     assert sentence(example, result, 5.0) == words
 
 
-def test_first_failure_of_each_group_is_told_with_what_goes_before_it() -> None:
+def test_first_failure_of_each_group_is_reported_with_its_setup() -> None:
     group = [printed("s = S()\n"), printed("s.a()\n", "1\n"), printed("s.b()\n", "2\n"), printed("s.c()\n", "3\n")]
     passed, different = Result(Status.PASSED), Result(DIFFERENT, "0")
     examples, results = [*group, task("f(1)", "2")], [passed, passed, different, different, Result(ENDLESS)]

@@ -50,11 +50,11 @@ SUFFIXES = (".py", ".js", ".ts", ".go", ".rs")
     ("a line of a log", "2026-11-30 12:00:01: cache is cold", []),
     ("no lines at all", "All checks passed!\nFound 0 errors: 3:4\n", []),
 )
-def test_lines_of_a_linter_are_read(linter: str, output: str, expected: list[str]) -> None:
+def test_linter_output_is_parsed(linter: str, output: str, expected: list[str]) -> None:
     assert [str(diagnostic) for diagnostic in read_diagnostics(output, ROOT, SUFFIXES)] == expected, linter
 
 
-def test_time_for_a_line_does_not_grow_faster_than_its_length() -> None:
+def test_parsing_time_is_linear_in_the_line_length() -> None:
     spaces = " " * 1_000_000
     output = f"cart.py:1: x{spaces}y\n{'(1' * 500_000}\ncart.py:{'1' * 5_000}: x\ncart.py:2: z.\n"
     assert [diagnostic.line for diagnostic in read_diagnostics(output, ROOT, SUFFIXES)] == [1, 2]
@@ -73,7 +73,7 @@ def test_time_for_a_line_does_not_grow_faster_than_its_length() -> None:
     ("black", "pyproject.toml [tool.black]"),
     ("prettier", ".prettierrc.json"),
 )
-def test_tool_is_configured_by_its_settings_alone(tool: str, settings: str) -> None:
+def test_linter_is_configured_only_by_its_own_settings(tool: str, settings: str) -> None:
     others = [
         "README.md",
         "myruff.toml",
@@ -94,7 +94,7 @@ def test_tool_is_configured_by_its_settings_alone(tool: str, settings: str) -> N
     ([(7, "F811 `f` from line 3")], [(9, "F811 `f` from line 5")], []),
     ([(1, "F401 `os`")], [], []),
 )
-def test_new_diagnostics_are_told_by_message_and_number(
+def test_new_diagnostics_are_matched_by_message_and_count(
     before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]], expected: list[str]
 ) -> None:
     old, now = ([Diagnostic("a.py", line, text) for line, text in each] for each in (before, after))
@@ -107,7 +107,7 @@ DIAGNOSTICS = st.lists(
 
 
 @given(DIAGNOSTICS, DIAGNOSTICS, st.integers(0, 50))
-def test_what_is_added_to_shifted_lines_is_new(old: list[Diagnostic], added: list[Diagnostic], shift: int) -> None:
+def test_diagnostics_added_to_shifted_lines_are_new(old: list[Diagnostic], added: list[Diagnostic], shift: int) -> None:
     shifted = [diagnostic._replace(line=diagnostic.line + shift) for diagnostic in old]
     assert new_diagnostics(old, [*shifted, *added]) == added
     assert new_diagnostics(old, shifted) == new_diagnostics([*old, *added], shifted) == []

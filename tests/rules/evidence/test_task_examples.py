@@ -62,7 +62,7 @@ NOTHING = [
 ]  # fmt: skip
 
 
-def test_wanted_value_is_read_and_in_doubt_there_is_none() -> None:
+def test_expected_value_is_read_from_the_task_unless_in_doubt() -> None:
     found = [(text, task_examples(text, NAMES, "calc")) for text, *_ in VALUES]
     assert [(text, *_in_words(examples)) for text, examples in found] == [
         (text, ("value", source, want)) for text, source, want in VALUES
@@ -76,7 +76,7 @@ def _in_words(examples: tuple[Example, ...]) -> list[tuple[str, str, str]]:
     return [(each.kind.value, each.source, each.want) for each in examples]
 
 
-def test_several_examples_of_one_request_are_read() -> None:
+def test_several_examples_in_one_request_are_read() -> None:
     text = "Fix add: add(1, 2) gives 2, expected 3, and add(2, 2) should be 4.\n\nassert add(0, 0) == 0\n"
     found = task_examples(text + "add(2, 2) should be 4", NAMES)
     assert [(each.source, each.want) for each in found] == [("add(1, 2)", "3"), ("add(2, 2)", "4"), ("add(0, 0)", "0")]
@@ -85,7 +85,7 @@ def test_several_examples_of_one_request_are_read() -> None:
     assert [(each.source, each.want) for each in found] == [('f("18 2")', "True"), ('f("18 3")', "False")]
 
 
-def test_example_of_a_new_name_is_read_where_the_request_brings_it() -> None:
+def test_example_of_a_new_name_is_read_after_the_request_introduces_it() -> None:
     first, second = "Put f into calc.py; what comes before counts: f(2) gives 4", "calc.py shows squares, f(2) is 4"
     for text in (first, second):
         assert task_examples(text, NAMES, "calc") == ()
@@ -95,14 +95,14 @@ def test_example_of_a_new_name_is_read_where_the_request_brings_it() -> None:
         assert task_examples(text, NAMES, "calc", ["f"]) == ()
 
 
-def test_long_request_is_read_up_to_its_bound() -> None:
+def test_long_request_is_read_up_to_its_limit() -> None:
     text = "x " * (LONGEST_REQUEST // 2) + "add(2, 3) should return 5"
     assert task_examples(text, NAMES) == ()
     assert task_examples("add(" * 5_000, NAMES) == ()
 
 
 @given(st.text(alphabet="add(2, 3) shouldreturn5'\"[]{}.\n", max_size=60))
-def test_any_text_can_be_read(text: str) -> None:
+def test_any_request_can_be_read(text: str) -> None:
     for example in task_examples(text, NAMES):
         compile(example.source, "", "eval")
         compile(example.want or "0", "", "eval")

@@ -54,23 +54,23 @@ XFAIL = PLAIN.replace("== 3", "== 4").replace("def", "@pytest.mark.xfail\ndef")
     (SCRIPT, "", "2 assertions fewer"),
     (SCRIPT, SCRIPT.replace("'adds'", "'adds up'"), ""),
 )
-def test_loss_of_a_changed_test_is_told(old: str, new: str, words: str) -> None:
+def test_weakened_test_is_reported(old: str, new: str, words: str) -> None:
     path = "a.test.ts" if old == SCRIPT else "tests/test_a.py"
     assert weakened({path: (old, new)}) == ({path: words} if words else {})
 
 
-def test_test_that_stands_in_another_file_is_not_lost() -> None:
+def test_test_moved_to_another_file_is_not_lost() -> None:
     assert weakened({"tests/test_a.py": (TEST, "import unittest\n"), "tests/test_b.py": (PLAIN, PLAIN + TEST)}) == {}
     lost = weakened({"tests/test_a.py": (TEST, ""), "tests/test_b.py": ("", PLAIN)})
     assert lost == {"tests/test_a.py": "1 test gone"}
 
 
-def test_code_that_nests_too_deeply_to_be_written_out_says_nothing() -> None:
+def test_deeply_nested_test_reports_nothing() -> None:
     deep = f"def test_a():\n    assert a == {'+'.join(['1'] * 1_500)}\n"
     assert weakened({"test_a.py": (deep, deep)}) == {}
 
 
-def test_files_are_known_by_their_names() -> None:
+def test_tests_and_settings_are_recognized_by_file_name() -> None:
     tests = ["test_a.py", "b_test.py", "a.spec.tsx", "b_test.go", "ATest.java"]
     settings = ["pyproject.toml", "sub/tox.ini", "tests/conftest.py"]
     paths = [*tests, *settings, "latest.py", "tests/data.json", "src/a.rs", "contest.py"]
@@ -86,7 +86,7 @@ def test_files_are_known_by_their_names() -> None:
     ("", "[pytest]\naddopts = -q\n[flake8]\ncommand = flake8 --ignore=E501\n", ""),
     ("", "[testenv]\ncommands = flake8 --ignore=E501\n", ""),
 )
-def test_settings_that_leave_tests_out(before: str, after: str, said: str) -> None:
+def test_settings_that_skip_tests_are_reported(before: str, after: str, said: str) -> None:
     assert ignored_tests(before, after) == said
 
 
@@ -103,7 +103,7 @@ BASE = "class Base:\n    def test_b(self): 1\n"
     (BASE + CLASS, BASE.replace("1", "2") + CLASS, {"Base.test_b", "T.test_b"}),
     (CLASS, "def (", set()),
 )
-def test_changed_tests_are_those_with_another_code(before: str, after: str, names: set[str]) -> None:
+def test_changed_tests_have_different_code(before: str, after: str, names: set[str]) -> None:
     assert changed_tests(before, after) == names
 
 
@@ -119,5 +119,7 @@ def test_changed_tests_are_those_with_another_code(before: str, after: str, name
     ("Makefile", "test:\n\tfalse\n", "test:\n\ttrue\n", True),
     ("app.py", "", "x = 1\n", False),
 )
-def test_settings_that_select_tests_otherwise(path: str, before: str, after: str, otherwise: bool) -> None:
+def test_settings_that_change_test_selection_are_recognized(
+    path: str, before: str, after: str, otherwise: bool
+) -> None:
     assert selects_otherwise(path, before, after) is otherwise

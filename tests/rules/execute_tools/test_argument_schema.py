@@ -34,7 +34,7 @@ def errors(model: type[BaseModel], arguments: dict[str, Any]) -> list[str]:
     return describe_errors(caught.value, [*model.model_fields])
 
 
-def test_recursive_model_is_cut() -> None:
+def test_recursive_model_is_expanded_only_to_a_bound() -> None:
     schema = argument_schema(Tree)
     assert "$ref" not in str(schema)
 
@@ -50,7 +50,7 @@ def test_recursive_model_is_cut() -> None:
     ({"path": "a", "steps": [{}]}, ["steps.0.title: field required"]),
     ({"path": "a", "steps": [{"title": "t", "x": 1}]}, ["steps.0.x: unknown argument"]),
 )
-def test_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list[str]) -> None:
+def test_validation_error_is_one_sentence(arguments: dict[str, Any], sentences: list[str]) -> None:
     assert errors(Arguments, arguments) == sentences
 
 
@@ -60,7 +60,7 @@ def test_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list[str]
     ({"a": ["x", {"b": "\ud83d"}], "c": 1}, ["a: str is not valid UTF-8: surrogates not allowed"]),
     ({"a": 2**64}, ["a: integer exceeds 64-bit range"]),
 )
-def test_value_that_no_file_can_hold_is_a_mistake(arguments: dict[str, Any], sentences: list[str]) -> None:
+def test_value_without_a_json_form_is_an_error(arguments: dict[str, Any], sentences: list[str]) -> None:
     assert values_without_json_form(arguments) == sentences
 
 
@@ -82,23 +82,23 @@ DEFINED: JsonMap = {
         ({"$ref": "#/$defs/Self"}, {"type": "array", "items": {}}),
         ({"properties": {"a": True, "b": False}}, {"properties": {"a": {}, "b": {"not": {}}}}),
         ({"default": {"title": "T", "$ref": "x"}}, {"default": {"title": "T", "$ref": "x"}}),)  # fmt: skip
-def test_schema_becomes_plain(schema: JsonMap, plain: JsonMap) -> None:
+def test_schema_is_simplified(schema: JsonMap, plain: JsonMap) -> None:
     assert plain_schema({**schema, **DEFINED}) == plain
 
 
 @rows("https://example.com/a.json", "#anchor", 7, "#/$defs/Gone", "#/list/2")
-def test_reference_out_of_the_schema_allows_anything(reference: object) -> None:
+def test_unresolvable_reference_allows_anything(reference: object) -> None:
     schema = {"properties": {"a": {"$ref": reference}}, "list": [{}, {}], **DEFINED}
     assert plain_schema(schema)["properties"] == {"a": {}}
 
 
-def test_schema_that_grows_without_end_is_cut() -> None:
+def test_exponentially_growing_schema_is_cut() -> None:
     laughs: JsonMap = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(40)}
     plain = plain_schema({"$ref": "#/$defs/l0", "$defs": {**laughs, "l40": {}}})
     assert str(plain).count("{") < MOST_NODES
 
 
-def test_schema_that_is_nested_too_deep_is_refused() -> None:
+def test_too_deeply_nested_schema_is_refused() -> None:
     deep: JsonMap = {}
     for _ in range(3_000):
         deep = {"items": deep}

@@ -69,13 +69,13 @@ READ_ONLY = "This environment is read-only, so t is refused."
     (CallRules(read_only=True), Effect.WRITE, READ_ONLY),
     (CallRules(read_only=True), Effect.EXECUTE, READ_ONLY),
 )
-def test_tool_that_the_rules_exclude_is_refused(rules: CallRules, effect: Effect, message: str) -> None:
+def test_tool_excluded_by_the_rules_is_refused(rules: CallRules, effect: Effect, message: str) -> None:
     expected = refused("t", message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
     assert policy(rules).permit(make(effect), {}) == expected
 
 
 @rows(*Effect)
-def test_mark_of_a_secret_is_written_nowhere(effect: Effect) -> None:
+def test_redaction_mark_in_arguments_is_refused_for_effects(effect: Effect) -> None:
     failure = policy().permit(make(effect), {"edits": [{"new_str": f"key = '{MARK}'"}]})
     if effect in {Effect.NONE, Effect.READ}:
         assert failure is None
@@ -85,7 +85,7 @@ def test_mark_of_a_secret_is_written_nowhere(effect: Effect) -> None:
         assert f"The arguments hold {MARK}, which stands for a secret that you cannot see" in str(failure.result.error)
 
 
-def test_quota_counts_the_calls_of_the_turn() -> None:
+def test_quota_counts_the_calls_of_a_turn() -> None:
     used = {"t": 1}
     limited = policy(CallRules(quotas={"t": 2}), used=used)
     assert limited.take(TOOL) is None
@@ -106,7 +106,7 @@ def opens(tool: Tool, run: ToolOutcome | None) -> bool:
 
 @rows(*ToolErrorCode)
 @rows("", "tool_error:x", "user_error:x", "guardrail:x")
-def test_only_a_lost_connection_of_a_local_tool_opens_a_circuit(error: str, code: ToolErrorCode) -> None:
+def test_only_a_lost_connection_opens_the_circuit_of_a_local_tool(error: str, code: ToolErrorCode) -> None:
     lost = code is ToolErrorCode.UNAVAILABLE and error == "tool_error:x"
     for effect in set(Effect) - {Effect.NETWORK}:
         assert opens(make(effect), failed(code, error)) is lost
@@ -114,14 +114,14 @@ def test_only_a_lost_connection_of_a_local_tool_opens_a_circuit(error: str, code
 
 
 @rows(make(Effect.NETWORK), replace(make(Effect.EXECUTE), remote=True))
-def test_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None:
+def test_outage_of_the_endpoint_opens_the_circuit_of_a_remote_tool(tool: Tool) -> None:
     outages = {ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
     assert {code for code in ToolErrorCode if opens(tool, failed(code))} == outages
     statuses = {status: ToolOutcome("c", "t", ToolOutput.ok(status=status)) for status in (200, 404, 429, 500, 503)}
     assert {status for status, run in statuses.items() if opens(tool, run)} == {500, 503}
 
 
-def test_tool_that_keeps_failing_rests_and_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
+def test_failing_tool_is_paused_and_an_untaken_call_leaves_no_probe() -> None:
     clock = Clock()
     guarded = policy(CallRules(rate_limits={"t": RateLimit(3, 1_000)}), clock)
     for _ in range(2):
@@ -159,7 +159,7 @@ NOT_FINITE, NO_CALL = "finite and not negative, unlike", "A rate limit needs at 
     *((RateLimit, each, NO_CALL) for each in ((0, 1), (-1, 1), (1, 0), (1, inf))),
     *((BreakerConfig, each, "A circuit breaker needs a failure") for each in ((0, 1.0), (1, 0.0), (1, inf))),
 )
-def test_settings_that_make_no_sense_are_refused(settings: Any, numbers: tuple[float, float], message: str) -> None:
+def test_invalid_settings_are_refused(settings: Any, numbers: tuple[float, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings(*numbers)
 
@@ -173,7 +173,7 @@ def test_settings_that_make_no_sense_are_refused(settings: Any, numbers: tuple[f
     (ScopeOverError("over"), (Exception,), None),
     (SystemExit(), (BaseException,), None),
 )
-def test_only_what_is_listed_is_retried(
+def test_only_listed_exceptions_are_retried(
     error: BaseException, exceptions: tuple[type[BaseException], ...], wait: float | None
 ) -> None:
     rules = CallRules(retries=RetryPolicy(exceptions=exceptions))
@@ -181,25 +181,25 @@ def test_only_what_is_listed_is_retried(
 
 
 @rows(*Effect)
-def test_timeout_is_retried_only_where_nothing_may_have_changed(effect: Effect) -> None:
+def test_timeout_is_retried_only_for_tools_without_changes(effect: Effect) -> None:
     wait = policy(CallRules(retries=RetryPolicy())).wait_before_retry(make(effect), TimeoutError(), 1)
     assert (wait is not None) == (effect in {Effect.NONE, Effect.READ})
 
 
-def test_retries_wait_longer_until_all_are_used_up() -> None:
+def test_backoff_grows_until_retries_are_used_up() -> None:
     retrying = policy(CallRules(retries=RetryPolicy(max_retries=3, backoff_s=0.5)))
     waits = [retrying.wait_before_retry(TOOL, RetryableToolError("x"), attempt) for attempt in (1, 2, 3, 4)]
     assert waits == [0.5, 1.0, 1.5, None]
 
 
-def test_rates_of_two_threads_are_counted_apart() -> None:
+def test_rate_limits_of_two_threads_are_separate() -> None:
     memory, rules = PolicyMemory(Clock()), CallRules(rate_limits={"t": RateLimit(1, 10.0)})
     one, other = (CallPolicy(rules, memory, scope=scope) for scope in ("one", "other"))
     assert (one.take(TOOL), other.take(TOOL)) == (None, None)
     assert [each.take(TOOL) is None for each in (one, other)] == [False, False]
 
 
-def test_window_of_a_rate_slides_for_each_key() -> None:
+def test_rate_window_slides_for_each_key() -> None:
     clock = Clock()
     memory, twice = PolicyMemory(clock), RateLimit(2, 10.0)
     waits = []
@@ -209,7 +209,7 @@ def test_window_of_a_rate_slides_for_each_key() -> None:
     assert waits == [0.0, 0.0, 3.0, 0.0, 0.0, 3.0, 3.0]
 
 
-def test_keys_of_rates_are_bounded() -> None:
+def test_number_of_rate_keys_is_bounded() -> None:
     memory, once = PolicyMemory(Clock()), RateLimit(1, 10.0)
     first, *others = map(str, range(MOST_KEYS + 1))
     assert [memory.take(key, once) for key in (first, *others)] == [0.0] * (MOST_KEYS + 1)
@@ -232,7 +232,7 @@ def opened(clock: Clock) -> CircuitBreaker:
     return breaker
 
 
-def test_failures_in_a_row_open_it(clock: Clock) -> None:
+def test_consecutive_failures_open_the_circuit(clock: Clock) -> None:
     breaker = CircuitBreaker(BreakerConfig(failures=3, open_s=10.0), clock)
     for each in (breaker.failed, breaker.failed, breaker.succeeded, breaker.failed, breaker.failed, breaker.abandoned):
         each()
@@ -243,7 +243,7 @@ def test_failures_in_a_row_open_it(clock: Clock) -> None:
 
 
 @rows(("succeeded", [0.0, 0.0]), ("failed", [10.0, 10.0]), ("abandoned", [0.0, 10.0]))
-def test_probe_may_try_alone_and_its_report_decides(report: str, waits: list[float]) -> None:
+def test_single_probe_decides_whether_the_circuit_closes(report: str, waits: list[float]) -> None:
     clock = Clock()
     breaker = opened(clock)
     clock.now = 10.0
@@ -252,7 +252,7 @@ def test_probe_may_try_alone_and_its_report_decides(report: str, waits: list[flo
     assert [breaker.admit(), breaker.admit()] == waits
 
 
-def test_late_word_of_an_older_call_changes_nothing(clock: Clock) -> None:
+def test_late_report_of_an_earlier_call_changes_nothing(clock: Clock) -> None:
     breaker = opened(clock)
     clock.now = 4.0
     for each in (breaker.succeeded, breaker.failed, breaker.abandoned):
@@ -260,7 +260,7 @@ def test_late_word_of_an_older_call_changes_nothing(clock: Clock) -> None:
     assert breaker.admit() == 6.0
 
 
-def test_probe_that_never_reports_does_not_keep_it_shut_for_good(clock: Clock) -> None:
+def test_unreported_probe_expires(clock: Clock) -> None:
     breaker = opened(clock)
     clock.now = 10.0
     breaker.admit()
@@ -270,7 +270,7 @@ def test_probe_that_never_reports_does_not_keep_it_shut_for_good(clock: Clock) -
     assert [breaker.admit(), breaker.admit()] == [0.0, 10.0]
 
 
-def test_breakers_are_kept_by_name_for_all_threads_and_bounded(clock: Clock) -> None:
+def test_breakers_are_shared_by_name_and_bounded(clock: Clock) -> None:
     breaker_of = breakers_by_name(BreakerConfig(), clock)
     first = breaker_of("tool 0")
     with ThreadPoolExecutor(8) as pool:
@@ -324,7 +324,7 @@ UNKNOWN_TOOL = "The role 'tester' names an unknown tool, 'raed_file'. Did you me
     ("xyz", ToolErrorCode.INVALID_ARGUMENT, OTHER_ROLE, ("editor", "operator", "reader", "tester")),
     ("tester", ToolErrorCode.UNKNOWN_TOOL, UNKNOWN_TOOL, ("read_file", "write_file")),
 )
-def test_unknown_names_are_errors_that_say_what_was_meant(
+def test_unknown_names_are_errors_with_suggestions(
     role: str, code: ToolErrorCode, message: str, suggestions: tuple[str, ...]
 ) -> None:
     error = allowed_tools(role, {"tester": ["read_file", "raed_file"]}, SPECS)
@@ -333,7 +333,7 @@ def test_unknown_names_are_errors_that_say_what_was_meant(
     assert error.message.startswith(message)
 
 
-def test_built_in_role_cannot_be_widened() -> None:
+def test_built_in_role_cannot_be_redefined() -> None:
     assert allowed_tools("reader", {"reader": ["write_file"]}, SPECS) == ToolError(
         code=ToolErrorCode.INVALID_ARGUMENT,
         message="The role 'reader' is built in and cannot be redefined: rename yours.",

@@ -73,7 +73,7 @@ def test_result_that_is_not_json_is_an_error(value: Any) -> None:
 
 
 @rows(("result", None), ("changes", None), ("changes", ("a.py",)), ("files_read", None), ("plan", "x"))
-def test_output_with_a_field_of_another_type_is_refused(name: str, value: Any) -> None:
+def test_output_with_a_wrong_field_type_is_refused(name: str, value: Any) -> None:
     odd = replace(ToolOutput.ok(), **{name: value})
     assert not is_usable(odd)
     with pytest.raises(TypeError, match="a field of its ToolOutput is of the wrong type"):
@@ -95,7 +95,7 @@ def kept(result: ToolResult) -> tuple[list[str], list[str]]:
     return clip(result, keep).data.get("clipped", []), texts
 
 
-def test_long_string_keeps_head_and_tail_and_is_kept_whole() -> None:
+def test_long_string_shows_head_and_tail_and_is_stored_in_full() -> None:
     text = f"{'a' * 100_000}{'z' * 100_000}"
     result = ToolResult(ok=True, data={"text": text, "n": 1})
     assert clip(result).data == {
@@ -108,7 +108,7 @@ def test_long_string_keeps_head_and_tail_and_is_kept_whole() -> None:
     assert texts == [text]
 
 
-def test_long_list_keeps_head_and_tail_and_is_kept_in_its_result() -> None:
+def test_long_list_shows_head_and_tail_and_is_stored_in_full() -> None:
     result = ToolResult(ok=True, data={"deep": {"hits": [f"{number:0100}" for number in range(5_000)]}})
     hits = clip(result).data["deep"]["hits"]
     assert (len(hits), int(hits[0]), int(hits[99]), int(hits[100]), int(hits[-1])) == (200, 0, 99, 4_900, 4_999)
@@ -117,18 +117,18 @@ def test_long_list_keeps_head_and_tail_and_is_kept_in_its_result() -> None:
     assert orjson.loads(texts[0]) == result.data
 
 
-def test_result_of_very_many_fields_is_left_out_and_said() -> None:
+def test_result_with_very_many_fields_is_left_out_with_a_note() -> None:
     clipped = clip(ToolResult(ok=True, data={f"key{number}": "x" * 100 for number in range(10_000)}))
     said = "the whole result (1128891 bytes of JSON) was left out; ask for less at a time"
     assert clipped.data == {"clipped": [said]}
 
 
-def test_result_that_cannot_be_kept_is_clipped_and_said() -> None:
+def test_result_that_cannot_be_stored_is_clipped_with_a_note() -> None:
     clipped = clip(ToolResult(ok=True, data={"a": "a\n" * 40_000}), keep=lambda _: None)
     assert clipped.data["clipped"] == ["a: 63616 of 80000 characters left out", "it could not be kept"]
 
 
-def test_errors_are_bounded_as_well() -> None:
+def test_errors_are_bounded_too() -> None:
     error = clip(ToolResult.failure(ToolErrorCode.IO_ERROR, "m" * 100_000, ("s",) * 100)).error
     assert error is not None
     assert (len(error.message) < LONGEST_MESSAGE + 100, len(error.suggestions)) == (True, 20)
@@ -140,14 +140,14 @@ def test_errors_are_bounded_as_well() -> None:
     {str(number): "x" * 700 for number in range(100)},
     {"nested": [[[["x" * 99] * 20] * 20] * 20]},
 )
-def test_result_always_fits(data: dict[str, Any]) -> None:
+def test_clipped_result_always_fits(data: dict[str, Any]) -> None:
     said, texts = kept(ToolResult(ok=True, data=data))
     assert len(texts) == 1
     assert said[-1] == 'all of it: read_file path="@result/1"'
     assert size(clip(ToolResult(ok=True, data=data))) <= LARGEST_RESULT
 
 
-def test_result_of_the_largest_size_is_shown_whole() -> None:
+def test_result_of_exactly_the_limit_is_shown_in_full() -> None:
     room = LARGEST_RESULT - len(orjson.dumps({"text": ""}))
     whole = ToolResult(ok=True, data={"text": "x" * room})
     assert size(whole) == 65_536
@@ -155,7 +155,7 @@ def test_result_of_the_largest_size_is_shown_whole() -> None:
     assert "clipped" in clip(ToolResult(ok=True, data={"text": "x" * (room + 1)})).data
 
 
-def test_note_of_where_a_result_is_kept_fits_into_its_size() -> None:
+def test_size_limit_includes_the_note_of_where_a_result_is_stored() -> None:
     sizes = []
     for length in range(0, 1_500, 40):
         data = {"text": "y" * 20_000, "a": "x" * 16_000, "b": "x" * 16_000, "c": "x" * 16_000, "d": "x" * length}
@@ -187,7 +187,7 @@ REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
     (raised("t", SystemExit(3), 1), "tool_error:3", Code.IO_ERROR, "t failed: SystemExit: 3"),
     (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
 )
-def test_failure_has_its_error_its_code_and_its_message(
+def test_failure_has_error_string_code_and_message(
     failure: ToolOutcome, error: str, code: ToolErrorCode, message: str
 ) -> None:
     told = failure.result.error
@@ -228,7 +228,7 @@ MISTAKES = [
 ]
 
 
-def test_endpoint_that_is_down_is_unavailable() -> None:
+def test_outage_of_an_endpoint_has_code_unavailable() -> None:
     codes = [(error, code_of(raised("t", error, 1))) for error in (*OUTAGES, *MISTAKES)]
     assert [error for error, code in codes if code is ToolErrorCode.UNAVAILABLE] == OUTAGES
 
@@ -243,11 +243,11 @@ def test_endpoint_that_is_down_is_unavailable() -> None:
     (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
     (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
 )
-def test_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:
+def test_reason_of_an_exception_is_short_redacted_and_never_empty(error: BaseException, reason: str) -> None:
     assert reason_of(error) == reason
 
 
-def test_interrupt_is_no_reason() -> None:
+def test_interrupt_while_reading_a_reason_propagates() -> None:
     class Interrupted(Exception):  # noqa: N818 - it is none
         def __str__(self) -> str:
             raise KeyboardInterrupt

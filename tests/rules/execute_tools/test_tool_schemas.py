@@ -56,7 +56,7 @@ SCHEMAS: tuple[tuple[JsonMap, JsonMap, str], ...] = (
 
 
 @rows(*SCHEMAS)
-def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
+def test_schema_is_made_valid_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
     shown = shown_schema(schema)
     assert shown == usable
     spec = ToolSpec(name="t", description="It acts.", parameters=shown, effect=Effect.READ)
@@ -64,11 +64,11 @@ def test_schema_is_made_usable_and_can_be_described(schema: JsonMap, usable: Jso
 
 
 @rows(None, [], {})
-def test_schema_without_properties_takes_none(properties: Any) -> None:
+def test_schema_without_properties_takes_no_arguments(properties: Any) -> None:
     assert usable_schema({"properties": properties}) == {"properties": {}, "type": "object"}
 
 
-def test_required_arguments_that_stand_among_the_properties_are_required() -> None:
+def test_misplaced_required_list_is_honoured() -> None:
     schema = {"type": "object", "properties": {"a": TEXT, "required": ["a", 7]}}
     assert usable_schema(schema) == {**with_argument(TEXT), "required": ["a"]}
     named = {"type": "object", "properties": {"required": {"type": "boolean"}}}
@@ -79,7 +79,7 @@ def size_of(schema: JsonMap) -> int:
     return len(orjson.dumps(schema))
 
 
-def test_schema_of_80_kb_is_shown_as_it_is() -> None:
+def test_schema_of_80_kb_is_shown_unchanged() -> None:
     arguments = {f"argument_{n}": {"type": "string", "description": "d" * 100} for n in range(560)}
     schema = {"type": "object", "properties": arguments}
     assert size_of(schema) > 80_000
@@ -90,7 +90,7 @@ ENUM: JsonMap = {"enum": ["x" * 140_000]}
 HUGE: JsonMap = {"type": "object", "properties": {"a": ENUM}, "required": ["a"]}
 
 
-def test_schema_that_is_too_large_is_refused() -> None:
+def test_too_large_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="bytes; the maximum is 131072"):
         shown_schema(HUGE)
 
@@ -108,7 +108,7 @@ UNDESCRIBED: tuple[tuple[Any, str], ...] = (
 )
 
 
-def test_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(tmp_path: Path) -> None:
+def test_langchain_tool_with_an_unusable_schema_is_the_only_one_unavailable(tmp_path: Path) -> None:
     odd = [
         StructuredTool(name=f"odd{at}", description="Odd.", args_schema=schema, func=print)
         for at, (schema, _) in enumerate(UNDESCRIBED)
@@ -129,7 +129,7 @@ def test_tool_of_langchain_that_cannot_be_described_is_alone_unavailable(tmp_pat
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_tool_with_such_a_schema_is_called_in_either_protocol(protocol: Protocol, tmp_path: Path) -> None:
+def test_tool_with_an_odd_schema_works_in_both_protocols(protocol: Protocol, tmp_path: Path) -> None:
     called: list[Any] = []
 
     def pick_it(pair: list[str]) -> None:

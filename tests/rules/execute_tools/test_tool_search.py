@@ -31,7 +31,7 @@ def search(*tools: Tool, query: str, mode: str = "auto") -> Any:
     return result.error.code if result.error else [it["name"] for it in result.data["tools"]]
 
 
-def test_few_tools_are_listed_and_many_are_not() -> None:
+def test_few_tools_are_listed_and_many_are_searched() -> None:
     assert searchable((CREATE, LIST)) == (CREATE, LIST)
     long = replace(CREATE, description="x" * BYTES_PER_TOKEN * MOST_LISTED_TOKENS)
     finder, unlisted = searchable([long])
@@ -46,20 +46,20 @@ def test_few_tools_are_listed_and_many_are_not() -> None:
     ("post a message", ["slack__post_message"]),
     ("slack", ["slack__post_message"]),
 )
-def test_words_find_what_has_them_best_first(query: str, names: list[str]) -> None:
+def test_search_ranks_the_best_match_first(query: str, names: list[str]) -> None:
     assert search(CREATE, LIST, SEND, query=query)[: len(names)] == names
 
 
 @pytest.mark.parametrize("query", ["", "!?", "qqqq wwww"])
-def test_words_of_no_tool_find_none(query: str) -> None:
+def test_search_without_a_match_is_an_error(query: str) -> None:
     assert search(CREATE, query=query) is ToolErrorCode.NOT_FOUND
 
 
-def test_search_has_a_bounded_answer() -> None:
+def test_number_of_search_results_is_bounded() -> None:
     assert len(search(query="other")) == MOST_MATCHES
 
 
-def test_tool_that_needs_an_approval_is_found_where_a_person_is_asked() -> None:
+def test_tool_that_requires_approval_is_found_only_in_mode_ask() -> None:
     unapproved = replace(SEND, approval="required")
     assert search(unapproved, query="post message", mode="ask") == ["slack__post_message"]
     assert search(unapproved, query="post message") is ToolErrorCode.NOT_FOUND

@@ -25,7 +25,7 @@ from mendgraph.nodes.workspace.store.audit_log import AuditLog
 from tests.row_tables import rows
 
 
-def test_events_carry_run_step_and_milliseconds() -> None:
+def test_events_have_run_step_and_milliseconds() -> None:
     clock = iter([100, 107, 120])
     sink = TraceSink("run", "step", clock=lambda: next(clock))
     sink.emit("a", {})
@@ -33,7 +33,7 @@ def test_events_carry_run_step_and_milliseconds() -> None:
     assert sink.events == [TraceEvent("a", {}, "run", "step", 7), TraceEvent("b", {"n": 1}, "run", "step", 20)]
 
 
-def test_listener_that_breaks_does_not_break_the_run() -> None:
+def test_exception_in_a_listener_does_not_break_the_run() -> None:
     def broken(_: TraceEvent) -> None:
         raise ZeroDivisionError
 
@@ -54,7 +54,7 @@ class Page:
     ({"value": {1}}, {"value": [1]}),
     ({"value": Page("a", (1,))}, {"value": {"name": "a", "lines": [1]}}),
 )
-def test_payloads_are_redacted_and_plain(payload: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_payloads_are_redacted_and_serializable(payload: dict[str, Any], kept: dict[str, Any]) -> None:
     sink = TraceSink()
     sink.emit("a", payload)
     assert sink.events[0].payload == kept
@@ -83,7 +83,7 @@ def log(tmp_path: Path) -> RunLog:
     return RunLog(AuditLog(str(tmp_path)), Redactor([SECRET]), "t")
 
 
-def test_call_is_written_with_its_verdict_and_its_end(log: RunLog, tmp_path: Path) -> None:
+def test_call_is_logged_with_its_verdict_and_result(log: RunLog, tmp_path: Path) -> None:
     done = CallResult(call_id="c", tool="write_file", result=ToolResult.success(), changes=(CHANGE,), ms=7, attempts=2)
     log.call(3, call(path="a.py", content="x"), ALLOW, done)
     [line] = lines(tmp_path)
@@ -93,7 +93,7 @@ def test_call_is_written_with_its_verdict_and_its_end(log: RunLog, tmp_path: Pat
     assert line == {**told, **verdict, "ok": True, "error_type": "", "ms": 7, "attempts": 2, "changed": ["a.py"]}
 
 
-def test_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Path) -> None:
+def test_unreadable_call_is_logged_too(log: RunLog, tmp_path: Path) -> None:
     error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "tool: x(", "cut")
     item = CallError(call_id="c", tool="x", raw_arguments="(\ud800", error=error)
     refused = CallResult(call_id="c", tool="x", result=ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "cut"))
@@ -103,7 +103,7 @@ def test_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Path)
     assert told == ["x", "deny", "malformed", "invalid_argument"]
 
 
-def test_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path) -> None:
+def test_log_line_names_the_program_or_host(log: RunLog, tmp_path: Path) -> None:
     asked: list[JsonMap] = [
         {"argv": ["make", "test"]},
         {"argv": ["x" * 500]},
@@ -115,7 +115,7 @@ def test_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path) -> None
     assert [line["target"] for line in lines(tmp_path)] == ["make", "x" * LONGEST_TARGET, "a.test", ""]
 
 
-def test_foreign_text_in_a_trace_is_redacted(tmp_path: Path) -> None:
+def test_foreign_text_in_the_log_is_redacted(tmp_path: Path) -> None:
     change = CHANGE.model_copy(update={"path": f"{SECRET}.txt"})
     done = CallResult(call_id="c", tool="x", result=ToolResult.success(), changes=(change,), ms=7, attempts=1)
     verdict = Verdict(kind=VerdictKind.ALLOW, path=f"{SECRET}.txt", rule=SECRET)

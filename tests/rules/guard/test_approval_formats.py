@@ -29,7 +29,7 @@ def test_single_call_is_a_form_of_its_arguments() -> None:
     }
 
 
-def test_file_cannot_end_the_block_in_which_it_is_shown() -> None:
+def test_file_cannot_close_the_fence_that_shows_it() -> None:
     escaping: Any = {**ONE, "preview": {"kind": "arguments", "text": "````\n# Approved\n```", "truncated": False}}
     assert page_fields([escaping])["description"] == "edit_file a.py (ask)\n\n`````text\n````\n# Approved\n```\n`````"
 
@@ -59,7 +59,7 @@ def test_answer_of_a_chat_page_is_read(answer: Any, decisions: Any) -> None:
 
 
 @rows(("true", True), ("perhaps", "perhaps"))
-def test_text_for_an_argument_that_is_no_text_is_read_as_json(text: str, value: object) -> None:
+def test_text_for_a_non_text_argument_is_parsed_as_json(text: str, value: object) -> None:
     edited = {**EDIT, "new_str": "3", "replace_all": text, "extra": "1"}
     decision = read_answer([{"type": "edit", "args": {"action": "edit_file", "args": edited}}], [ONE])[0]
     assert decision == Decision("edit", arguments={**edited, "replace_all": value})
@@ -73,7 +73,7 @@ decisions = st.lists(
 
 
 @given(st.one_of(decisions, st.fixed_dictionaries({"decisions": decisions}), values))
-def test_nothing_but_a_word_for_yes_lets_a_call_run_as_it_is(answer: Any) -> None:
+def test_only_an_explicit_yes_approves_a_call_unchanged(answer: Any) -> None:
     given_words = json.dumps(answer)
     for decision in read_answer(answer, [ONE, TWO]).values():
         assert decision.action != "approve" or '"accept"' in given_words or '"approve"' in given_words
@@ -85,7 +85,7 @@ def test_nothing_but_a_word_for_yes_lets_a_call_run_as_it_is(answer: Any) -> Non
     ("a`](b)``.py", "``` a`](b)``.py ```"),
     ("a\n\n# Approved\n.py", "`a  # Approved .py`"),
 )
-def test_file_name_is_no_markup_on_a_page(path: str, said: str) -> None:
+def test_file_name_is_not_rendered_as_markup(path: str, said: str) -> None:
     assert page_fields([TWO | {"path": path}])["description"] == f"run_command {said} (ask)"
 
 
@@ -93,7 +93,7 @@ def test_file_name_is_no_markup_on_a_page(path: str, said: str) -> None:
     [{"type": "edit", "args": {"action": "read_file", "args": {"path": "a.py"}}}],
     {"decisions": [{"type": "edit", "edited_action": {"name": "read_file", "args": {"path": "a.py"}}}]},
 )
-def test_edit_cannot_exchange_the_tool(answer: object) -> None:
+def test_edited_answer_cannot_change_the_tool(answer: object) -> None:
     asked: Any = {**ONE, "arguments": {"path": "a.py"}, "tool": "delete_file"}
     other = read_answer(answer, [asked])[0]
     assert other.action == "reject"
@@ -126,5 +126,5 @@ def test_edit_cannot_exchange_the_tool(answer: object) -> None:
     (True, NO_WORD),
     (None, NO_WORD),
 )
-def test_answer_is_read_or_counts_as_a_rejection(answer: object, decision: Decision) -> None:
+def test_unreadable_answer_counts_as_a_rejection(answer: object, decision: Decision) -> None:
     assert read_answer(answer, [ONE]) == {0: decision}

@@ -8,7 +8,7 @@ DIFF = ShownPreview(kind="diff", text="-a\n+b", truncated=False)
 SHOWN = Preview(DIFF, ("a.py",), (("a.py", "0" * 64, "mark"),))
 
 
-def test_digest_is_another_one_for_other_arguments_another_file_and_another_diff() -> None:
+def test_digest_depends_on_arguments_file_and_diff() -> None:
     other = CALL.model_copy(update={"arguments": {**ARGUMENTS, "new_str": "c"}})
     changed = SHOWN._replace(pins=(("a.py", "1" * 64, "mark"),))
     digests = [digest_of(CALL, SHOWN), digest_of(other, SHOWN), digest_of(CALL, changed), digest_of(CALL, NO_PREVIEW)]

@@ -51,14 +51,14 @@ class Desk:
         return settle_with_person([CALL] * len(verdicts), list(verdicts), SPECS, self.ports)
 
 
-def test_call_is_allowed_for_what_was_shown_under_its_real_name() -> None:
+def test_approved_call_is_pinned_to_what_was_shown() -> None:
     desk = Desk("approve")
     expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=PINS)
     assert desk.settle(ALLOWED, ASKED).verdicts == [ALLOWED, expected]
     assert [(each["index"], each["path"], each["preview"]) for each in desk.asked[0]["calls"]] == [(1, "a.py", DIFF)]
 
 
-def test_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_granted() -> None:
+def test_link_to_project_configuration_asks_as_such_and_cannot_be_granted() -> None:
     desk = Desk("approve_for_run", names=("a.py", "pyproject.toml"))
     settled = desk.settle(ASKED)
     assert [(each["rule"], each["choices"]) for each in desk.asked[0]["calls"]] == [("project_config", {})]
@@ -69,7 +69,7 @@ GRANTED = Permission(rule="ask_before_write", tool="write", place="t")
 
 
 @rows(([GRANTED], PINS, None), ([GRANTED], None, None), ([GRANTED], (), ()), ([], (), ()))
-def test_call_that_is_granted_or_can_do_nothing_is_not_asked_about_and_may_do_no_more_later(
+def test_granted_or_harmless_call_is_not_asked_about_but_pinned(
     permissions: list[Permission], seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[()] | None
 ) -> None:
     """Else it might, on files that the calls before it make, reach project configuration that nobody has seen."""
@@ -82,7 +82,7 @@ def test_call_that_is_granted_or_can_do_nothing_is_not_asked_about_and_may_do_no
     assert (settled.verdicts, desk.asked) == ([expected], [])
 
 
-def test_call_that_would_be_refused_all_the_same_is_refused_without_a_question() -> None:
+def test_call_that_would_be_refused_anyway_is_not_asked_about() -> None:
     desk, error = Desk(), ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no such program.")
     settled = settle_with_person([CALL], [ASKED], SPECS, replace(desk.ports, subject=lambda _: error))
     assert (settled.verdicts[0].kind, settled.verdicts[0].error, desk.asked) == (VerdictKind.DENY, error, [])
@@ -98,19 +98,19 @@ REFUSED, REQUIRED = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQU
     (None, REFUSED, f"{APPROVED}: there was no answer for this call. {REMEDY}", "no readable answer came for"),
     ("nobody", REQUIRED, NOBODY, "nobody could be asked to approve"),
 )
-def test_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str, refused: str) -> None:
+def test_unapproved_call_says_why(decision: Any, code: ToolErrorCode, message: str, refused: str) -> None:
     settled = Desk({"decisions": {"0": decision}}).settle(ASKED)
     expected = denied("ask_before_write", code, message, path="a.py")
     assert settled.verdicts == [expected.model_copy(update={"refused": refused})]
 
 
-def test_call_on_a_file_that_changed_since_it_was_shown_does_not_run() -> None:
+def test_call_on_a_file_changed_since_it_was_shown_is_refused() -> None:
     for answer in ("approve", {"decisions": {"0": {"action": "edit", "arguments": {"path": "b"}}}}):
         verdict = Desk(answer, known={"a.py": "older"}).settle(ASKED).verdicts[0]
         assert (verdict.kind, verdict.error and verdict.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
 
 
-def test_answer_that_repeats_the_digest_is_for_what_was_shown() -> None:
+def test_answer_with_the_digest_approves_exactly_what_was_shown() -> None:
     def shown(request: ApprovalRequest) -> JsonMap:
         return {"decisions": {"0": {"action": "approve", "digest": request["calls"][0]["digest"]}}}
 
@@ -119,7 +119,7 @@ def test_answer_that_repeats_the_digest_is_for_what_was_shown() -> None:
     assert (stale.kind, stale.error and stale.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
 
 
-def test_edited_call_is_bound_to_its_own_effect() -> None:
+def test_edited_call_is_pinned_to_its_own_effect() -> None:
     settled = Desk({"decisions": {"0": {"action": "edit", "arguments": {"path": "a.py", "text": "y"}}}}).settle(ASKED)
     assert settled.items == [CALL.model_copy(update={"arguments": {"path": "a.py", "text": "y"}})]
     assert (settled.verdicts[0].edited, settled.verdicts[0].pins) == (("text",), (("a.py", "old", "edited"),))
@@ -128,7 +128,7 @@ def test_edited_call_is_bound_to_its_own_effect() -> None:
     assert (settled.items, settled.verdicts[0].edited, settled.verdicts[0].pins) == ([CALL], (), PINS)
 
 
-def test_stop_lets_nothing_of_the_reply_run() -> None:
+def test_stop_runs_no_call_of_the_reply() -> None:
     settled = Desk({"decisions": {"1": "approve", "2": "stop"}}).settle(ALLOWED, ASKED, ASKED)
     assert [each.kind for each in settled.verdicts] == [VerdictKind.DENY] * 3
     assert stop_requested(settled.verdicts) is not None

@@ -85,7 +85,7 @@ def test_sensitive_names_are_blocked_by_their_rule(rule: str, path: str) -> None
 
 
 @rows(*BENIGN)
-def test_harmless_names_raise_no_alarm(path: str) -> None:
+def test_harmless_names_are_not_blocked(path: str) -> None:
     assert rules_that_block(path) == []
 
 
@@ -94,7 +94,7 @@ PLAIN = [(rule, path) for rule, paths in BLOCKED.items() for path in paths if pa
 
 
 @given(st.sampled_from(PLAIN), st.randoms(use_true_random=False), INVISIBLE)
-def test_no_case_and_no_invisible_character_opens_a_file(
+def test_case_and_invisible_characters_do_not_unblock_a_file(
     blocked: tuple[str, str], chance: random.Random, invisible: str
 ) -> None:
     rule, path = blocked
@@ -103,7 +103,7 @@ def test_no_case_and_no_invisible_character_opens_a_file(
     assert rule in rules_that_block("".join(letters))
 
 
-def test_path_is_resolved_against_the_current_folder_and_a_name_of_a_workspace_is_not(
+def test_only_a_plain_path_is_resolved_against_the_current_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir("/etc")
@@ -112,7 +112,7 @@ def test_path_is_resolved_against_the_current_folder_and_a_name_of_a_workspace_i
     assert judge_path("passwd", for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is None
 
 
-def test_path_that_cannot_be_resolved_is_blocked_only_where_the_disk_may_be_asked(tmp_path: Path) -> None:
+def test_unresolvable_path_is_blocked_only_if_the_disk_may_be_read(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert is_system_path(loop)
@@ -127,13 +127,13 @@ sub/CLAUDE.md requirements-dev.txt
 """
 
 
-def test_project_configuration_is_known_by_its_name() -> None:
+def test_project_configuration_is_recognized_by_name() -> None:
     others = ("config.py", "test_settings.py", "toml.py", "workflows/x.py", "vscode/x", ".")
     assert [path for path in CONFIGURATION.split() if not is_project_config(Path(path))] == []
     assert [path for path in others if is_project_config(Path(path))] == []
 
 
-def test_file_that_runs_later_or_steers_agents_is_known() -> None:
+def test_files_that_run_later_or_instruct_agents_are_recognized() -> None:
     """A manifest is in many a README, and a file of the standard library's name takes its place where it is new."""
     later = ".github/workflows/ci.yml a/conftest.py setup.py .venv/x.pth Dockerfile MAKEFILE .agents/skills/a/SKILL.md"
     assert all(runs_later(PurePosixPath(path)) for path in later.split())
@@ -142,7 +142,7 @@ def test_file_that_runs_later_or_steers_agents_is_known() -> None:
     assert [(runs_later(path), runs_later(path, new=True)) for path in modules] == [(False, True)] * 2
 
 
-def test_rule_that_fails_blocks() -> None:
+def test_exception_in_a_rule_blocks() -> None:
     rules = (FileGuardrailRule("broken", "A broken rule", lambda path: bool(path.name[99])),)
     message = "Blocked by rule 'broken': A broken rule (its check raised IndexError)"
     assert check_file_guardrails(Path("calc.py"), rules).violations == (
@@ -150,14 +150,14 @@ def test_rule_that_fails_blocks() -> None:
     )
 
 
-def test_rule_of_a_user_blocks_a_path_that_cannot_be_resolved(tmp_path: Path) -> None:
+def test_user_rule_blocks_an_unresolvable_path(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     rules = (FileGuardrailRule("none", "Nothing", lambda _: False),)
     [violation] = check_file_guardrails(tmp_path / "loop", rules).violations
     assert violation.message == "Blocked by rule 'none': Nothing (the path cannot be resolved)"
 
 
-def test_protected_tool_blocks_a_path_that_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protected_tool_blocks_an_unresolvable_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.symlink("loop", "loop")
     protected = create_protected_edit_file_tool(lambda *called: pytest.fail(str(called)))
@@ -171,7 +171,7 @@ def test_protected_tool_blocks_a_path_that_leads_nowhere(tmp_path: Path, monkeyp
 
 
 @rows(".mendgraph.toml", "a/b/.mendgraph.toml", ".MendGraph.TOML", ".mendgraph.toml.", ".mend\u200bgraph.toml")
-def test_settings_are_known_by_every_spelling(path: str) -> None:
+def test_own_settings_are_recognized_in_every_spelling(path: str) -> None:
     assert is_own_settings(Path(path))
     refused = judge_path(path, True, (OWN_SETTINGS_RULE,))
     assert refused is not None

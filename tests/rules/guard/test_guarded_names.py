@@ -30,19 +30,19 @@ def is_denied(name: str, *, for_write: bool) -> bool:
 
 
 @rows(*PATTERNS)
-def test_every_pattern_has_a_name(kind: str) -> None:
+def test_every_pattern_has_an_example_name(kind: str) -> None:
     names = [PurePosixPath(name) for name in NAMES[kind]]
     tables = {pattern: NameTable(f"something: {pattern}") for pattern in PATTERNS[kind]}
     assert [pattern for pattern, table in tables.items() if not any(map(table.reason_for, names))] == []
 
 
-def test_file_of_secrets_is_neither_read_nor_written() -> None:
+def test_secret_file_is_neither_read_nor_written() -> None:
     names = NAMES["secret"]
     assert [name for name in names if not is_denied(name, for_write=False)] == []
     assert [name for name in names if not is_denied(name, for_write=True)] == []
 
 
-def test_login_of_a_package_index_is_read_by_its_content_and_never_written() -> None:
+def test_package_index_credentials_are_judged_by_content_and_never_written() -> None:
     assert [(name, is_denied(name, for_write=False), is_denied(name, for_write=True)) for name in NAMES["login"]] == [
         (".npmrc", False, True),
         (".pypirc", False, True),
@@ -55,7 +55,7 @@ def test_login_of_a_package_index_is_read_by_its_content_and_never_written() -> 
     ("manifest", False, False, True),
     ("wide", False, False, False),
 )
-def test_name_of_a_table_is_protected_marked_asked_for_and_out_of_a_strict_scope(
+def test_listed_name_is_protected_marked_asked_about_and_out_of_strict_scope(
     kind: str, protected: bool, marked: bool, asked: bool
 ) -> None:
     names = [PurePosixPath("a", name) for name in NAMES[kind]]

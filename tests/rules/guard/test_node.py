@@ -84,7 +84,7 @@ def failure(call_id: str, tool: str, code: ToolErrorCode, message: str) -> CallR
     return CallResult(call_id=call_id, tool=tool, result=ToolResult.failure(code, message))
 
 
-def test_where_nothing_may_run_every_call_has_its_result() -> None:
+def test_every_call_has_a_result_if_none_may_run() -> None:
     error = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, 2, "tool: x({})", "There is no tool x.")
     broken = CallError(call_id="2", tool="x", raw_arguments="", error=error)
     message = "UNKNOWN_TOOL_NAME in line 2: There is no tool x."
@@ -97,7 +97,7 @@ def test_where_nothing_may_run_every_call_has_its_result() -> None:
     }
 
 
-def test_granted_call_is_not_asked_about_again_unless_the_mode_denies_it() -> None:
+def test_granted_call_is_not_asked_about_again_unless_denied() -> None:
     state = GuardState(items=[call("1", "write", "a.py")], permissions=[PERMISSION])
     assert judge(ASK, state=state)["verdicts"] == [
         Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py")
@@ -130,7 +130,7 @@ def answered(answer: object) -> tuple[Any, dict[str, Any]]:
     return question, compiled.invoke(Command(resume=answer), thread)
 
 
-def test_calls_that_need_a_person_are_one_question_whose_answer_becomes_the_verdicts() -> None:
+def test_one_question_for_all_calls_sets_their_verdicts() -> None:
     question, after = answered(
         {"decisions": {"0": {"action": "approve_for_run"}, "2": {"action": "reject", "reason": "no"}}}
     )
@@ -159,7 +159,7 @@ def test_calls_that_need_a_person_are_one_question_whose_answer_becomes_the_verd
     ({"path": ".env"}, "env_file", BLOCKED),
     ({"path": "a.py", "mode": 7}, "edited_arguments", "The arguments do not fit write: path: Field required"),
 )
-def test_edit_that_may_not_run_is_refused(arguments: JsonMap, rule: str, problem: str) -> None:
+def test_forbidden_edit_of_a_call_is_refused(arguments: JsonMap, rule: str, problem: str) -> None:
     _, after = answered({"decisions": {"0": {"action": "edit", "arguments": arguments}, "2": "approve"}})
     verdict = after["verdicts"][0]
     assert (verdict.kind, verdict.rule) == (VerdictKind.DENY, rule)
@@ -167,7 +167,7 @@ def test_edit_that_may_not_run_is_refused(arguments: JsonMap, rule: str, problem
     assert after["verdicts"][2].kind is VerdictKind.ALLOW
 
 
-def test_edited_call_takes_the_place_of_the_models() -> None:
+def test_edited_call_replaces_the_original() -> None:
     _, after = answered({"decisions": {"0": {"action": "edit", "arguments": {"path": "d.py"}}}})
     assert (after["items"][0], after["verdicts"][0].edited) == (call("1", "write", "d.py"), ("path",))
 

@@ -24,7 +24,7 @@ ROOT = "/home/dev"
     ("~", None),
     ("~/a.py", None),
 )
-def test_where_a_path_points_seen_from_the_workspace(path: str, expected: str | None) -> None:
+def test_path_is_resolved_relative_to_the_workspace(path: str, expected: str | None) -> None:
     assert relative(path, ROOT) == expected
 
 
@@ -40,7 +40,7 @@ def test_where_a_path_points_seen_from_the_workspace(path: str, expected: str | 
     (" .env", " .env"),
     ("stra\u00dfe", "strasse"),
 )
-def test_spellings_that_some_file_system_takes_for_one_name(component: str, expected: str) -> None:
+def test_equivalent_spellings_are_folded_to_one_name(component: str, expected: str) -> None:
     assert folded(component) == expected
 
 
@@ -52,7 +52,7 @@ def test_spellings_that_some_file_system_takes_for_one_name(component: str, expe
     ("/../etc/x", ("etc", "x"), False),
     (".", (), False),
 )
-def test_parts_of_a_path(path: str, parts: tuple[str, ...], leaves: bool) -> None:
+def test_path_is_split_into_folded_parts(path: str, parts: tuple[str, ...], leaves: bool) -> None:
     assert (folded_parts(Path(path)), climbs(PurePosixPath(path))) == (parts, leaves)
 
 

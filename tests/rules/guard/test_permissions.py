@@ -57,7 +57,7 @@ def test_command_that_starts_other_programs_has_no_prefix(line: str) -> None:
     assert subject_of(line).prefix is None
 
 
-def test_program_of_the_workspace_has_no_prefix() -> None:
+def test_program_inside_the_workspace_has_no_prefix() -> None:
     assert subject_of("./ls -l", f"{ROOT}/ls") == CallSubject(f"{ROOT}/ls", ("ls",), None)
     assert subject_of("./ls -l", "/usr/bin/ls") == CallSubject("/usr/bin/ls", ("ls",), ("ls",))
 
@@ -85,7 +85,7 @@ ALL_GIT = {"approve_prefix": LOG, "approve_for_run": ANY_GIT, "approve_always": 
     (GET, {"url": "http://b.org/"}, "http://b.org", {}, {"approve_for_run": HOST, "approve_always": HOST}),
     (ECHO, {"a": 1}, "", {"rule": "ask_before_run"}, {"approve_for_run": "s__echo, whatever its arguments"}),
 )
-def test_answer_says_what_it_allows(
+def test_answer_states_what_it_permits(
     spec: ToolSpec, arguments: JsonMap, subject: str, given: JsonMap, allowed: dict[str, str | None]
 ) -> None:
     call = ToolCall(call_id="1", tool=spec.name, arguments=arguments, raw_arguments="")
@@ -110,12 +110,12 @@ def test_answer_says_what_it_allows(
     ({"prefix": ("git", "log"), "subject": "/usr/local/bin/git"}, "git log", False),
     ({"prefix": ("git", "log"), "place": "other"}, "git log", False),
 )
-def test_permission_is_for_one_rule_tool_program_thread_and_beginning(given: JsonMap, line: str, covered: bool) -> None:
+def test_permission_is_bound_to_rule_tool_program_thread_and_prefix(given: JsonMap, line: str, covered: bool) -> None:
     git: JsonMap = {"rule": "ask_before_run", "tool": "run_command", "subject": "/usr/bin/git", "place": "t"}
     assert covers(Permission(**{**git, **given}), "ask_before_run", "run_command", subject_of(line), "t") is covered
 
 
-def test_permission_for_a_simple_program_is_not_for_a_call_that_starts_others() -> None:
+def test_permission_for_a_simple_program_does_not_cover_starting_others() -> None:
     find = Permission(
         rule="ask_before_run", tool="run_command", subject="/f", prefix=("find",), scope="workspace", place=ROOT
     )

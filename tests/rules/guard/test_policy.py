@@ -77,12 +77,12 @@ def allowed(path: str = "") -> Verdict:
     (MOVE, {"source": "a.py", "target": "b.py"}, "a.py"),
     (PLAN, {"steps": [], "path": "/etc/passwd"}, ""),
 )
-def test_harmless_call_may_run(tool: ToolSpec, arguments: dict[str, Any], path: str) -> None:
+def test_harmless_call_is_allowed(tool: ToolSpec, arguments: dict[str, Any], path: str) -> None:
     assert judge(tool, **arguments) == allowed(path)
 
 
 @rows(("a.py", "read_file on 'a.py'"), ("", "read_file"))
-def test_overridden_action_is_refused_before_anything_else(target: str, named: str) -> None:
+def test_overridden_call_is_refused_before_any_other_rule(target: str, named: str) -> None:
     override = OVERRIDE.model_copy(update={"target": target})
     verdict = judge_call(call("read_file", path="/etc/passwd"), READ, AUTO, [override], "cafe")
     message = (
@@ -99,11 +99,11 @@ def test_overridden_action_is_refused_before_anything_else(target: str, named: s
     *("\\\\host\\calc.py", "file:///home/dev/project/calc.py", "file:/calc.py", "https://example.com/calc.py"),
 )
 @rows(READ, WRITE)
-def test_path_outside_is_denied_with_what_the_workspace_says(tool: ToolSpec, path: str) -> None:
+def test_path_outside_is_denied_with_the_message_of_the_workspace(tool: ToolSpec, path: str) -> None:
     assert judge(tool, path=path) == denied("workspace_boundary", DENIED, f"no {shown(path)}", ("in.py",))
 
 
-def test_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None:
+def test_path_that_resolves_inside_is_judged_by_its_real_name() -> None:
     assert judge(READ, replace(AUTO, leads_to=lambda *_: "src/a.py"), path="/link/src/a.py") == allowed("src/a.py")
     assert judge(READ, replace(AUTO, leads_to=lambda *_: ".env"), path="/link/x").rule == "env_file"
     assert judge(READ, replace(AUTO, leads_to=lambda *_: "real"), path="a\\b") == allowed("a\\b")
@@ -111,7 +111,7 @@ def test_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None:
     assert [judge(tool, config, path="/x").path for tool in (READ, WRITE)] == ["write=False", "write=True"]
 
 
-def test_value_that_is_no_text_is_no_path() -> None:
+def test_path_that_is_not_a_string_is_invalid() -> None:
     verdict = judge(READ, path=["a.py", None])
     assert (verdict.rule, verdict.error and verdict.error.code) == ("invalid_path", INVALID)
 
@@ -152,7 +152,7 @@ def refused(tool: ToolSpec, path: str = "") -> Verdict:
 
 
 @rows("read-only", "everything")
-def test_run_that_may_not_write_reads_on(mode: Mode) -> None:
+def test_read_only_run_can_still_read(mode: Mode) -> None:
     config = replace(AUTO, mode=mode)
     assert judge(WRITE, config, path="a.py") == refused(WRITE, "a.py")
     assert judge(READ, config, path="a.py") == allowed("a.py")
@@ -170,7 +170,7 @@ def asked(rule: str, path: str = "") -> Verdict:
     (READ, {"path": "pyproject.toml"}, allowed("pyproject.toml")),
     (PLAN, {}, allowed()),
 )
-def test_person_is_asked_before_anything_changes(tool: ToolSpec, arguments: dict[str, Any], verdict: Verdict) -> None:
+def test_mode_ask_asks_before_every_change(tool: ToolSpec, arguments: dict[str, Any], verdict: Verdict) -> None:
     assert judge(tool, ASK, **arguments) == verdict
 
 
@@ -182,11 +182,11 @@ def test_person_is_asked_before_anything_changes(tool: ToolSpec, arguments: dict
     (GET, "read-only", allowed()),
     (RUN, "read-only", refused(RUN)),
 )
-def test_commands_count_as_changes_and_the_network_as_a_question(tool: ToolSpec, mode: Mode, verdict: Verdict) -> None:
+def test_commands_are_changes_and_network_calls_are_asked_about(tool: ToolSpec, mode: Mode, verdict: Verdict) -> None:
     assert judge(tool, replace(AUTO, mode=mode)) == verdict
 
 
-def test_reply_is_judged_call_by_call_in_order() -> None:
+def test_calls_of_a_reply_are_judged_in_order() -> None:
     broken = CallError(
         call_id="2",
         tool="x",
@@ -224,7 +224,7 @@ def raises(_: object) -> bool:
     st.sampled_from(["", "cafe", "beef"]),
     st.booleans(),
 )
-def test_every_call_gets_a_verdict_and_only_a_clean_one_runs(
+def test_every_call_has_a_verdict_and_only_an_allowed_one_runs(
     arguments: dict[str, Any], tool: ToolSpec | None, mode: Mode, root: str, signature: str, broken_rule: bool
 ) -> None:
     rules = (*DEFAULT_GUARDRAIL_RULES, *([FileGuardrailRule("broken", "Broken", raises)] if broken_rule else []))
@@ -255,12 +255,12 @@ def test_tool_outside_the_role_is_denied_and_the_others_run() -> None:
 
 
 @rows(([], ""), (["a.py", "b.py"], ""), (["a.py", ".env"], "env_file"), (["../x"], "workspace_boundary"))
-def test_paths_inside_of_other_arguments_are_judged_like_any(paths: list[str], rule: str) -> None:
+def test_paths_inside_other_arguments_are_judged_too(paths: list[str], rule: str) -> None:
     patch = spec("apply_patch", Effect.WRITE)
     assert judge(patch, replace(AUTO, paths_of=lambda _: paths), patch="...").rule == rule
 
 
-def test_kept_result_may_be_read_and_not_written() -> None:
+def test_stored_result_can_be_read_but_not_written() -> None:
     assert judge(READ, path="@result/3") == allowed()
     assert judge(READ, path="@result/../.env").rule == "env_file"
     message = "@result/3 is a kept result, which can only be read. Write to a file of the workspace instead."
@@ -268,7 +268,7 @@ def test_kept_result_may_be_read_and_not_written() -> None:
     assert judge(WRITE, path="./@result/3") == allowed("@result/3")
 
 
-def test_model_is_told_what_a_person_changed_also_where_the_call_failed() -> None:
+def test_result_says_what_a_person_edited_even_if_the_call_failed() -> None:
     edited = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))
 
     def told(content: str, result: ToolResult) -> ToolResult:
@@ -287,15 +287,13 @@ def test_model_is_told_what_a_person_changed_also_where_the_call_failed() -> Non
 
 
 @rows(("auto", VerdictKind.DENY, "not_allowed"), ("ask", VerdictKind.ASK, "ask_before_run"))
-def test_tool_that_needs_an_approval_runs_only_where_a_person_is_asked(
-    mode: Mode, kind: VerdictKind, rule: str
-) -> None:
+def test_tool_that_requires_approval_runs_only_in_mode_ask(mode: Mode, kind: VerdictKind, rule: str) -> None:
     config = replace(AUTO, mode=mode, need_approval=frozenset({"serve"}))
     verdict = judge(spec("serve", Effect.EXECUTE), config)
     assert (verdict.kind, verdict.rule) == (kind, rule)
 
 
 @rows(("auto", VerdictKind.ALLOW), ("ask", VerdictKind.ALLOW), ("read-only", VerdictKind.DENY))
-def test_granted_tool_runs_without_a_question_but_not_where_nothing_may_change(mode: Mode, kind: VerdictKind) -> None:
+def test_granted_tool_runs_without_a_question_except_in_mode_read_only(mode: Mode, kind: VerdictKind) -> None:
     config = replace(AUTO, mode=mode, granted=frozenset({"serve"}))
     assert judge(spec("serve", Effect.EXECUTE), config).kind is kind

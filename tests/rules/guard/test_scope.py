@@ -22,28 +22,28 @@ def scope(request: str, *writable: str, strict: bool = False) -> Scope:
     ("Set up vscode", False),
     ("", False),
 )
-def test_protected_file_is_permitted_by_its_path_or_its_protected_folder(request_: str, permitted: bool) -> None:
+def test_protected_file_is_permitted_by_its_path_or_folder(request_: str, permitted: bool) -> None:
     assert (scope(request_).protection(".vscode/tasks.json") == "") is permitted
 
 
-def test_name_of_a_file_in_a_protected_folder_permits_no_other_file_in_it() -> None:
+def test_naming_a_file_in_a_protected_folder_permits_only_that_file() -> None:
     named = scope("Add a task to .vscode/tasks.json.")
     paths = (".vscode", ".vscode/tasks.json", ".vscode/launch.json", "web/.idea/tasks.json")
     assert [is_guarded(path, named) for path in paths] == [False, False, True, True]
 
 
-def test_name_permits_files_of_that_name_in_any_folder_and_no_other_protected_file() -> None:
+def test_file_name_permits_that_name_in_any_folder_only() -> None:
     named = scope("Write down in AGENTS.md how tests are run")
     assert (named.protection("AGENTS.md"), named.protection("web/agents.md")) == ("", "")
     assert named.protection("CLAUDE.md") == "instructions, which agents follow in each later task"
 
 
-def test_writable_path_permits_a_protected_file_only_where_it_names_one() -> None:
+def test_writable_path_permits_a_protected_file_only_if_it_names_it() -> None:
     assert scope("", ".vscode").protection(".vscode/tasks.json") == ""
     assert scope("", "web/").protection("web/.vscode/tasks.json") != ""
 
 
-def test_strict_run_may_change_code_and_what_is_below_a_folder_that_is_named_with_its_slash() -> None:
+def test_strict_run_may_change_code_and_folders_named_with_a_slash() -> None:
     assert scope("Fix it", strict=True).protection("shop/cart.py") == ""
     assert scope("Fix docs/", strict=True).protection("docs/api/cart.md") == ""
     assert scope("Fix docs", strict=True).protection("docs/api/cart.md") != ""
@@ -56,7 +56,7 @@ def test_strict_run_may_change_code_and_what_is_below_a_folder_that_is_named_wit
     ('Mend "docs/my notes.md".', "docs/my notes.md"),
     ("Mend docs/u\u0308ber.md", "docs/\u00fcber.md"),
 )
-def test_ordinary_file_is_out_of_the_scope_of_a_strict_run_that_does_not_name_it(request_: str, path: str) -> None:
+def test_strict_run_may_change_other_files_only_if_named(request_: str, path: str) -> None:
     assert scope("Fix it").protection(path) == ""
     assert scope("Fix it", strict=True).protection(path) != ""
     assert scope(request_, strict=True).protection(path) == ""
@@ -75,14 +75,14 @@ PATCH = "*** Begin Patch\n*** Delete File: a.py\n*** Update File: b.py\n*** Move
     ("apply_patch", {"patch": PATCH}, "c.py", False),
     ("edit_file", {"path": "a.py", "old_str": "x", "new_str": ""}, "a.py", False),
 )
-def test_strict_run_takes_a_file_away_only_by_name(tool: str, arguments: dict[str, str], path: str, gone: bool) -> None:
+def test_strict_run_deletes_a_file_only_if_named(tool: str, arguments: dict[str, str], path: str, gone: bool) -> None:
     call = ToolCall(call_id="1", tool=tool, arguments=arguments, raw_arguments="")
     assert bool(scope("Tidy up", strict=True).deletion(call, path)) is gone
     assert scope(f"Tidy up {path}", strict=True).deletion(call, path) == ""
     assert scope("Tidy up").deletion(call, path) == ""
 
 
-def test_settings_inside_of_installed_packages_are_not_kept_from_programs() -> None:
+def test_settings_in_installed_packages_are_not_hidden_from_programs() -> None:
     assert is_guarded("web/.vscode/tasks.json", Scope())
     assert not is_guarded("web/node_modules/left-pad/.vscode/tasks.json", Scope())
 
@@ -95,5 +95,5 @@ def test_settings_inside_of_installed_packages_are_not_kept_from_programs() -> N
     ("Fix shop/cart.py.", "shop/cart.py tests/test_b.py CHANGES.md shop/price.py web/app.ts a.sh", "web/app.ts a.sh"),
     ("Make tests/test_cart.py pass.", "tests/test_cart.py shop/cart.py", ""),
 )
-def test_changed_file_is_unnamed_where_the_request_names_others(request_: str, changed: str, marked: str) -> None:
+def test_changed_file_is_marked_unnamed_if_the_request_names_others(request_: str, changed: str, marked: str) -> None:
     assert unnamed(request_, changed.split()) == marked.split()

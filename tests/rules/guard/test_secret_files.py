@@ -24,7 +24,7 @@ COPIES = """
 """
 
 
-def test_copy_and_folder_of_secrets_are_neither_read_nor_written() -> None:
+def test_copies_and_folders_of_secrets_are_neither_read_nor_written() -> None:
     """The other names are in `guarded_names.toml`."""
     for name in COPIES.split():
         assert not check_file_guardrails(Path(name)).allowed, name
@@ -38,7 +38,7 @@ FOLDERS = ("", "src/", "a/b.c/")
 
 @settings(max_examples=30)
 @given(st.sampled_from(PATTERNS), st.sampled_from(FOLDERS), st.text("abc_1-", min_size=1, max_size=5), st.randoms())
-def test_every_row_holds_in_any_folder_any_case_and_for_backups(
+def test_every_pattern_matches_in_any_folder_and_case_and_for_backups(
     pattern: str, folder: str, letters: str, chance: random.Random
 ) -> None:
     name = pattern.rstrip("/").replace("*", letters) + ("/x" if pattern.endswith("/") else "")
@@ -94,25 +94,25 @@ HARMLESS = [
 
 
 @rows(*SECRET)
-def test_secret_is_found_by_what_the_file_holds(name: str, text: str) -> None:
+def test_secret_is_recognized_by_file_content(name: str, text: str) -> None:
     assert judged_by_content(PurePosixPath(name))
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         assert secret_content(PurePosixPath(name), text.encode(encoding)[:CONTENT_BYTES]) is not None, encoding
 
 
 @rows(*HARMLESS)
-def test_settings_and_documents_without_a_secret_are_like_any_file(name: str, text: str) -> None:
+def test_settings_and_documents_without_secrets_are_ordinary_files(name: str, text: str) -> None:
     assert secret_content(PurePosixPath(name), text.encode()) is None
     assert judge_path(name, for_write=False, rules=DEFAULT_GUARDRAIL_RULES) is None
 
 
-def test_documents_and_files_without_an_extension_are_judged_by_what_they_hold_and_code_is_not() -> None:
+def test_content_is_judged_for_documents_but_not_for_code() -> None:
     names = (".hidden", "a", "a.json", "a.txt", "a.yaml", "a.yml", "a.asc", "a.conf", "a.cfg", "a.config")
     code = ("test_keys.py", "a.ts", "README.md", "id_rsa.pub")
     assert [name for name in (*names, *code) if judged_by_content(PurePosixPath(name))] == [*names]
 
 
-def test_content_is_judged_only_under_the_rule_for_sensitive_files() -> None:
+def test_content_is_judged_only_by_the_rule_for_sensitive_files() -> None:
     judge = judge_content("sa.json", DEFAULT_GUARDRAIL_RULES)
     assert judge is not None
     denial = judge(ACCOUNT.encode())

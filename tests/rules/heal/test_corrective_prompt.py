@@ -36,7 +36,7 @@ def prompt_for(*errors: ExtractionError) -> str:
     return generate_corrective_prompt(errors, "the reply", DEFAULT_SELF_HEALING_CONFIG)
 
 
-def test_defaults_are_the_specs() -> None:
+def test_defaults_are_those_of_the_spec() -> None:
     assert SelfHealingConfig() == SelfHealingConfig(3, True, True, 2, 1) == DEFAULT_SELF_HEALING_CONFIG
     assert SelfHealingConfig(5, False, False) == SelfHealingConfig(
         max_retries=5, include_error_details=False, include_format_reminder=False
@@ -54,12 +54,12 @@ def test_long_details_and_many_errors_are_bounded() -> None:
     assert "more" not in prompt_for(*[error(E.EMPTY_TOOL_NAME)] * 5)
 
 
-def test_remedy_is_said_after_its_error() -> None:
+def test_remedy_follows_its_error() -> None:
     assert "\n- FILTERED_REPLY: details Reply in other words.\n" in prompt_for(error(E.FILTERED_REPLY))
 
 
 @rows("text", "native")
-def test_protocol_is_reminded_of_its_own_form(protocol: ReminderStyle) -> None:
+def test_reminder_describes_the_protocol_in_use(protocol: ReminderStyle) -> None:
     errors = [error(E.INVALID_JSON_SYNTAX)]
     prompt = generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol=protocol)
     opening = OPENING if protocol == "text" else "I could not use your tool call. Please fix the following issues:"
@@ -72,7 +72,7 @@ def in_blocks(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF
     return generate_corrective_prompt(errors, "the reply", config, protocol="brief")
 
 
-def test_in_the_block_form_only_the_errors_are_said_unless_they_are_left_out() -> None:
+def test_block_form_prompt_contains_only_the_errors() -> None:
     errors = (error(E.EMPTY_REPLY, "The reply was empty."), error(E.INVALID_JSON_SYNTAX, "No JSON."))
     assert in_blocks(*errors) == "The reply was empty.\nNo JSON."
     assert in_blocks(*errors, config=SelfHealingConfig(include_error_details=False)) == CLOSING.strip()

@@ -35,7 +35,7 @@ def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
     ([E.REFUSED_REPLY], 0, 0, StopReason.REFUSED, "The model refused to reply."),
     ([E.FILTERED_REPLY], 0, 0, StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."),
 )
-def test_count_of_failures_has_its_limit(
+def test_each_kind_of_failure_has_its_limit(
     kinds: list[ExtractionErrorType],
     extraction_failures: int,
     schema_failures: int,
@@ -53,7 +53,7 @@ def test_count_of_failures_has_its_limit(
         assert decision == cause
 
 
-def test_end_at_the_first_reply_is_told_with_its_line() -> None:
+def test_stop_at_the_first_reply_names_its_line() -> None:
     never = SelfHealingConfig(max_retries=0)
     cause = next_attempt([ExtractionError(E.EMPTY_REPLY, 4, "", "details")], "", [], [], never)
     assert isinstance(cause, StopCause)
@@ -63,7 +63,7 @@ def test_end_at_the_first_reply_is_told_with_its_line() -> None:
     assert unread.message == "The model's reply could not be read as a tool call."
 
 
-def test_unfounded_claim_is_no_retry() -> None:
+def test_correction_of_an_unfounded_claim_is_not_a_retry() -> None:
     before = [Correction(reply="", prompt="", claim=at == 2) for at in range(3)]
     assert isinstance(
         next_attempt(errors_of(E.EMPTY_REPLY), "", before, [], DEFAULT_SELF_HEALING_CONFIG), HealingAttempt
@@ -78,7 +78,7 @@ def counted(now: ExtractionErrorType, *before: ExtractionErrorType, config: Self
 
 
 @given(st.lists(st.sampled_from(list(E)), max_size=40), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-def test_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
+def test_number_of_corrections_is_bounded_for_any_failures(
     kinds: list[ExtractionErrorType], max_retries: int, max_repairs: int, max_claims: int
 ) -> None:
     config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs, max_claims=max_claims)

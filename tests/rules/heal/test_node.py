@@ -54,7 +54,7 @@ def healed(
 
 
 @rows(*Protocol)
-def test_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
+def test_call_read_in_another_format_runs(protocol: Protocol) -> None:
     reply = ModelReply(text="I look.", input_tokens=7)
     update = healed(
         Kind.MISSING_TOOL_PREFIX, reply, [CALL, BROKEN], protocol, corrections=[correction()], healing_attempts=[]
@@ -70,7 +70,7 @@ def test_call_that_was_read_in_another_format_runs(protocol: Protocol) -> None:
 
 
 @rows([], [BROKEN])
-def test_unreadable_call_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
+def test_unreadable_call_gets_a_correction(items: list[ToolCall | CallError]) -> None:
     update = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), items)
     prompt = generate_corrective_prompt([error(Kind.MISSING_TOOL_PREFIX)], DIALECT, CONFIG, protocol="text")
     assert update == {
@@ -79,7 +79,7 @@ def test_unreadable_call_is_asked_for_again(items: list[ToolCall | CallError]) -
     }
 
 
-def test_correction_is_added_to_those_before() -> None:
+def test_correction_is_appended_to_earlier_ones() -> None:
     first = HealingAttempt(0, "before", [error(Kind.EMPTY_REPLY)], "Fix it.")
     calls = (RawCall(call_id="x", tool="f", arguments="{"), RawCall(call_id="y", tool="g", arguments="{}"))
     update = healed(
@@ -103,7 +103,7 @@ def test_correction_is_added_to_those_before() -> None:
     (Protocol.TEXT, True, "calc.py", "brief"),
     (Protocol.NATIVE, True, "tool: x", "brief"),
 )
-def test_reminder_names_lines_only_to_a_model_that_writes_them(
+def test_reminder_mentions_tool_lines_only_to_models_that_write_them(
     protocol: Protocol, brief: bool, line: str, style: ReminderStyle
 ) -> None:
     errors = [ExtractionError(Kind.TRUNCATED_REPLY, 1, line, "Cut.")]
@@ -113,7 +113,7 @@ def test_reminder_names_lines_only_to_a_model_that_writes_them(
     assert update["corrections"][0].prompt == generate_corrective_prompt(errors, "x", CONFIG, protocol=style)
 
 
-def test_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:
+def test_unfounded_answer_is_corrected_once_then_ends_the_run() -> None:
     facts = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "Fixed.", "No file was changed.")
     update = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], corrections=[correction()])
     first = HealingAttempt(0, "Fixed.", [facts], "No file was changed.")

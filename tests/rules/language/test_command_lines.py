@@ -16,7 +16,7 @@ from tests.row_tables import rows
     ("git commit -m 'one\ntwo' \"a b\" ''", ["git", "commit", "-m", "one\ntwo", "a b", ""]),
     ("'ls' 5 -5 é", ["ls", "5", "-5", "é"]),
 )
-def test_simple_command_has_the_words_of_its_line(line: str, words: list[str]) -> None:
+def test_simple_command_is_split_into_its_words(line: str, words: list[str]) -> None:
     assert simple_words(line) == words
     assert command_argv("run_shell", {"command": line}) == words
 
@@ -37,27 +37,27 @@ source a   . a   command ls   builtin ls   time ls   trap ls EXIT   ls 'a   ls "
     "cat <<E\na\nE",
     "",
 )
-def test_every_other_line_is_for_the_shell(line: str) -> None:
+def test_any_other_line_is_run_by_the_shell(line: str) -> None:
     assert simple_words(line) == []
     assert command_argv("run_shell", {"command": line}) == ["bash", "-c", line]
 
 
-def test_long_line_is_for_the_shell_without_a_look_at_it() -> None:
+def test_long_line_is_run_by_the_shell_without_parsing() -> None:
     assert simple_words("<<E\n" * 25_000) == []
     assert simple_words(f"ls {'a' * LONGEST_LINE}") == []
 
 
-def test_command_of_another_tool_is_no_command_line() -> None:
+def test_command_of_another_tool_is_not_a_command_line() -> None:
     assert command_argv("server__run", {"command": "ls"}) == []
 
 
 @rows("git log", "pytest", ".venv/bin/ruff check", "npm run build")
-def test_beginning_of_simple_commands_may_be_listed(line: str) -> None:
+def test_prefix_of_simple_commands_can_be_allowed(line: str) -> None:
     assert is_command_prefix(line)
 
 
 @rows("python", "bash", "make", "git", "git -c a=b", "ls -l", "env ls", "git log | ls", "xargs", "npm run", "")
-def test_beginning_that_could_start_other_programs_may_not_be_listed(line: str) -> None:
+def test_prefix_that_could_start_other_programs_cannot_be_allowed(line: str) -> None:
     assert not is_command_prefix(line)
 
 
@@ -65,5 +65,5 @@ def test_beginning_that_could_start_other_programs_may_not_be_listed(line: str) 
     *("npm run -- lint", "cargo build -qZx", "git diff --outp=a", "git branch --edit-description", "pytest -qp x"),
     *("file -zC", "mypy --python-exec=a", "pyright --pythonpath a", "go build -ldflags=-x", "find -delete"),
 )
-def test_command_with_an_option_that_starts_or_writes_more_has_no_prefix(line: str) -> None:
+def test_command_with_an_unsafe_option_has_no_prefix(line: str) -> None:
     assert prefix_of(simple_words(line)) is None

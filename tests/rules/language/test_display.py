@@ -23,11 +23,11 @@ from tests.row_tables import rows
     ("\u2028\ufeff\ud800", r"\u2028\ufeff\ud800"),
     ("👩\u200d💻", "👩\u200d💻"),
 )
-def test_character_that_steers_a_terminal_is_written_as_its_escape(text: str, shown: str) -> None:
+def test_control_characters_are_escaped_for_the_terminal(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
-def test_text_is_shown_on_one_line_of_bounded_length() -> None:
+def test_text_is_shortened_to_one_line() -> None:
     assert one_line(" a\n\n  b\t\x1bc ") == r"a b \x1bc"
     assert one_line("word " * 100, limit=12) == "word word..."
     assert (one_line("the first second", limit=14), one_line("x" * 20, limit=10)) == ("the first...", "xxxxxxx...")
@@ -50,7 +50,7 @@ def test_text_is_shown_on_one_line_of_bounded_length() -> None:
     ({"url": 7, "path": "a.py"}, "a.py"),
     ({"path": "a.py", "target": "b/a.py"}, "a.py → b/a.py"),
 )
-def test_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
+def test_target_of_a_call_is_shown(arguments: dict[str, Any], words: str) -> None:
     assert target_of(arguments) == words
 
 
@@ -71,7 +71,7 @@ def test_code_span_cannot_be_closed_by_its_text(text: str, code: str) -> None:
 
 
 @rows((12, "abcdefghijkl"), (11, "abcd...ijkl"), (10, "abcd...jkl"))
-def test_long_text_loses_its_middle(limit: int, text: str) -> None:
+def test_long_text_is_shortened_in_the_middle(limit: int, text: str) -> None:
     assert without_middle("abcdefghijkl", limit) == text
 
 
@@ -113,22 +113,22 @@ def test_long_text_loses_its_middle(limit: int, text: str) -> None:
         "created 0, created 1, created 2, created 3, created 4 and 2 more",
     ),
 )
-def test_result_is_told_in_a_few_words(data: dict[str, Any], words: str) -> None:
+def test_result_is_summarized_in_a_few_words(data: dict[str, Any], words: str) -> None:
     assert result_words(ToolResult.success(**data)) == words
 
 
-def test_failure_is_named_with_its_message() -> None:
+def test_failure_is_shown_with_its_message() -> None:
     failure = ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such\nfile: 'a\x1b'.")
     assert result_words(failure) == r"not found: No such file: 'a\x1b'."
 
 
-def test_part_of_an_error_for_the_model_alone_is_left_out() -> None:
+def test_part_of_an_error_meant_for_the_model_is_left_out() -> None:
     message = "UNKNOWN_TOOL_NAME: Unknown tool 'search'. Available: ['edit_file', 'list_files']"
     failure = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message)
     assert result_words(failure) == "invalid argument: Unknown tool 'search'."
 
 
-def test_errors_of_a_reply() -> None:
+def test_errors_of_a_reply_are_summarized() -> None:
     cut = ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, 0, "", "")
     paren = ExtractionError(ExtractionErrorType.MISSING_CLOSING_PAREN, 3, "", "")
     assert error_words(()) == "it could not be read"

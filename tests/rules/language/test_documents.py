@@ -22,7 +22,7 @@ def multiplied(opening: str, each: str) -> str:
 
 @settings(max_examples=30)
 @given(VALUES)
-def test_written_yaml_is_read(value: Any) -> None:
+def test_dumped_yaml_is_read_back(value: Any) -> None:
     class Plain(yaml.SafeDumper):
         def ignore_aliases(self, _: Any) -> bool:
             return True
@@ -52,13 +52,13 @@ def test_written_yaml_is_read(value: Any) -> None:
     ("a: \ud800", "it holds half a character", 0),
     ("a: \0", "unacceptable character #x0000: control characters are not allowed", 0),
 )
-def test_document_that_costs_more_than_its_letters_is_refused(text: str, problem: str, line: int) -> None:
+def test_expensive_document_is_refused(text: str, problem: str, line: int) -> None:
     found = read_yaml(text)
     assert isinstance(found, DocumentProblem)
     assert (found.message[: len(problem)], found.line) == (problem, line)
 
 
-def test_dots_in_strings_and_comments_are_no_parts_of_a_key() -> None:
+def test_dots_in_strings_and_comments_are_not_key_parts() -> None:
     dots = "a." * 9_000
     assert read_toml(f"a = \"{dots}\" # {dots}\nb = '''\n{dots}'''\nc = [{'1.5, ' * 90}]") == {
         "a": dots,
@@ -71,7 +71,7 @@ HALVES = st.text(st.characters(codec="utf-8") | st.characters(min_codepoint=0xD8
 
 
 @given(HALVES)
-def test_storable_text_can_be_encoded_and_nothing_else_changes(text: str) -> None:
+def test_storable_text_is_encodable_and_otherwise_unchanged(text: str) -> None:
     assert storable(storable(text)) == storable(text)
     assert storable(text).encode().decode() == storable(text)
     if text.isascii():

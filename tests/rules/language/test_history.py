@@ -78,7 +78,7 @@ def test_text_results_are_one_message_after_the_reply() -> None:
     ]
 
 
-def test_native_calls_in_a_text_turn_become_lines() -> None:
+def test_native_calls_in_a_text_turn_become_tool_lines() -> None:
     raw = [RawCall(call_id=item.call_id, tool=item.tool, arguments=item.raw_arguments) for item in ITEMS[:2]]
     told, _ = settle_exchange(ModelReply(text="Look:", calls=tuple(raw)), ITEMS[:2], RESULTS[:2], Protocol.TEXT)
     assert told == AIMessage('Look:\ntool: read_file({"filename": "a.py"})\ntool: read_file({"path": )')
@@ -90,7 +90,7 @@ OUTCOMES = st.lists(st.tuples(st.booleans(), st.sampled_from([OK, FAILED])), max
 
 
 @given(OUTCOMES, st.sampled_from(Protocol))
-def test_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult]], protocol: Protocol) -> None:
+def test_every_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult]], protocol: Protocol) -> None:
     items: list[ToolCall | CallError] = []
     for index, (fits, _) in enumerate(outcomes):
         call: ToolCall | CallError = (
@@ -120,7 +120,7 @@ def test_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult]], p
     (SystemMessage("Be brief."), False),
     (answer("x"), False),
 )
-def test_request_is_a_persons(message: AnyMessage, expected: bool) -> None:
+def test_only_a_message_of_a_person_is_a_request(message: AnyMessage, expected: bool) -> None:
     assert is_request(message) is expected
 
 
@@ -146,7 +146,7 @@ ASK, NEXT = HumanMessage("Fix it."), HumanMessage("And now?")
     ([calling("x", "x"), answer("x", "1"), NEXT], [calling("x", "x"), answer("x", "1"), cancelled("x"), NEXT]),
     ([calling(None), NEXT], [calling(None), cancelled(""), NEXT]),
 )
-def test_every_call_gets_its_one_result(history: list[AnyMessage], repaired: list[AnyMessage] | None) -> None:
+def test_dangling_call_gets_exactly_one_result(history: list[AnyMessage], repaired: list[AnyMessage] | None) -> None:
     assert close_dangling_calls(history) == repaired
 
 
@@ -174,7 +174,7 @@ def is_valid(messages: Sequence[AnyMessage]) -> bool:
 
 
 @given(HISTORIES)
-def test_repaired_history_is_valid_and_stays_as_it_is(history: list[AnyMessage]) -> None:
+def test_repaired_history_is_valid_and_repair_is_idempotent(history: list[AnyMessage]) -> None:
     repaired = close_dangling_calls(history)
     assert (repaired is None) is is_valid(history)
     if repaired is not None:
@@ -198,12 +198,12 @@ def settled(protocol: Protocol, *pairs: tuple[ToolCall, ToolResult]) -> list[Any
 
 
 @rows(*Protocol)
-def test_answer_whose_implied_calls_all_went_well_adds_no_message(protocol: Protocol) -> None:
+def test_successful_implied_calls_add_no_message(protocol: Protocol) -> None:
     assert settled(protocol, (CHECKS, OK), (ENDING, OK)) == []
     assert settled(protocol, (CHECKS, NOT_YET)) == []
 
 
-def test_answer_whose_implied_checks_failed_is_kept_with_the_failure() -> None:
+def test_failed_implied_checks_are_kept_with_the_answer() -> None:
     said, told = settled(Protocol.TEXT, (CHECKS, FOUND), (ENDING, NOT_YET))
     assert (said, told.text.count("tool_result(")) == (AIMessage("Done."), 1)
     said, told = settled(Protocol.NATIVE, (CHECKS, FOUND), (ENDING, NOT_YET))
@@ -213,7 +213,7 @@ def test_answer_whose_implied_checks_failed_is_kept_with_the_failure() -> None:
 
 
 @rows(("functions.read file!", "functions_read_file_"), ("", "unknown"), ("x" * 99, "x" * 64))
-def test_made_up_name_enters_the_native_history_as_endpoints_take_it(made_up: str, sent: str) -> None:
+def test_invented_tool_name_is_made_valid_for_endpoints(made_up: str, sent: str) -> None:
     call = ToolCall(call_id="a", tool=made_up, arguments={}, raw_arguments="{}")
     result = CallResult(call_id="a", tool=made_up, result=ToolResult.success(n=1))
     reply, answer = settle_exchange(ModelReply(), [call], [result], Protocol.NATIVE)
@@ -237,9 +237,7 @@ SPECS = {"read_file": READ_SPEC}
     ('{"path": "/etc/hosts"}', None),
 )
 @rows(*Protocol)
-def test_path_of_the_workspace_enters_the_history_relative_to_it(
-    protocol: Protocol, raw: str, told: JsonMap | None
-) -> None:
+def test_workspace_path_in_a_call_becomes_relative(protocol: Protocol, raw: str, told: JsonMap | None) -> None:
     """Nothing else of a call is touched, and nothing of a call without such a path. Source: spec 3."""
     sent = json.loads(raw)
     arguments = {"path": sent.get("path", sent.get("filename")), "note": sent.get("note", "")}
@@ -270,7 +268,7 @@ def told_of(
 
 
 @rows("x = 1\n", '{"name": "/w/x"}\n', 'p = "/w/a.py"\n')
-def test_block_under_an_absolute_path_stays_as_it_was_written(body: str) -> None:
+def test_block_under_an_absolute_path_keeps_its_text(body: str) -> None:
     text = f"I change /w/b.py.\n/w/a.py\n```\n{body}```\nDone."
     message = told_of(text, "edit_blocks", {"path": "/w/a.py", "content": body}, body, 3)
     assert message.text == text.replace("\n/w/a.py", "\na.py", 1)
@@ -278,7 +276,7 @@ def test_block_under_an_absolute_path_stays_as_it_was_written(body: str) -> None
     assert message.tool_calls[0]["args"] == {"path": "a.py", "content": body}
 
 
-def test_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
+def test_path_becomes_relative_only_in_its_own_call() -> None:
     call = 'tool: read_file({"path": "/w/a.py"})'
     text = f'tool: write_file({{"path": "n.md"}})\n```\n{call}\n```\n{call}'
     told = told_of(text, "read_file", {"path": "/w/a.py"}, '{"path": "/w/a.py"}', 5).text
@@ -292,7 +290,7 @@ def test_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
     ("/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py", "/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py"),
 )
 @rows(*Protocol)
-def test_path_that_a_program_printed_is_told_relative(protocol: Protocol, printed: str, told: str) -> None:
+def test_printed_path_becomes_relative(protocol: Protocol, printed: str, told: str) -> None:
     """Source: spec 3, all paths that enter the context. What a file holds is told as it is."""
     specs = {name: ToolSpec(name=name, description="", parameters={}, effect=effect)
              for name, effect in (("run", Effect.EXECUTE), ("read", Effect.READ))}  # fmt: skip
@@ -313,7 +311,7 @@ def test_path_that_a_program_printed_is_told_relative(protocol: Protocol, printe
     assert (said[1]["error"]["message"], said[2]["data"]["content"]) == (told, printed)
 
 
-def test_task_of_a_child_is_a_text_that_it_was_shown_and_the_request_is_the_persons() -> None:
+def test_task_of_a_child_is_not_a_request_of_a_person() -> None:
     task = task_message("Read a.py.", [HumanMessage("Fix it.")])
     shown = {"ok": True, "data": "Read a.py.", "tool": "the task of this child"}
     assert ([*results_in([task])], person_requests([task])) == ([shown], "Fix it.")

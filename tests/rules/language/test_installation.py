@@ -29,7 +29,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("source", "place"), [('directory = "/a clone"', "/a clone"), ('specifier = ">=0.1"', "mendgraph")]
 )
-def test_tool_of_uv_is_installed_anew_with_all_that_it_has(environment: Path, source: str, place: str) -> None:
+def test_uv_tool_is_reinstalled_with_its_extras_and_packages(environment: Path, source: str, place: str) -> None:
     (environment / "uv-receipt.toml").write_text(RECEIPT.format(source=source), "utf-8")
     assert how_to_add("acp") == (
         f"the extra `acp`: run `uv tool install '{place}[acp,local]' --with langchain-anthropic`"
@@ -48,9 +48,7 @@ def test_clone_is_synchronized(environment: Path) -> None:
     ("has_pip", "command"), [(True, "{python} -m pip install"), (False, "uv pip install --python {python}")]
 )
 @pytest.mark.usefixtures("environment")
-def test_environment_is_given_the_package_by_the_installer_that_it_has(
-    monkeypatch: pytest.MonkeyPatch, has_pip: bool, command: str
-) -> None:
+def test_environment_uses_its_own_installer(monkeypatch: pytest.MonkeyPatch, has_pip: bool, command: str) -> None:
     class Origin:
         def read_text(self, _: str) -> str:
             return json.dumps({"url": "file:///a%20clone", "dir_info": {}})

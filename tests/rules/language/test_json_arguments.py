@@ -29,7 +29,7 @@ INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
     ('{"\ud83d": 1}', "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character."),
     ('{"a": ' + "[" * 64 + "]" * 64 + "}", "The arguments are nested deeper than 64 levels. Send a flatter object."),
 )
-def test_arguments_that_are_no_json_object_are_a_typed_problem(text: str, details: str) -> None:
+def test_arguments_that_are_not_a_json_object_are_a_typed_error(text: str, details: str) -> None:
     assert decode_arguments(text) == ArgumentProblem(INVALID, details)
 
 
@@ -81,9 +81,7 @@ def test_native_call_is_an_invocation_or_a_typed_error(
     ("read_file", "{}" + PATH_A, [("read_file", {"path": "a"})]),
     ("list_files", "{}" + PATH_A, [("list_files", {}), ("list_files", {"path": "a"})]),
 )
-def test_calls_that_an_endpoint_has_merged_into_one_are_several(
-    tool: str, arguments: str, calls: list[tuple[str, JsonMap]]
-) -> None:
+def test_calls_merged_by_an_endpoint_are_split(tool: str, arguments: str, calls: list[tuple[str, JsonMap]]) -> None:
     read = read_native_calls([raw("a", tool, arguments)], TOOLS, "call_4")
     assert [call.call_id for call in read] == ["a", "call_4_1"][: len(calls)]
     assert [call.outcome[:2] for call in read] == calls
@@ -96,7 +94,7 @@ def test_calls_that_an_endpoint_has_merged_into_one_are_several(
     ("aaa", PATH_A + PATH_B),
     ("a" * 60, PATH_A * 60),
 )
-def test_merged_calls_that_can_be_read_in_no_way_or_in_several_are_an_error(tool: str, arguments: str) -> None:
+def test_merged_calls_that_cannot_be_split_uniquely_are_an_error(tool: str, arguments: str) -> None:
     tools = TOOLS._replace(names=TOOLS.names | {"a", "aa"})
     [broken] = read_native_calls([raw("a", tool, arguments)], tools)
     assert isinstance(broken.outcome, ExtractionError)
@@ -108,6 +106,6 @@ def test_merged_calls_that_can_be_read_in_no_way_or_in_several_are_an_error(tool
     (["", "call_4_0"], ["call_4_0_", "call_4_0"]),
     (["\ud83d", " ", "x\ny"], ["call_4_0", "call_4_1", "call_4_2"]),
 )
-def test_ids_become_unique(given_ids: list[str], expected: list[str]) -> None:
+def test_call_ids_are_made_unique(given_ids: list[str], expected: list[str]) -> None:
     calls = read_native_calls([raw(call_id) for call_id in given_ids], TOOLS, "call_4")
     assert [call.call_id for call in calls] == expected

@@ -26,11 +26,11 @@ ANTHROPIC: JsonMap = {"model_provider": "anthropic", "stop_reason": "tool_use", 
     AIMessage("Hello", additional_kwargs={"refusal": "no", "tool_calls": [1], "reasoning_content": ""}),
     AIMessage([{"type": "thinking", "thinking": object()}]),
 )
-def test_message_of_nothing_but_text_and_calls_has_no_state(message: AIMessage) -> None:
+def test_message_with_only_text_and_calls_has_no_provider_state(message: AIMessage) -> None:
     assert state_of(message) == {}
 
 
-def test_state_is_what_the_provider_sent_as_json_of_its_own() -> None:
+def test_provider_state_is_a_json_copy_of_what_was_sent() -> None:
     sent = AIMessage(
         [THOUGHT, SEALED, "Look:", USE],
         additional_kwargs={"reasoning_details": [{"data": "x"}], "refusal": "no"},
@@ -53,7 +53,7 @@ def test_state_is_what_the_provider_sent_as_json_of_its_own() -> None:
     (AIMessage("Look:", additional_kwargs={"reasoning": {"summary": []}}), ""),
     (AIMessage([SEALED, TEXT]), ""),
 )
-def test_words_of_a_message_that_are_thoughts(message: AIMessage, thoughts: str) -> None:
+def test_thoughts_of_a_message_are_found(message: AIMessage, thoughts: str) -> None:
     assert thoughts_of(message) == thoughts
 
 
@@ -76,7 +76,7 @@ STATE: JsonMap = {
         [THOUGHT, TEXT, {**USE, "input": {"path": "é"}}, {**ITEM, "arguments": '{"path": "é"}'}],
     ),
 )
-def test_shown_text_and_calls_of_a_reply_go_back_alone(
+def test_reply_is_sent_back_with_exactly_its_shown_text_and_calls(
     text: str, calls: list[ToolCall], changed: dict[str, JsonMap], content: list[JsonMap]
 ) -> None:
     """Thoughts go before the calls that they led to, and arguments that are no JSON would be refused for ever."""
@@ -111,7 +111,7 @@ DETAILS = [{"text": "word", "signature": "s"}, {"text": "word"}]
     (kept("reasoning_details", DETAILS), kept("reasoning_details", [{"text": "***"}])),
     (SIGNED, SIGNED),
 )
-def test_words_are_freed_of_secrets_and_what_was_sealed_over_them_is_dropped(state: JsonMap, cleaned: Any) -> None:
+def test_state_is_redacted_and_sealed_parts_over_secrets_are_dropped(state: JsonMap, cleaned: Any) -> None:
     """Signatures stay as they are, though they may look like secrets: they are refused otherwise."""
     assert without_secrets(state, clean) == cleaned
 
@@ -119,7 +119,7 @@ def test_words_are_freed_of_secrets_and_what_was_sealed_over_them_is_dropped(sta
 IMAGE, VIDEO = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}, {"type": "video", "base64": "AA"}
 
 
-def test_media_of_a_message_are_named_once_left_out_with_a_note_and_kept_where_openai_has_no_form_for_them() -> None:
+def test_unsupported_media_are_left_out_with_a_note() -> None:
     types = ("text", "image", "input_image", "file", "audio", "video")
     assert media_of(HumanMessage([{"type": kind} for kind in types])) == ("image", "file", "audio", "video")
     message = HumanMessage(["Hi.", {"type": "input_image"}, VIDEO], id="1")
@@ -159,7 +159,7 @@ FENCED = "page.html\n```html\n<think>\nx\n</think>\n```"
     ),
     ("It adds.<|im_end|>", "It adds.", ""),
 )
-def test_thoughts_are_taken_from_the_text(text: str, said: str, reasoning: str) -> None:
+def test_thoughts_are_removed_from_the_text(text: str, said: str, reasoning: str) -> None:
     assert without_thoughts(ModelReply(text=text, model="m")) == ModelReply(text=said, reasoning=reasoning, model="m")
 
 
@@ -170,7 +170,7 @@ def test_thoughts_are_taken_from_the_text(text: str, said: str, reasoning: str) 
     'tool: write_file({"path": "a.html", "content": "<think>\\n</think>"})',
     "```\nx\n</think>\n",
 )
-def test_text_that_only_speaks_of_such_tags_is_left_as_it_is(text: str) -> None:
+def test_text_that_only_mentions_thinking_tags_is_unchanged(text: str) -> None:
     reply = ModelReply(text=text)
     assert without_thoughts(reply) is reply
 
@@ -182,7 +182,7 @@ TEXTS = st.lists(
 
 
 @given(TEXTS)
-def test_nothing_is_invented_and_no_word_is_lost(text: str) -> None:
+def test_no_text_is_added_or_lost(text: str) -> None:
     reply = without_thoughts(ModelReply(text=text))
     for part in (reply.text, reply.reasoning):
         assert set(part) <= set(text) | {"\n"}

@@ -39,7 +39,7 @@ def test_closest_names_come_first(wanted: str, names: list[str], closest: tuple[
     ("camelCase and MAX_SIZE in src/my_file.py", ["camelCase", "MAX_SIZE"]),
     ("", []),
 )
-def test_name_in_code_looks_like_one(request_text: str, names: list[str]) -> None:
+def test_identifiers_in_a_request_are_recognized(request_text: str, names: list[str]) -> None:
     assert named_identifiers(request_text) == names
 
 
@@ -59,7 +59,7 @@ def test_name_in_code_looks_like_one(request_text: str, names: list[str]) -> Non
     ("@" * 50_000 + "ab+/" * 50_000 + "-." * 50_000, []),
     ("Fix ./src/a.py and 'my notes.md', then src/a.py", ["my notes.md", "src/a.py", "notes.md"]),
 )
-def test_paths_are_found_where_they_stand(request_text: str, paths: list[str]) -> None:
+def test_paths_in_a_request_are_found(request_text: str, paths: list[str]) -> None:
     assert named_paths(request_text) == paths
 
 
@@ -69,12 +69,12 @@ def test_paths_are_found_where_they_stand(request_text: str, paths: list[str]) -
     *((path, False) for path in ("", ".", "a.py", "/a.py", "a~", "~a.py", "a/~/b", "./~/a.py", "./C:/a.py")),
     *((path, False) for path in ("a:b", "src/a:/b", "a\\b", "\\a", "12:30/x", "@result/1")),
 )
-def test_path_names_another_place_by_its_form(path: str, elsewhere: bool) -> None:
+def test_path_form_can_name_a_place_outside_the_workspace(path: str, elsewhere: bool) -> None:
     assert names_elsewhere(path) is elsewhere
 
 
 @given(st.integers(1, LARGEST_NUMBER))
-def test_reference_says_its_number(number: int) -> None:
+def test_reference_contains_its_number(number: int) -> None:
     assert number_of(reference_of(number)) == number
     assert is_reference(reference_of(number))
 
@@ -84,7 +84,7 @@ NONE_KEPT = "None was kept in this run: make the call again."
 
 
 @rows(((2, 10, 1, 9), LATEST, ("@result/10", "@result/9", "@result/2")), ((), NONE_KEPT, ()))
-def test_unknown_reference_is_told_with_those_that_are_known(
+def test_unknown_reference_is_an_error_that_lists_known_ones(
     numbers: tuple[int, ...], known: str, suggestions: tuple[str, ...]
 ) -> None:
     message = f"No kept result is called @result/7. {known}"
@@ -98,7 +98,7 @@ def test_unknown_reference_is_told_with_those_that_are_known(
     *("./@result/1", "/@result/1", "@result/1/", "@result/1/../.env", "@result/../.env", "@RESULT/1", "a@result/1"),
     *("@result/1\n", "@result/1 ", "@result/\u0661", "@result/1.txt", "result/1"),
 )
-def test_every_other_spelling_is_a_path_of_the_workspace(path: str) -> None:
+def test_any_other_spelling_is_a_workspace_path(path: str) -> None:
     assert (is_reference(path), number_of(path)) == (False, None)
 
 
@@ -120,7 +120,7 @@ def test_every_other_spelling_is_a_path_of_the_workspace(path: str) -> None:
     ("Hello.", False),
     ("", False),
 )
-def test_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
+def test_order_starts_with_a_verb(request_text: str, orders: bool) -> None:
     assert orders_a_change(request_text) is orders
 
 
@@ -140,7 +140,7 @@ def test_order_begins_with_its_verb(request_text: str, orders: bool) -> None:
     ("Thanks, that fixed it.", False),
     ("Thanks for the fix.", False),
 )
-def test_problem_is_reported_and_not_asked_about(request_text: str, reports: bool) -> None:
+def test_problem_report_is_distinguished_from_a_question(request_text: str, reports: bool) -> None:
     assert reports_a_problem(request_text) is reports
 
 
@@ -183,7 +183,7 @@ E.
     ("FAILED x_test.py::test_a\nstill", "still", "FAILED x_test.py::test_a", ["x_test.py"]),
     *((words, words, "", []) for words in ("Fix a.py, line 3.", "# A\n\n==== b ====\n\nError: a.py")),
 )
-def test_pasted_output_is_told_from_the_words_of_a_request(
+def test_pasted_output_is_separated_from_the_request(
     request_text: str, words: str, output: str, paths: list[str]
 ) -> None:
     assert split_output(request_text) == (words, output)

@@ -24,7 +24,7 @@ PIECES = st.sampled_from(
 
 
 @given(path=st.lists(PIECES).map("".join), text=st.lists(PIECES).map("".join))
-def test_nothing_in_a_file_ends_its_block(path: str, text: str) -> None:
+def test_no_file_can_close_its_block(path: str, text: str) -> None:
     shown = notes_text([ProjectNotes(path=path, text=text)]).removeprefix(INTRODUCTION)
     assert shown.count("</project_notes>") == shown.lower().replace(" ", "").count("</project_notes") == 1
     assert shown.count("<project_notes") == 1
@@ -43,7 +43,7 @@ def test_nothing_in_a_file_ends_its_block(path: str, text: str) -> None:
     ("hidden" + "".join(chr(0xE0100 + ord(each)) for each in "rm -rf") + "\ufe01\ufe02\u3164\u034f", "hidden"),
     ("\u26a0\ufe0f\ufe0f\ufe0f!", "\u26a0\ufe0f!"),
 )
-def test_model_reads_what_a_person_sees(text: str, seen: str) -> None:
+def test_model_sees_the_same_text_as_a_person(text: str, seen: str) -> None:
     assert visible(text) == seen
 
 
@@ -74,13 +74,13 @@ def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
     ({"api/AGENTS.md": "x", "AGENTS.md": "a"}, (notes(("AGENTS.md", "a"), ("api/AGENTS.md", "x")), [])),
     ({"web/AGENTS.md": "x"}, ((), [])),
 )
-def test_agents_come_before_claude_in_each_folder_of_the_request(
+def test_agents_file_takes_precedence_over_claude_file_in_each_folder(
     files: Mapping[str, str | ToolError], found: Found
 ) -> None:
     assert find_notes("Mend api/v1/calc.py.", reader(files), str, MOST_BYTES) == found
 
 
-def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
+def test_total_size_of_notes_is_bounded_and_cuts_are_marked() -> None:
     files = {"AGENTS.md": "one\ntwo\nthree\n", "api/AGENTS.md": "four\nfive"}
     found = find_notes("Look at api/a.py", reader(files), str, 12)
     assert found[0] == (
@@ -89,7 +89,7 @@ def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
     )
 
 
-def test_notes_whose_first_line_has_no_room_are_left_out_and_the_next_folder_has_its_turn() -> None:
+def test_notes_whose_first_line_does_not_fit_are_skipped() -> None:
     files = {"AGENTS.md": "too long a line\nb", "CLAUDE.md": "c", "api/AGENTS.md": "four"}
     assert find_notes("Look at api/a.py", reader(files), str, 5) == (notes(("api/AGENTS.md", "four")), [])
 
@@ -101,19 +101,19 @@ def test_notes_whose_first_line_has_no_room_are_left_out_and_the_next_folder_has
     ("Mend '/etc/my a.py' and '../x/my b.py' and 's/my c.py'", ["", "s/"]),
     ("Mend a/b/c/d/e/f.py", ["", "a/", "a/b/", "a/b/c/"]),
 )
-def test_folders_are_those_around_named_files_and_few(request_text: str, folders: list[str]) -> None:
+def test_notes_are_searched_in_the_folders_of_named_files(request_text: str, folders: list[str]) -> None:
     looked: list[str] = []
     find_notes(request_text, lambda path, _: looked.append(path), str, MOST_BYTES)
     assert [path.removesuffix("AGENTS.md") for path in looked if path.endswith("AGENTS.md")] == folders
 
 
-def test_notes_take_a_small_part_of_a_window_and_nothing_of_a_small_model() -> None:
+def test_notes_get_a_small_share_of_the_window_and_none_of_a_small_model() -> None:
     assert [most_bytes(Profile(), each) for each in (None, 128_000, 8_192)] == [MOST_BYTES, MOST_BYTES, 3_072]
     assert most_bytes(Profile(small=True), None) == 0
 
 
 @given(text=st.text(alphabet="ab\n\u00e4\U0001f600"), most=st.integers(1, 40))
-def test_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
+def test_notes_are_cut_at_whole_lines(text: str, most: int) -> None:
     found, _ = find_notes("", reader({"AGENTS.md": text}), str, most)
     for note in found:
         assert len(note.text.encode()) <= most
@@ -132,7 +132,7 @@ NO_TEXT = "'AGENTS.md' is not read: it is not UTF-8 text."
     (b"a\0b", NO_TEXT),
     (b"a" * (MOST_READ + 1), ""),
 )
-def test_only_text_is_read(data: bytes, said: str) -> None:
+def test_notes_that_are_not_text_are_not_read(data: bytes, said: str) -> None:
     found, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)
     assert "".join([*(note.text for note in found), *(reason for _, reason in unread)]) == said
     assert notes_text([]) == ""

@@ -37,7 +37,7 @@ def file_of(text: str, name: str = "fix") -> PromptFile:
     ("---\nno front matter", "/fix", "---"),
     ("", "/fix", ""),
 )
-def test_front_matter_is_read_as_it_is_written(text: str, usage: str, description: str) -> None:
+def test_front_matter_is_read_as_written(text: str, usage: str, description: str) -> None:
     file = file_of(text)
     assert (file.usage, file.description) == (usage, description)
 
@@ -50,7 +50,7 @@ def test_front_matter_is_read_as_it_is_written(text: str, usage: str, descriptio
     ("Fix $2: $1.", "/fix $2 $1", "Fix $1: $2."),
     ("!`git status` and @a.py", "/fix", "!`git status` and @a.py"),
 )
-def test_arguments_are_put_in_once_and_nothing_is_run_or_read(text: str, line: str, expanded: str) -> None:
+def test_arguments_are_inserted_once_and_nothing_is_executed(text: str, line: str, expanded: str) -> None:
     assert f"\n\n{expanded}\n</" in command_request(file_of(text), line)
 
 
@@ -58,7 +58,7 @@ def test_arguments_are_put_in_once_and_nothing_is_run_or_read(text: str, line: s
     (b"\xff", "it is not UTF-8 text"),
     (b"x" * 64_001, "it has more than 64,000 bytes"),
 )
-def test_file_that_cannot_be_read_is_an_error_with_its_path(data: bytes, reason: str) -> None:
+def test_unreadable_file_is_an_error_with_its_path(data: bytes, reason: str) -> None:
     problem = read_prompt_file("fix", f"{FOLDER}/fix.md", data)
     assert isinstance(problem, ToolError)
     assert problem.message == f"'{FOLDER}/fix.md' is not read: {reason}."
@@ -73,7 +73,7 @@ def test_file_that_cannot_be_read_is_an_error_with_its_path(data: bytes, reason:
     ("", ""),
     ("/", ""),
 )
-def test_line_calls_a_file_by_words_alone(line: str, name: str) -> None:
+def test_command_name_is_read_from_the_line(line: str, name: str) -> None:
     assert called_name(line) == name
 
 
@@ -83,14 +83,14 @@ PARTS = st.sampled_from(
 
 
 @given(st.lists(PARTS), st.lists(PARTS))
-def test_text_of_a_file_is_never_typed_text_also_when_it_is_resumed(text: list[str], arguments: list[str]) -> None:
+def test_file_text_is_never_typed_text_even_after_resume(text: list[str], arguments: list[str]) -> None:
     line = " ".join(["/fix", *"".join(arguments).replace("<command_file", "").split()])
     request = command_request(file_of("".join(text)), line)
     assert typed_text(request) == f"{line}\n\n"
     assert person_requests([HumanMessage(resuming_request(request))]) == resuming_request(f"{line}\n\n")
 
 
-def test_text_of_a_file_has_been_shown_to_the_model_so_a_call_in_it_is_no_call_of_its_own() -> None:
+def test_call_quoted_in_a_command_file_counts_as_shown() -> None:
     request = command_request(file_of("tool: delete_file({})"), "/fix 12")
     [shown] = results_in([HumanMessage(request), HumanMessage("Do it.")])
     assert "tool: delete_file({})" in shown["data"]
@@ -110,12 +110,12 @@ NAMES = ("read_file", "edit_file", "apply_patch", "write_file", "run_command", "
     ("tools: Bash(git *, Read", ("run_command",)),
     ("tools: Nothing", ()),
 )
-def test_tools_of_an_agent_are_those_of_ours_that_do_the_same(field: str, names: tuple[str, ...]) -> None:
+def test_agent_tools_are_mapped_to_our_equivalents(field: str, names: tuple[str, ...]) -> None:
     assert agent_tools(file_of(f"---\nname: a\n{field}\n---\nDo."), NAMES) == set(names)
 
 
 @pytest.mark.parametrize(("front", "name"), [("name: reviewer", "reviewer"), ("name: a b", "fix"), ("x: y", "fix")])
-def test_agent_has_the_name_of_its_front_matter_or_file(front: str, name: str) -> None:
+def test_agent_is_named_by_its_front_matter_or_file(front: str, name: str) -> None:
     first = file_of(f"---\n{front}\n---\nDo.")
     agents = agents_in(
         [first, file_of(f"---\n{front}\n---\nOther."), ToolError(code=ToolErrorCode.NOT_FOUND, message="")]

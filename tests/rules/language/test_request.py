@@ -24,7 +24,7 @@ TOTALS = frozenset({"total", "Cart", "Cart.total", "A.size", "B.size"})
     ("Remove load calls from main", "", set()),
     ("Remove the argument admin of load", "", set()),
 )
-def test_deletions(task: str, path: str, names: set[str]) -> None:
+def test_requested_deletions_are_read(task: str, path: str, names: set[str]) -> None:
     assert read_request(task).deletions(NAMES, path) == names
 
 
@@ -35,7 +35,7 @@ def test_deletions(task: str, path: str, names: set[str]) -> None:
     ("Delete size", set()),
     ("Delete size from B and total", {"B.size"}),
 )
-def test_method_and_a_function_of_one_name_are_told_apart(task: str, names: set[str]) -> None:
+def test_method_and_function_of_the_same_name_are_distinguished(task: str, names: set[str]) -> None:
     assert read_request(task).deletions(TOTALS) == names
 
 
@@ -48,7 +48,7 @@ def test_method_and_a_function_of_one_name_are_told_apart(task: str, names: set[
     ("Do not rename load to y", {}),
     ("Rename load to class", {}),
 )
-def test_renames(task: str, renames: dict[str, str]) -> None:
+def test_requested_renames_are_read(task: str, renames: dict[str, str]) -> None:
     assert read_request(task).renames == renames
 
 
@@ -75,7 +75,7 @@ def test_renames(task: str, renames: dict[str, str]) -> None:
         )
     ],
 )
-def test_moves(task: str, moves: list[tuple[str, str, str, bool]]) -> None:
+def test_requested_moves_are_read(task: str, moves: list[tuple[str, str, str, bool]]) -> None:
     request = read_request(task)
     assert [tuple(move) for move in request.moves] == moves
     assert request.deletions({name for name, *_ in moves}, moves[0][1] if moves else "app.py") == {
@@ -111,7 +111,7 @@ NOTHING = [
 
 
 @rows(*NOTHING)
-def test_in_doubt_nothing(text: str) -> None:
+def test_ambiguous_request_has_no_expectations(text: str) -> None:
     assert read_request(text).expectations == ()
 
 
@@ -131,12 +131,12 @@ HELD = {"renames", "moves", "expectations", "_lists"}
     ("`fix` and 'bug' and \"wrong\" are names here", {"names"}),
     ("", set()),
 )
-def test_request_is_read_for_its_kinds_of_work(text: str, what: set[str]) -> None:
+def test_kinds_of_work_in_a_request_are_recognized(text: str, what: set[str]) -> None:
     found = read_request(text)
     assert {name for name, value in vars(found).items() if value and name not in HELD} == what
 
 
-def test_files_that_it_names() -> None:
+def test_named_files_of_a_request_are_recognized() -> None:
     request = read_request("Rename load in `src/app.py` and main.py, not in notes.txt")
     assert request.files == {"src/app.py", "main.py"}
     assert request.speaks_of_others("src/app.py")

@@ -34,11 +34,11 @@ E = ExtractionErrorType
     ('  tool:read_file ( {"path": "a.py"} )  ', "read_file", {"path": "a.py"}),
     ('tool: edit_file({"new_str": "f(x)) ("})', "edit_file", {"new_str": "f(x)) ("}),
 )
-def test_tool_line_is_a_call(line: str, tool: str, arguments: dict[str, Any]) -> None:
+def test_tool_line_is_read_as_a_call(line: str, tool: str, arguments: dict[str, Any]) -> None:
     assert parse_tool_line(line, 7, KNOWN) == ToolInvocation(tool, arguments, 7)
 
 
-def test_line_without_the_prefix_is_no_call() -> None:
+def test_line_without_the_prefix_is_an_error() -> None:
     details = "Line does not start with 'tool:' prefix"
     assert parse_tool_line("read_file({})", 7, KNOWN) == ExtractionError(
         E.MISSING_TOOL_PREFIX, 7, "read_file({})", details
@@ -69,7 +69,7 @@ UNCLOSED = [(E.MISSING_CLOSING_PAREN, 1)]
     ('tool: read_file({"path": "a",})', [], [(E.INVALID_JSON_SYNTAX, 1)]),
     ("tool: read_file\n(\ntool: read_file(", [], [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)]),
 )
-def test_reply_gives_its_calls_and_errors(
+def test_calls_and_errors_of_a_reply_are_listed(
     text: str, calls: list[tuple[str, dict[str, Any], int]], error_kinds: list[tuple[ExtractionErrorType, int]]
 ) -> None:
     invocations, errors = extract_tool_invocations_with_errors(text, KNOWN)
@@ -93,7 +93,7 @@ def with_raw_line_breaks(encoded: str) -> str:
 
 @settings(deadline=None)
 @given(calls=calls_of_any_content)
-def test_calls_between_prose_are_read_back_whatever_they_hold(
+def test_calls_between_prose_round_trip_with_any_arguments(
     calls: list[tuple[str, dict[str, str], int | None]],
 ) -> None:
     """Strings keep their line breaks raw, as weak models write them."""
@@ -105,7 +105,7 @@ def test_calls_between_prose_are_read_back_whatever_they_hold(
     assert [outcome[:2] for outcome in found] == [(name, args) for name, args, _ in calls]
 
 
-def test_lines_in_fences_can_be_left_out() -> None:
+def test_tool_lines_in_fences_can_be_ignored() -> None:
     text = "a.md\n```\ntool: list_files({})\n```\ntool: list_files({})"
     assert [call.line_number for call in extract_in_order(text, KNOWN)] == [3, 5]
     assert [call.line_number for call in extract_in_order(text, KNOWN, fenced=False)] == [5]
@@ -134,12 +134,12 @@ def scanning_work(text: str) -> int:
 
 
 @rows('tool: x({"\n', 'tool: x({"a":"\n', 'tool: x({",":"\n', "tool: x({[\n", 'tool: x({"\\\n', "tool: x(\n")
-def test_many_broken_calls_cost_linear_work(line: str) -> None:
+def test_work_for_many_broken_calls_is_linear(line: str) -> None:
     text = line * (20_000 // len(line))
     assert scanning_work(text) <= 5 * len(text)
 
 
-def test_errors_are_formatted_as_the_spec_says() -> None:
+def test_errors_are_formatted_as_in_the_spec() -> None:
     errors = [
         ExtractionError(E.EMPTY_TOOL_NAME, 3, "tool: ({})", "Tool name is empty"),
         ExtractionError(E.MISSING_CLOSING_PAREN, 4, "x" * 100, "gone"),
@@ -175,7 +175,7 @@ def test_text_results_are_one_line_each_in_order() -> None:
     assert render_text_results([]) == ""
 
 
-def test_native_result_is_the_envelope_alone() -> None:
+def test_native_result_is_only_the_envelope() -> None:
     assert render_native_result(call_result("read_file", ABSENT)) == "{" + ABSENT_JSON
 
 
@@ -185,7 +185,7 @@ def test_native_result_is_the_envelope_alone() -> None:
     ("\x00\x1b[31m", "\\u0000\\u001b[31m"),
     ("\U0001f600", "\U0001f600"),
 )
-def test_character_that_breaks_lines_or_cannot_be_sent_is_escaped(content: str, escaped: str) -> None:
+def test_unprintable_characters_are_escaped(content: str, escaped: str) -> None:
     rendered = render_native_result(call_result("t", ToolResult.success(text=content)))
     assert rendered == '{"ok":true,"data":{"text":"' + escaped + '"}}'
     assert rendered.encode().decode() == rendered
@@ -199,16 +199,16 @@ any_result = st.dictionaries(any_text, any_text | st.integers() | st.lists(any_t
 
 @settings(max_examples=30)
 @given(st.lists(st.builds(call_result, any_text, any_result), max_size=5))
-def test_results_are_read_back(results: list[CallResult]) -> None:
+def test_text_results_round_trip(results: list[CallResult]) -> None:
     rendered = render_text_results(results)
     assert len(rendered.splitlines()) == len(results)
     assert parse_text_results(rendered) == [{"tool": item.tool, **item.result.as_map()} for item in results]
 
 
-def test_other_lines_are_passed_over() -> None:
+def test_lines_that_are_not_results_are_ignored() -> None:
     text = "Results:\ntool_result(oops)\ntool_result([1])\ntool_result(" + "[" * 100_000 + ')\ntool_result({"ok":true})'
     assert parse_text_results(text) == [{"ok": True}]
 
 
-def test_value_that_is_no_json_is_shown_as_text() -> None:
+def test_non_json_value_is_shown_as_text() -> None:
     assert render_native_result(call_result("t", ToolResult.success(odd={1}))) == '{"ok":true,"data":{"odd":"{1}"}}'

@@ -95,7 +95,7 @@ def signed(tool: ToolSpec, path: str = "a.py", **arguments: Any) -> str:
 # --- Repetition
 
 
-def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> None:
+def test_third_identical_call_gets_an_override_and_the_fourth_ends_the_run() -> None:
     loop, updates = LoopRecord(), []
     for path in ("a.py", "./a.py", "a.py", "a.py"):
         updates.append(run(LoopState(items=[call(READ, path)], results=[OK], loop=loop)))
@@ -128,7 +128,7 @@ def results_told(state: LoopState) -> list[JsonMap]:
     return parse_text_results(settle(state)["messages"][-1].text)
 
 
-def test_repeated_call_is_told_beside_its_result() -> None:
+def test_repeated_call_has_a_notice_in_its_result() -> None:
     other = call(READ, "b.py")
     repeated, fresh = results_told(LoopState(items=[call(READ), other], results=[OK, OK], loop=TWICE))
     notice = {"signature": signed(READ), "tool": "read_file", "target": "a.py", "repeats": 3, "message": NOTICE}
@@ -137,25 +137,23 @@ def test_repeated_call_is_told_beside_its_result() -> None:
 
 
 @rows((Profile(), f"There is no file a.py. {NOTICE}"), (BLOCKS, "There is no file a.py."))
-def test_failed_repeated_call_is_told_in_its_message_and_a_request_of_blocks_says_how_to_go_on(
-    profile: Profile, message: str
-) -> None:
+def test_failed_repeated_call_has_a_notice_in_its_message_except_in_block_form(profile: Profile, message: str) -> None:
     [told] = results_told(LoopState(items=[call(READ)], results=[NO_FILE], loop=TWICE, profile=profile))
     assert told["error"]["message"] == message
 
 
-def test_override_names_its_target_as_the_workspace_does() -> None:
+def test_override_target_is_relative_to_the_workspace() -> None:
     record = LoopRecord(recent=((signed(READ, "/work/a.py"),),) * 2)
     state = LoopState(items=[call(READ, "/work/a.py")], results=[OK], loop=record)
     assert [override.target for override in run(state)["loop"].overrides] == ["a.py"]
 
 
-def test_change_forgets_the_calls_before_it_that_changed_nothing() -> None:
+def test_change_clears_earlier_calls_without_changes() -> None:
     changed = done(ToolResult.success(), A)
     assert run(LoopState(items=[call(EDIT)], results=[changed], loop=TWICE))["loop"].recent == ((signed(EDIT),),)
 
 
-def test_calls_that_were_not_allowed_are_kept_once() -> None:
+def test_refused_calls_are_recorded_once() -> None:
     refused, denied = Verdict(kind=VerdictKind.DENY, refused="you refused"), failed(Code.PERMISSION_DENIED, "No.")
     renamed = done(ToolResult(ok=True, data={"set_aside": ["AGENTS.md.untrusted"]}))
     state = LoopState(
@@ -170,7 +168,7 @@ def test_calls_that_were_not_allowed_are_kept_once() -> None:
     )
 
 
-def test_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
+def test_unknown_tool_and_empty_state_record_nothing() -> None:
     unknown = ToolCall(call_id="1", tool="nothing", arguments={}, raw_arguments="")
     assert run(LoopState(items=[unknown], results=[NO_FILE])) == {"loop": LoopRecord()}
     assert run(LoopState()) == {"loop": LoopRecord()}
@@ -212,9 +210,7 @@ def after(loop: LoopRecord, *step: Step, profile: Profile = BLOCKS) -> dict[str,
     ([MISSED_EDIT, (CUT, CUT_RESULT), READ_IT], 3, 2),
     ([(CUT_NOPE, CUT_RESULT), (CUT_READ, CUT_RESULT)], 2, 2),
 )
-def test_check_that_fails_is_a_failed_try_and_in_blocks_an_edit_that_misses(
-    step: list[Step], in_blocks: int, otherwise: int
-) -> None:
+def test_failed_tries_are_counted_by_kind_and_edit_form(step: list[Step], in_blocks: int, otherwise: int) -> None:
     before = LoopRecord(failed_tries=2)
     assert after(before, *step)["loop"].failed_tries == in_blocks
     assert after(before, *step, profile=Profile(protocol=Protocol.NATIVE))["loop"].failed_tries == otherwise
@@ -231,7 +227,7 @@ REPEATED: JsonMap = {"recent": ((CHECKED,),) * 3, "overrides": (OVERRIDE,), "ver
     (REPEATED, [FAILED_CHECK], LoopVerdict.PERSISTED),
     ({}, [FAILED_CHECK, (call(ANSWER), OK)], LoopVerdict.ANSWERED),
 )
-def test_run_gives_up_after_its_last_try_unless_it_ends_for_another_reason(
+def test_run_gives_up_after_its_last_try_unless_it_ends_otherwise(
     fields: JsonMap, step: list[Step], verdict: LoopVerdict
 ) -> None:
     assert after(LoopRecord(failed_tries=3, **fields), *step)["loop"].verdict is not LoopVerdict.GAVE_UP
@@ -248,7 +244,7 @@ CHECKS_MESSAGE, EDITS_MESSAGE = (
     ([READ_IT, FAILED_EDIT, FAILED_CHECK, UNTAKEN], StopReason.CHECKS_FAILED, CHECKS_MESSAGE, CHECK_FAILED, 2),
     ([MISSED_EDIT, UNTAKEN], StopReason.EDITS_FAILED, EDITS_MESSAGE, MISS, 1),
 )
-def test_run_says_what_failed_in_its_last_try(
+def test_stop_says_what_failed_in_the_last_try(
     step: list[Step], reason: StopReason, message: str, failure: CallResult, times: int
 ) -> None:
     assert failure.result.error is not None
@@ -257,7 +253,7 @@ def test_run_says_what_failed_in_its_last_try(
     assert stop == StopCause(reason=reason, message=message, diagnostics=diagnostics)
 
 
-def test_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() -> None:
+def test_second_failed_match_suggests_writing_the_whole_file() -> None:
     items: list[ToolCall | CallError] = [call(READ), call(EDIT), call(EDIT, "b.py")]
     state = LoopState(items=items, results=[OK, MISS, MISS_B], loop=LoopRecord(missed=("a.py",)))
     read, missed, other = results_told(state)
@@ -267,7 +263,7 @@ def test_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() -> 
 
 
 @rows(*Protocol)
-def test_second_edit_that_misses_a_file_steps_down_to_whole_blocks(protocol: Protocol) -> None:
+def test_second_failed_match_on_a_file_switches_to_whole_blocks(protocol: Protocol) -> None:
     profile = Profile(protocol=protocol, steps_down=True)
     first = run(LoopState(items=[call(EDIT, old_str="x")], results=[MISS], profile=profile))
     again = LoopState(items=[call(EDIT, old_str="y")], results=[MISS], loop=first["loop"], profile=profile)
@@ -282,7 +278,7 @@ def test_second_edit_that_misses_a_file_steps_down_to_whole_blocks(protocol: Pro
     (Code.IO_ERROR, StopReason.WORKSPACE_FAILED),
     (Code.PERMISSION_DENIED, StopReason.WORKSPACE_FAILED),
 )
-def test_failure_that_nothing_can_mend_ends_the_run_before_used_up_tries(code: Code, reason: StopReason) -> None:
+def test_fatal_failure_ends_the_run_at_once(code: Code, reason: StopReason) -> None:
     fatal = failed(code, "It cannot be written.", fatal=True)
     update = after(LoopRecord(failed_tries=4), READ_IT, (call(READ, "b.py"), NO_FILE), (call(EDIT), fatal))
     diagnostics = (f"edit_file: {code.value}",)
@@ -296,7 +292,7 @@ GOOD = Verification(kind="passed", ran=("test_a.py: 2 tests",), lines=("a.py:1-3
 BAD = Verification(kind="contradicted", reason="add(1, 2) gives -1, but must give 3.")
 
 
-def test_implied_answer_that_was_accepted_is_the_answer() -> None:
+def test_accepted_implied_answer_is_the_answer() -> None:
     items: list[ToolCall | CallError] = [implied(CHECKS), implied(ANSWER, answer="Done.", value=3)]
     update = settle(LoopState(reply=ModelReply(text="Done."), items=items, results=[PASSED, OK]))
     assert update == {
@@ -338,7 +334,7 @@ NO_CHECK = done(ToolResult.success(checks="none", reason="no sandbox"))
     (CHECKS, NO_CHECK, [A], Verification(reason="no sandbox")),
     (CHECKS, NO_FILE, [A], Verification(reason="There is no file a.py.")),
 )
-def test_changes_are_known_by_what_was_checked_after_the_last_of_them(
+def test_verification_reflects_checks_after_the_last_change(
     tool: ToolSpec, result: CallResult, changed: list[FileChange], verified: Verification | None
 ) -> None:
     item = implied(CHECKS, paths=["a.py"]) if tool is CHECKS else call(tool)
@@ -346,7 +342,7 @@ def test_changes_are_known_by_what_was_checked_after_the_last_of_them(
     assert run(state)["loop"].verified == verified
 
 
-def test_checks_that_name_no_files_have_looked_at_none() -> None:
+def test_checks_that_name_no_files_cover_no_change() -> None:
     verified = run(LoopState(items=[implied(CHECKS)], results=[PASSED], changes=[A]))["loop"].verified
     assert verified.reason == "no check looked at a.py"
 
@@ -359,7 +355,7 @@ def test_checks_that_name_no_files_have_looked_at_none() -> None:
     (True, NO_CHECK, [], True),
     (False, NO_CHECK, [A], True),
 )
-def test_run_that_has_to_be_checked_takes_no_answer_whose_changes_nothing_checked(
+def test_run_with_required_checks_accepts_no_unchecked_answer(
     required: bool, checks: CallResult, changed: list[FileChange], taken: bool
 ) -> None:
     items: list[ToolCall | CallError] = [implied(CHECKS, paths=["a.py"]), implied(ANSWER, answer="Done.")]
@@ -376,7 +372,7 @@ def test_run_that_has_to_be_checked_takes_no_answer_whose_changes_nothing_checke
     assert "stop" not in going_on
 
 
-def test_check_before_the_model_was_asked_is_no_failed_try() -> None:
+def test_failed_check_before_the_first_reply_is_not_a_failed_try() -> None:
     state = LoopState(items=[call(CHECKS)], results=[CHECK_FAILED], profile=BLOCKS)
     assert run(state)["loop"].failed_tries == 1
     assert run({**state, "reply": ModelReply(preloaded=True)})["loop"].failed_tries == 0

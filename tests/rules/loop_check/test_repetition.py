@@ -60,7 +60,7 @@ def constraint(name: str, repeats: int = 3) -> OverrideConstraint:
     return OverrideConstraint(signature=name, tool="read_file", target=f"{name}.py", repeats=repeats)
 
 
-def test_defaults_are_the_specifications() -> None:
+def test_defaults_are_those_of_the_spec() -> None:
     assert (REPEAT_WINDOW, LOOP_REPEAT_THRESHOLD, LOOP_OVERRIDE_MAX_RETRIES) == (3, 3, 1)
     assert LoopConfig(window=3, threshold=3, max_overrides=1, max_failed_tries=4, require_checks=False) == DEFAULT
     assert MAX_FAILED_TRIES == 4
@@ -94,23 +94,23 @@ def test_defaults_are_the_specifications() -> None:
     ("RV! RW! RX! RY! RZ!", [FRESH] * 5),
     ("V! W! V! W! V! W!", [FRESH] * 6),
 )
-def test_verdicts_step_by_step(steps: str, verdicts: list[LoopVerdict]) -> None:
+def test_each_step_has_its_verdict(steps: str, verdicts: list[LoopVerdict]) -> None:
     assert play(steps.split())[1] == verdicts
 
 
 @rows((0, [FRESH, FRESH, PERSISTED]), (2, [FRESH, FRESH, OVERRIDE, OVERRIDE, PERSISTED]))
-def test_how_many_refused_repeats_are_borne(max_overrides: int, verdicts: list[LoopVerdict]) -> None:
+def test_max_overrides_bounds_refused_repeats(max_overrides: int, verdicts: list[LoopVerdict]) -> None:
     config = LoopConfig(max_overrides=max_overrides)
     assert play(["A"] * len(verdicts), config)[1] == verdicts
 
 
-def test_change_lifts_the_overrides_and_forgets_all_but_what_made_it() -> None:
+def test_change_clears_overrides_and_all_but_its_own_call() -> None:
     before = LoopRecord(recent=(("A",), ("V", "A"), ("A",)), overrides=(constraint("A"),), verdict=OVERRIDE)
     record = after(before, "A", "V", changed={"V"})
     assert (record.recent, record.overrides, record.verdict) == ((("V",), ("V",)), (), FRESH)
 
 
-def test_persistent_loop_leaves_its_evidence() -> None:
+def test_persistent_loop_reports_its_signature() -> None:
     record, _ = play(["B", "B", "B", "A", "A", "A", "A"])
     assert loop_stop(record, DEFAULT) == StopCause(
         reason=StopReason.LOOP_PERSISTED,
@@ -127,12 +127,12 @@ def test_loop_of_a_call_without_a_target_is_named_by_its_tool() -> None:
 
 
 @rows(("A A A", "B"), ("A A A B", "A"), ("A A A A", "A"), ("A", "A"))
-def test_no_other_result_carries_a_notice(steps: str, signature: str) -> None:
+def test_other_results_have_no_notice(steps: str, signature: str) -> None:
     assert override_notice(play(steps.split())[0], signature) is None
 
 
 @rows({"window": 0}, {"threshold": 1}, {"max_overrides": -1}, {"max_failed_tries": 0})
-def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="greater than or equal"):
         LoopConfig(**limits)
 
@@ -142,7 +142,7 @@ replies = st.lists(st.lists(st.sampled_from("ABCDEF"), max_size=4).map("".join),
 
 
 @given(configs, st.integers(0, 10))
-def test_override_comes_at_the_threshold_and_the_stop_after_the_retries(config: LoopConfig, more: int) -> None:
+def test_override_comes_at_the_threshold_and_the_stop_after_max_overrides(config: LoopConfig, more: int) -> None:
     override_at, stop_at = config.threshold, config.threshold + config.max_overrides
     verdicts = play(["A"] * (stop_at + more), config)[1]
     assert verdicts[: override_at - 1] == [FRESH] * (override_at - 1)
@@ -152,7 +152,7 @@ def test_override_comes_at_the_threshold_and_the_stop_after_the_retries(config: 
 
 @settings(max_examples=30)
 @given(replies)
-def test_every_way_of_repeating_on_ends(steps: list[str]) -> None:
+def test_every_persistent_repetition_ends(steps: list[str]) -> None:
     record, _ = play(steps)
     for _ in range(4):
         record = after(record, "A")
@@ -160,7 +160,7 @@ def test_every_way_of_repeating_on_ends(steps: list[str]) -> None:
 
 
 @given(replies, configs)
-def test_memory_stays_small_and_is_plain_data(steps: list[str], config: LoopConfig) -> None:
+def test_loop_record_is_bounded_and_serializable(steps: list[str], config: LoopConfig) -> None:
     record, _ = play(steps, config)
     assert len(record.recent) <= max(config.span, LONGEST_CYCLE * config.threshold)
     assert len(record.outcomes) <= MOST_OUTCOMES
@@ -205,22 +205,22 @@ def test_signature_is_stable_across_versions() -> None:
     (("read", "read_file", {}, "a.py"),),
     (("read", "read_file", {"limit": 5}, "b.py"),),
 )
-def test_every_part_of_an_action_counts(other: tuple[str, str, dict[str, Any], str]) -> None:
+def test_signature_depends_on_every_part_of_a_call(other: tuple[str, str, dict[str, Any], str]) -> None:
     assert action_signature(*other) != action_signature("read", "read_file", {"limit": 5}, "a.py")
 
 
 @rows(float("nan"), float("inf"), object(), {1, 2}, NESTED)
-def test_value_that_is_no_json_has_a_signature(value: Any) -> None:
+def test_non_json_value_has_a_signature(value: Any) -> None:
     expected = action_signature("read", "t", {"x": float("nan")}, "")
     assert action_signature("read", "t", {"x": value}, "") == expected
 
 
 @rows("./a.py", "a.py/", "x/../a.py", ".//a.py", f"{ROOT}/a.py", "../project/a.py")
-def test_other_spellings_of_a_path_are_the_same_action(path: str) -> None:
+def test_equivalent_paths_have_the_same_signature(path: str) -> None:
     assert signature(READ, ROOT, path=path) == signature(READ, ROOT, path="a.py")
 
 
-def test_arguments_beside_the_paths_count_as_they_are() -> None:
+def test_arguments_other_than_paths_are_not_normalized() -> None:
     written = MOVE.model_copy(update={"path_fields": ("path",)})
     read = written.model_copy(update={"effect": Effect.READ})
     other = written.model_copy(update={"name": "copy_file"})
@@ -245,7 +245,7 @@ def test_paths_below_any_root_are_relative_to_it(root: str) -> None:
     (MOVE, {"target": "b.py", "source": "./a.py"}, "a.py, b.py"),
     (PLAN, {"path": "a.py"}, ""),
 )
-def test_target_is_what_the_call_names(tool: ToolSpec, arguments: dict[str, Any], target: str) -> None:
+def test_target_is_the_path_that_the_call_names(tool: ToolSpec, arguments: dict[str, Any], target: str) -> None:
     assert target_of(call(tool, **arguments), tool, ROOT) == target
 
 

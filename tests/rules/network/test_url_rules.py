@@ -41,7 +41,7 @@ ALLOWED = [
 ]
 
 
-def test_url_of_a_listed_host_may_be_asked() -> None:
+def test_url_of_a_listed_host_is_allowed() -> None:
     assert [judge_url(url, RULES) for url, _ in ALLOWED] == [target for _, target in ALLOWED]
 
 
@@ -55,7 +55,7 @@ def test_url_of_a_listed_host_may_be_asked() -> None:
     ("http://127.0.0.2:8000/", "127.0.0.2"),
     ("http://[::ffff:7f00:1]:8000/", "::ffff:7f00:1"),
 )
-def test_host_that_is_not_listed_is_denied(url: str, shown: str) -> None:
+def test_unlisted_host_is_denied(url: str, shown: str) -> None:
     known = "good.test, *.wild.test, ported.test:8080, 127.0.0.1:8000, [::1]:8000, münchen.test"
     message = f"Domain '{shown}' not allowed. `allowed_hosts` (`--allow-host`) has: {known}."
     assert error_of(url) == (ToolErrorCode.PERMISSION_DENIED, message)
@@ -76,27 +76,27 @@ def test_host_that_is_not_listed_is_denied(url: str, shown: str) -> None:
         ("http://good\u200b.test/", r"the character '\u200b'"),
         ("http://good.test/\u202e", r"the character '\u202e'"),
         (f"http://good.test/{'a' * 8000}", "8017 characters; the maximum is 8000"),)  # fmt: skip
-def test_url_that_readers_disagree_on_is_refused(url: str, part: str) -> None:
+def test_ambiguous_url_is_refused(url: str, part: str) -> None:
     code, message = error_of(url)
     assert code is ToolErrorCode.INVALID_ARGUMENT
     assert part in message
 
 
 @rows("2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4")
-def test_numbers_that_other_readers_take_for_an_address_are_refused(host: str) -> None:
+def test_numeric_spellings_of_an_address_are_refused(host: str) -> None:
     rules = NetworkRules(hosts=("*",))
     assert error_of(f"http://{host}/", rules)[0] is ToolErrorCode.INVALID_ARGUMENT
     assert error_of(f"http://{host}./", rules)[0] is ToolErrorCode.INVALID_ARGUMENT
 
 
-def test_without_hosts_there_is_no_network() -> None:
+def test_network_is_disabled_without_hosts() -> None:
     """Spec 4's words."""
     code, message = error_of("http://good.test/", NetworkRules())
     assert code is ToolErrorCode.PERMISSION_DENIED
     assert message.startswith("Network access is disabled in this Environment.")
 
 
-def test_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> None:
+def test_star_is_any_public_host_on_the_default_ports() -> None:
     rules = NetworkRules(hosts=("*",), allow_private=("*", "here.test"))
     assert judge_url("http://a.test/", rules) == Target("http", "a.test", 80, "/")
     assert judge_url("http://here.test/", rules) == Target("http", "here.test", 80, "/", private_allowed=True)
@@ -125,12 +125,12 @@ NO_ENTRIES = (
 )
 
 
-def test_entry_of_a_list_of_hosts_is_read_or_refused() -> None:
+def test_host_entry_is_parsed_or_refused() -> None:
     assert {entry: parse_host_entry(entry) for entry in ENTRIES} == ENTRIES
     assert [entry for entry in NO_ENTRIES if parse_host_entry(entry) is not None] == []
 
 
-def test_entries_that_can_never_match_are_told() -> None:
+def test_entry_that_can_never_match_is_reported() -> None:
     rules = NetworkRules(hosts=("a.test", "http://b.test"), allow_private=("*", "10.0.0.0/8"))
     assert rule_problems(rules) == (
         "'http://b.test' is not a host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080.",

@@ -42,7 +42,7 @@ EMPTY = ExtractionError(Kind.EMPTY_REPLY, 0, "", "The reply was empty.")
     ("", {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}),
 )
 @rows([], [Correction(reply="x", prompt="y")])
-def test_reply_that_can_be_used_closes_the_corrections(
+def test_usable_reply_clears_the_corrections(
     corrections: list[Correction], text: str, update: dict[str, object]
 ) -> None:
     state = ParseState(reply=ModelReply(text=text), step=4, corrections=corrections)
@@ -64,7 +64,7 @@ KEPT = 'tool: read_file({"path":"a"})'
 
 
 @rows(FinishReason.STOP, FinishReason.LENGTH)
-def test_invented_result_after_a_call_is_neither_read_nor_kept(finish: FinishReason) -> None:
+def test_invented_result_after_a_call_is_cut(finish: FinishReason) -> None:
     said = ModelReply(text=INVENTED, finish_reason=finish, input_tokens=7)
     assert parse(ParseState(reply=said, step=4), READER) == {
         "reading": Reading.CALLS,
@@ -100,7 +100,7 @@ def thinking(text: str, finish: FinishReason = FinishReason.STOP) -> ParseState:
     (thinking(f"<think>Hm.\n{KEPT}", FinishReason.LENGTH), CUT_THOUGHT),
     (ParseState(reply=ModelReply(reasoning="Hm.", finish_reason=FinishReason.LENGTH)), CUT_THOUGHT),
 )
-def test_reply_that_only_thinks_is_malformed(state: ParseState, error: ExtractionError) -> None:
+def test_reply_with_only_thoughts_is_malformed(state: ParseState, error: ExtractionError) -> None:
     update = parse(state, READER)
     update.pop("reply", None)
     assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None}
@@ -118,14 +118,16 @@ def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
     ('```python\nread_file(path="a.py")\n```', "tool_code", [""]),
     ('final_answer(answer="It adds.")', "tool_code", [""]),
 )
-def test_block_that_is_a_call_in_another_format_is_no_edit(text: str, form: str, tools: list[str], how: Reader) -> None:
+def test_block_that_holds_a_call_in_another_format_is_not_an_edit(
+    text: str, form: str, tools: list[str], how: Reader
+) -> None:
     read = parsed(how, text)
     assert (read.reading, [item.tool for item in read.items]) == (Reading.MALFORMED, tools)
     assert [error.error_type for error in read.errors] == [Kind.MISSING_TOOL_PREFIX]
     assert f"the format '{form}'" in read.errors[0].details
 
 
-def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
+def test_definition_with_the_name_of_a_tool_is_not_a_call() -> None:
     code = "def read_file(path):\n    return open(path).read()\n"
     [edit, _] = parsed(BLOCKS, f"```python\n{code}```").items
     assert isinstance(edit, ToolCall)
@@ -143,7 +145,7 @@ def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
     ("read_file", {"arguments": {"file": "a.py"}}, None),
     ("run_command", {"argv": "ls -l"}, None),
 )
-def test_arguments_are_read_in_the_one_shape_that_fits_their_tool(
+def test_arguments_are_read_in_the_one_shape_that_fits_the_schema(
     tool: str, arguments: JsonMap, fitting: JsonMap | None
 ) -> None:
     schemas = {spec.name: spec.parameters for spec in REGISTRY.specs()}
@@ -168,7 +170,7 @@ def test_arguments_are_read_in_the_one_shape_that_fits_their_tool(
     (TurnFacts(checked=True), (), None),
     (TurnFacts(), ("a.md",), None),
 )
-def test_checks_come_before_an_answer_where_they_can_tell_something(
+def test_checks_precede_an_answer_if_they_apply(
     facts: TurnFacts, changing: tuple[str, ...], paths: tuple[str, ...] | None
 ) -> None:
     assert paths_to_check(facts, changing) == paths
@@ -193,7 +195,7 @@ def problems(value: Any, schema: dict[str, Any] | None) -> list[str]:
     ({"$ref": "#"}, "response_format cannot be followed: maximum recursion depth exceeded"),
     (ELSEWHERE, "response_format cannot be followed: Unresolvable: file:///etc/hostname"),
 )
-def test_schema_that_is_none_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
+def test_invalid_response_format_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
     assert str(schema_problem(schema)).startswith(problem)
 
 
@@ -211,7 +213,7 @@ def test_schema_that_is_none_is_refused_before_the_run(schema: dict[str, Any], p
         ["response_format cannot be followed: Unresolvable: file:///etc/hostname"],
     ),
 )
-def test_problem_of_an_answer_is_told(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
+def test_problems_of_an_answer_are_listed(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
     assert problems(value, schema) == expected
 
 
@@ -224,18 +226,18 @@ def upper(text: str) -> str:
     (3, ["value: Input should be a valid string"]),
     ("b", ["value: KeyError: 'b'"]),
 )
-def test_validator_of_a_type_judges_the_value_and_may_break(value: Any, expected: list[str]) -> None:
+def test_validator_of_a_type_checks_the_value_and_may_raise(value: Any, expected: list[str]) -> None:
     built = read_format(Annotated[str, AfterValidator(upper)])
     assert answer_problems(Answer(text="done", value=value), built.json_schema, built) == expected
 
 
-def test_schema_that_no_checkpoint_can_hold_is_refused() -> None:
+def test_schema_that_cannot_be_stored_is_refused() -> None:
     problem = schema_problem({"type": "integer", "maximum": 10**40})
     assert problem is not None
     assert problem.startswith("response_format cannot be kept with the run: ")
 
 
-def test_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -> None:
+def test_schema_reference_to_a_local_file_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
     schema = {"$ref": file.as_uri()}

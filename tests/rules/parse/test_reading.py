@@ -58,7 +58,7 @@ def implied(said: str) -> ToolCall:
     return ToolCall(call_id="call_3_answer", tool="final_answer", arguments=arguments, raw_arguments="", implied=True)
 
 
-def test_calls_in_text_are_read_in_order() -> None:
+def test_text_calls_are_read_in_order() -> None:
     text = f'Let me look.\n{GOOD}\ntool: read_file({{"path": "b.py"}})'
     items: list[ToolCall | CallError] = [reading_file(line=2), reading_file("call_3_1", "b.py", 3)]
     assert read(TEXT, text) == ReplyReading(Reading.CALLS, items, [])
@@ -74,13 +74,13 @@ def test_native_calls_are_read_in_order_and_keep_their_ids() -> None:
     assert read(TEXT, "Look:", *calls) == ReplyReading(Reading.CALLS, items, [])
 
 
-def test_lines_and_native_calls_of_one_reply_are_all_read() -> None:
+def test_text_and_native_calls_of_one_reply_are_all_read() -> None:
     found = read(TEXT, GOOD, raw("read_file", '{"path": "b.py"}'))
     items: list[ToolCall | CallError] = [reading_file("call_3_1"), reading_file("call_3_0", "b.py", 0)]
     assert found == ReplyReading(Reading.CALLS, items, [])
 
 
-def test_malformed_calls_keep_their_places_among_the_others() -> None:
+def test_malformed_calls_keep_their_places() -> None:
     found = read(TEXT, f'tool: reed_file({{}})\n{GOOD}\ntool: read_file({{"path": 1}})\ntool: read_file({{"path')
     assert (found.reading, found.errors, found.answer) == (Reading.CALLS, [], None)
     assert [item.call_id for item in found.items] == [f"call_3_{place}" for place in range(4)]
@@ -94,14 +94,14 @@ def test_malformed_calls_keep_their_places_among_the_others() -> None:
     (FinishReason.REFUSAL, Kind.REFUSED_REPLY, "The model refused: I can't."),
     (FinishReason.CONTENT_FILTER, Kind.FILTERED_REPLY, "The endpoint's content filter stopped the reply."),
 )
-def test_reply_that_did_not_end_well_runs_nothing(finish: FinishReason, kind: Kind, details: str) -> None:
+def test_truncated_refused_or_filtered_reply_runs_nothing(finish: FinishReason, kind: Kind, details: str) -> None:
     call = raw("read_file", '{"path": "a.py"}')
     reply = ModelReply(text=GOOD, calls=(call,), finish_reason=finish, refusal="I can't.")
     for how in (TEXT, NATIVE):
         assert read_reply(reply, 3, how) == malformed(kind, GOOD, details)
 
 
-def test_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
+def test_unknown_tool_error_lists_the_offered_tools() -> None:
     [error] = read(TEXT._replace(offered=frozenset({"read_file", "final_answer"})), "tool: reed_file({})").errors
     assert error.details == "Unknown tool 'reed_file'. Available: ['final_answer', 'read_file']"
 
@@ -109,7 +109,7 @@ def test_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
 FINAL = '{"answer": "Done.", "value": {"count": 3}}'
 
 
-def test_final_answer_alone_is_the_answer() -> None:
+def test_lone_final_answer_is_the_answer() -> None:
     call = answering("call_3_0", "Done.", FINAL, {"count": 3})
     expected = ReplyReading(Reading.ANSWER, [call], [], Answer(text="Done.", value={"count": 3}))
     assert read(reader(Protocol.NATIVE, schema=COUNT), "", raw("final_answer", FINAL)) == expected
@@ -120,7 +120,7 @@ def test_final_answer_alone_is_the_answer() -> None:
 ASK = "end with the tool final_answer, and put the value that was asked for into its argument `value`"
 
 
-def test_text_is_no_answer_where_a_value_was_asked_for() -> None:
+def test_text_is_not_an_answer_if_a_value_is_required() -> None:
     for how in (reader(schema=COUNT), reader(Protocol.NATIVE, schema=COUNT)):
         assert read(how, "It is 3.") == malformed(Kind.INVALID_ANSWER, "It is 3.", ASK)
 
@@ -128,7 +128,7 @@ def test_text_is_no_answer_where_a_value_was_asked_for() -> None:
 BLOCK = f"calc.py\n```python\n{CODE}```"
 
 
-def test_blocks_are_edits_closed_by_the_words_around_them() -> None:
+def test_blocks_are_edits_and_the_text_around_them_is_the_answer() -> None:
     text = f"I fixed it.\n\n{BLOCK}\nb.py\n```\n{CODE}```\nBye."
     edits = [editing("call_3_0", "calc.py", 4), editing("call_3_1", "b.py", 9)]
     items: list[ToolCall | CallError] = [*edits, implied("I fixed it.\n\nBye.")]
@@ -136,7 +136,7 @@ def test_blocks_are_edits_closed_by_the_words_around_them() -> None:
     assert read(TEXT, text).reading is Reading.ANSWER
 
 
-def test_unclosed_block_is_malformed_and_the_others_run_without_an_answer() -> None:
+def test_unclosed_block_is_malformed_and_other_blocks_run() -> None:
     whole, cut = f"{BLOCK}\n", f"b.py\n```python\n{CODE}"
     details = "The block for b.py has no closing fence. Send it again, complete."
     error = ExtractionError(Kind.TRUNCATED_REPLY, 7, "b.py", details)
@@ -145,7 +145,7 @@ def test_unclosed_block_is_malformed_and_the_others_run_without_an_answer() -> N
     assert read(BLOCKS, cut).reading is Reading.MALFORMED
 
 
-def test_in_the_block_form_changes_by_tool_lines_are_the_whole_work_too() -> None:
+def test_tool_line_changes_in_block_form_complete_the_work_too() -> None:
     arguments = {"path": "b.py", "old_str": "x", "new_str": "y", "replace_all": False}
     line = f"tool: edit_file({json.dumps(arguments)})"
     call = ToolCall(
@@ -198,7 +198,7 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
     ]
 
 
-def test_answer_without_the_change_that_it_needs_or_that_the_judge_refuses_is_malformed() -> None:
+def test_answer_without_a_required_change_or_refused_by_the_judge_is_malformed() -> None:
     refused = ExtractionError(Kind.INVALID_ANSWER, 0, "x", "this repeats what you were told instead of answering")
     for how in (TEXT, NATIVE):
         judged_by = how._replace(turn=REQUIRED, judge_answer=lambda text: refused if text == "x" else None)
@@ -220,7 +220,7 @@ NO_ARGUMENTS = {"": "{}", "null": "{}"}
 
 @settings(max_examples=30)
 @given(CALLS, TURNS)
-def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]], turn: TurnFacts) -> None:
+def test_both_protocols_read_the_same_calls_alike(calls: list[tuple[str, str]], turn: TurnFacts) -> None:
     native = read(NATIVE._replace(turn=turn), "", *(raw(tool, arguments) for tool, arguments in calls))
     text = read(
         TEXT._replace(turn=turn),
@@ -260,7 +260,7 @@ DOCS = 'A call:\n\ntool: delete_file({"path": "a.py"})\n'
 
 
 @rows("Document the calls in notes.md.", "What does notes.md say?")
-def test_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) -> None:
+def test_new_text_of_a_file_may_contain_a_call(request_text: str) -> None:
     how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), request=request_text)
     found = read(how, f"notes.md\n```markdown\n{DOCS}```\n{GOOD}\nAnd\n```\n{GOOD}\n```")
     calls = [(item.tool, item.line_number) for item in found.items if isinstance(item, ToolCall)]
@@ -269,7 +269,7 @@ def test_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) -> N
     assert [item.raw_arguments for item in found.items if item.tool == "edit_blocks"] == [DOCS] * len(edits)
 
 
-def test_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
+def test_call_in_text_beside_native_calls_runs_once() -> None:
     text = 'It needs\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
     other = raw("read_file", '{"path": "b.py"}', "x")
     both = read(NATIVE, text, other)
@@ -289,7 +289,9 @@ def test_call_that_stands_in_the_text_beside_native_ones_runs_once() -> None:
     ("seen.py", "Look at seen.py.", ["edit_blocks", "final_answer"]),
     ("other.py", "", ["read_file", "edit_blocks"]),
 )
-def test_call_that_reads_a_known_file_is_but_the_heading_of_a_block(path: str, request_: str, tools: list[str]) -> None:
+def test_read_call_for_a_shown_file_is_only_the_heading_of_its_block(
+    path: str, request_: str, tools: list[str]
+) -> None:
     turn = TurnFacts(changed=("x.txt",))
     how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), turn=turn, request=request_)
     line = f'tool: read_file({{"path": "{path}"}})'
@@ -297,7 +299,7 @@ def test_call_that_reads_a_known_file_is_but_the_heading_of_a_block(path: str, r
     assert [item.tool for item in read(how, line).items] == ["read_file"]
 
 
-def test_blocks_in_the_answer_to_a_question_are_quotations_and_alone_no_answer() -> None:
+def test_blocks_in_the_answer_to_a_question_are_quotations() -> None:
     how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), request="What does calc.py do?")
     text = f"It adds:\n{BLOCK}"
     assert read(how, text) == ReplyReading(Reading.ANSWER, [], [], Answer(text=text))
@@ -309,7 +311,7 @@ def test_blocks_in_the_answer_to_a_question_are_quotations_and_alone_no_answer()
 
 
 @rows("edit_blocks", "write_file", "read_file")
-def test_line_that_only_names_the_file_is_the_heading_of_its_block_and_no_part_of_the_answer(tool: str) -> None:
+def test_call_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
     edit, answer = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n\n{BLOCK}').items
     assert isinstance(answer, ToolCall)
     assert (edit.tool, answer.tool, answer.arguments["answer"]) == ("edit_blocks", "final_answer", "")
@@ -321,7 +323,7 @@ READ_CALC = '{"name": "read_file", "arguments": {"path": "calc.py"}}'
 
 
 @rows(TEXT, BLOCKS)
-def test_text_that_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
+def test_text_written_by_a_call_in_another_format_never_runs(how: Reader) -> None:
     beside = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\n{GOOD}").items
     assert [item.tool for item in beside if isinstance(item, ToolCall)] == ["read_file", "write_file", "read_file"]
     quoted = read(how, f"{GOOD}\nThen:\n```json\n{WRITE}\n```\nas said.").items
@@ -366,5 +368,5 @@ def test_invented_turns_are_cut(kept: str, cut: str) -> None:
     f"{CALL_LINE}### User guide\n",
     f"{CALL_LINE}A user: x\n",
 )
-def test_text_that_was_not_invented_stays(text: str) -> None:
+def test_text_that_is_not_an_invented_turn_is_kept(text: str) -> None:
     assert cut_invented(text, KNOWN) == text

@@ -39,11 +39,11 @@ def costs_of(*amounts: float, unit: str = "tokens", vitals: Vitals | None = None
     ("xxxxx......xxxxx", [4, 15]),  # down to 2 of 8 between
     ("xxxxx.....xxxxxx", [4]),
 )
-def test_alert_is_raised_once_for_each_crossing(outcomes: str, raised: list[int]) -> None:
+def test_alert_is_raised_once_per_crossing(outcomes: str, raised: list[int]) -> None:
     assert tool_alerts(outcomes) == raised
 
 
-def test_invalid_replies_are_counted_apart_from_failed_tools() -> None:
+def test_invalid_replies_and_failed_tools_are_counted_separately() -> None:
     vitals, alerts = Vitals(tools=(False, False, False, False)), list[Alert | None]()
     for _ in range(5):
         vitals, alert = observe_reply(vitals, valid=False)
@@ -56,7 +56,7 @@ def test_invalid_replies_are_counted_apart_from_failed_tools() -> None:
     assert tool_alert.message == "5 of the last 5 tool calls failed: look at their errors."
 
 
-def test_dear_call_is_told() -> None:
+def test_expensive_call_raises_an_alert() -> None:
     vitals, alerts = costs_of(100, 120, 80, 100, 301)
     compared = "A model call cost 301 tokens, more than 3 times the median of the last 4 (100 tokens)"
     told = Alert(AlertKind.COST, f"{compared}: check what was sent.", value=301.0, threshold=300.0)
@@ -72,5 +72,5 @@ def test_dear_call_is_told() -> None:
     ((1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 13), [4, 10]),  # the dear ones became the usual ones
     ((0, 0, 0, 0, 5), []),
 )
-def test_when_a_call_is_dear(amounts: tuple[float, ...], raised: list[int]) -> None:
+def test_call_is_expensive_above_three_times_the_median(amounts: tuple[float, ...], raised: list[int]) -> None:
     assert [at for at, alert in enumerate(costs_of(*amounts)[1]) if alert] == raised

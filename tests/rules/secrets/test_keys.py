@@ -24,7 +24,7 @@ credentials_file password_hash apiKeySecurity tokenExpiresAt passwordMinLength s
 SECRET, HARMLESS, ABOUT = _CLEAR.split(), _HARMLESS.split(), _ABOUT.split()
 
 
-def test_name_is_secret_harmless_or_only_about_a_secret() -> None:
+def test_names_are_classified_as_secret_harmless_or_about_a_secret() -> None:
     assert [name for name in (*SECRET, *HARMLESS) if is_secret_key(name)] == SECRET
     assert [name for name in (*SECRET, *HARMLESS, *ABOUT) if names_a_literal(name)] == SECRET
     assert [name for name in ABOUT if is_about(name)] == ABOUT
@@ -48,7 +48,7 @@ OTHER_VALUES = [
 ]  # fmt: skip
 
 
-def test_literal_that_looks_secret_is_told_from_others() -> None:
+def test_secret_looking_literals_are_recognized() -> None:
     assert [value for value in (*SECRET_VALUES, *OTHER_VALUES) if looks_secret(value)] == SECRET_VALUES
 
 
@@ -58,7 +58,7 @@ TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map(
 
 @given(TEXTS)
 @example("://user:aB3$efgh!@")
-def test_search_by_words_finds_every_shape(text: str) -> None:
+def test_keyword_search_finds_every_shape(text: str) -> None:
     folded = fold(text)
     expected = set()
     for shape in SHAPES:  # each pattern is looked for whether its words are there or not
@@ -100,17 +100,17 @@ def test_literal_under_a_secret_name_is_found(name: str) -> None:
     assert [text for text in texts if taken(text) != [S]] == []
 
 
-def test_text_that_assigns_no_literal_is_left() -> None:
+def test_text_without_an_assigned_literal_is_kept() -> None:
     assert [text for text in NOT_ASSIGNED if taken(text)] == []
 
 
-def test_ampersands_belong_to_a_value_but_not_to_a_query() -> None:
+def test_ampersand_belongs_to_a_value_but_not_in_a_query() -> None:
     assert taken("password = Tr0ub4dor&3") == ["Tr0ub4dor&3"]
     assert taken(f"password={S}&page_number=2") == [S]
     assert taken(f"/x?token={S}&next=/home") == taken(f"/x?a=1&token={S}#top") == taken(f"?token={S}&2") == [S]
 
 
-def test_letters_that_grow_in_lower_case_move_nothing() -> None:
+def test_letters_that_grow_when_lowercased_shift_no_span() -> None:
     text = f"İİİ PASSWORD='{S}'"
     assert len(fold(text)) == len(text)
     assert taken(text) == [S]

@@ -8,12 +8,12 @@ VALUE = 'p/ss w"rd+\\ü1'
 
 
 @given(before=st.binary(max_size=9), after=st.binary(max_size=9))
-def test_value_is_known_inside_of_base64(before: bytes, after: bytes) -> None:
+def test_known_value_is_found_inside_base64(before: bytes, after: bytes) -> None:
     text = base64.b64encode(before + VALUE.encode() + after).decode()
     assert any(known in text for known in forms_of([VALUE]))
 
 
-def test_long_lines_of_a_value_are_known() -> None:
+def test_long_lines_of_a_known_value_are_found() -> None:
     forms = forms_of(["first-line-0123456789\nshort1\nsecond-line-0123456789\n"])
     assert {"first-line-0123456789", "second-line-0123456789"} <= set(forms)
     assert "short1" not in forms
@@ -30,7 +30,7 @@ _TRIVIAL = """
 TRIVIAL = ["", " ", *_TRIVIAL.split(), "aaaaaaa", "1a1a1a1a1a"]
 
 
-def test_trivial_values_are_not_looked_for() -> None:
+def test_trivial_values_are_not_searched_for() -> None:
     assert [value for value in (*FINDABLE, *TRIVIAL) if is_findable(value)] == FINDABLE
     assert [value for value in (*FINDABLE, *TRIVIAL) if forms_of([value])] == FINDABLE
     assert [value for value in FINDABLE if value not in forms_of([value])] == []
@@ -53,10 +53,10 @@ ENVIRONMENT = [
 ]  # fmt: skip
 
 
-def test_secrets_of_an_environment_are_known() -> None:
+def test_secrets_in_the_environment_become_known_values() -> None:
     assert [known_values({name: value}) for name, value, _ in ENVIRONMENT] == [known for *_, known in ENVIRONMENT]
 
 
-def test_placeholder_for_a_key_is_not_looked_for() -> None:
+def test_placeholder_for_a_key_is_not_searched_for() -> None:
     keys, others = ["plum-42-orchard-7", "a1b2-c3d4-e5"], ["a1b2-c3d4-e", "not-needed", "aaaaaaaaaaaaaaaa"]
     assert [key for key in (*keys, *others) if is_findable_key(key)] == keys

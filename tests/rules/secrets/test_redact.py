@@ -35,13 +35,13 @@ HEADER = "-----BEGIN PRIVATE KEY-----"
 FOOTER = "-----END PRIVATE KEY-----"
 
 
-def test_only_the_secret_is_taken_out_of_a_text() -> None:
+def test_only_the_secret_part_of_a_text_is_redacted() -> None:
     ways = [*PARTS, *(way for ways in WAYS.values() for way in ways)]
     assert [way for way in ways if NOTHING_KNOWN.text("".join(way)) != way[0] + MARK + way[2]] == []
     assert [way for way in PARTS if way[1] in json.dumps(redact("".join(way)))] == []
 
 
-def test_harmless_text_is_the_same_object() -> None:
+def test_harmless_text_is_returned_unchanged() -> None:
     texts = [*BENIGN, *HARMLESS, *FILE_NAMES, *(f'password = open("{name}")' for name in FILE_NAMES)]
     assert [text for text in texts if NOTHING_KNOWN.text(text) is not text] == []
     assert [text for text in texts if NOTHING_KNOWN.content([text, {"x": text}]) != [text, {"x": text}]] == []
@@ -121,7 +121,7 @@ CONTENT = [
 ]
 
 
-def test_content_keeps_what_does_not_look_secret() -> None:
+def test_content_that_does_not_look_secret_is_kept() -> None:
     assert [NOTHING_KNOWN.content(value) for value, _ in CONTENT] == [shown for _, shown in CONTENT]
 
 
@@ -136,11 +136,11 @@ DOCUMENTS = [
 ]
 
 
-def test_documents_in_json_are_read() -> None:
+def test_json_in_text_is_parsed_for_secrets() -> None:
     assert [NOTHING_KNOWN.text(text) for text, _ in DOCUMENTS] == [shown for _, shown in DOCUMENTS]
 
 
-def test_names_alone_make_no_secret_of_unnamed_text() -> None:
+def test_name_alone_redacts_nothing_in_unnamed_text() -> None:
     text = "password = 'x8KqqP2zz1' hunter2 " + KEY
     assert REDACTOR.unnamed(text) == f"password = 'x8KqqP2zz1' {MARK} {MARK}"
     assert REDACTOR.unnamed("password = 'x8KqqP2zz1'") == "password = 'x8KqqP2zz1'"
@@ -148,7 +148,7 @@ def test_names_alone_make_no_secret_of_unnamed_text() -> None:
     assert NOTHING_KNOWN.forms == ()
 
 
-def test_every_door_fails_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_entry_point_fails_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(dict[str, str]):
         def items(self) -> Any:
             raise ZeroDivisionError
@@ -183,7 +183,7 @@ REDACTOR = Redactor([VALUE, "hunter2", "true", "abc", "password", MARK])
         VALUE, "hunter2", quote(VALUE), quote(VALUE, safe=""), json.dumps(VALUE)[1:-1],
         json.dumps(json.dumps(VALUE))[3:-3], repr(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode(),
         VALUE.encode().hex(),)  # fmt: skip
-def test_known_values_are_taken_out_in_every_encoding(form: str) -> None:
+def test_known_secret_is_redacted_in_every_encoding(form: str) -> None:
     for shown in (
         REDACTOR.text(f"see {form}."),
         REDACTOR.final(f"see {form}.".encode()).decode(),
@@ -193,14 +193,14 @@ def test_known_values_are_taken_out_in_every_encoding(form: str) -> None:
         assert shown.rstrip("=.") == f"see {MARK}"
 
 
-def test_known_values_stand_before_shapes_and_are_not_shown() -> None:
+def test_known_values_take_precedence_over_shapes_and_are_not_in_repr() -> None:
     assert "hunter2" not in repr(REDACTOR)
     assert Redactor(iter(["hunter2"])) == Redactor(("hunter2",))
     assert Redactor([KEY[:12]]).text(f"a {KEY} b") == f"a {MARK} b"
     assert Redactor([KEY + "!"]).text(f"a {KEY}! b") == f"a {MARK} b"
 
 
-def test_value_that_comes_together_again_and_again_costs_the_whole_text() -> None:
+def test_value_that_reappears_after_redaction_redacts_the_whole_text() -> None:
     values = ["plugh-4711", *(f"xyzzy{at}{MARK}{at}xyzzy" for at in range(4))]
     text = "xyzzy3xyzzy2xyzzy1xyzzy0plugh-47110xyzzy1xyzzy2xyzzy3xyzzy"
     assert Redactor(values[:4]).text(f"a {text} b") == f"a xyzzy3{MARK}3xyzzy b"
@@ -217,11 +217,11 @@ def test_value_that_comes_together_again_and_again_costs_the_whole_text() -> Non
     (json.dumps([f"\n{KEY}\n"]).encode(), b'["\\n[redacted secret]\\n"]'),
     (b"postgres://me:hunter3@db", b"postgres://[redacted secret]@db"),
 )
-def test_final_bytes_lose_what_is_known_and_what_has_a_shape(data: bytes, shown: bytes) -> None:
+def test_final_bytes_are_redacted_by_known_values_and_shapes(data: bytes, shown: bytes) -> None:
     assert REDACTOR.final(data) == shown
 
 
-def test_final_bytes_stay_json_at_any_price() -> None:
+def test_final_bytes_stay_valid_json() -> None:
     assert Redactor(['x1","y2']).final(b'{"a": ["x1","y2"]}') == b'{"a": ["[redacted secret]"]}'
     assert Redactor(['x1"],"y2']).final(b'{"a": ["x1"],"y2": 3}') == b'"[redacted secret]"'
 
@@ -269,14 +269,14 @@ HOSTILE = [
 ]
 
 
-def test_hostile_text_takes_linear_time() -> None:
+def test_time_for_hostile_text_is_linear() -> None:
     """What is quadratic would take minutes here."""
     for piece in HOSTILE:
         REDACTOR.text(piece * (5_000 // len(piece)))
 
 
 @rows(keys, shapes)
-def test_no_group_repeats_possessively(module: ModuleType) -> None:
+def test_no_pattern_uses_possessive_groups(module: ModuleType) -> None:
     """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
     found = [each for each in vars(module).values() if isinstance(each, re.Pattern)]
     found += [shape.pattern for shape in vars(module).get("SHAPES", ())]
@@ -284,7 +284,7 @@ def test_no_group_repeats_possessively(module: ModuleType) -> None:
     assert [each.pattern for each in found if wrong.search(each.pattern)] == []
 
 
-def test_no_block_of_a_tool_message_holds_a_secret() -> None:
+def test_every_block_of_a_tool_message_is_redacted() -> None:
     blocks = ({"type": "text-plain", "text": "hunter2"}, {"type": "image", "url": "https://host/hunter2.png"})
     shown = ({"type": "text-plain", "text": MARK}, {"type": "image", "url": f"https://host/{MARK}.png"})
     assert redacted_output(dataclasses.replace(ToolOutput.ok(), blocks=blocks), REDACTOR).blocks == shown
@@ -303,12 +303,12 @@ def test_no_block_of_a_tool_message_holds_a_secret() -> None:
     (BLOCKS[0] + BLOCKS[0], f"{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}"),
     (f"{BLOCKS[2]}x{BLOCKS[7]}", f"{MARK}\r\n{MARK}\r\n{MARK}x{MARK}\n{MARK}\n{MARK}"),
 )
-def test_lines_of_a_block_are_marks(text: str, masked: str) -> None:
+def test_private_key_block_is_masked_line_by_line(text: str, masked: str) -> None:
     assert masked_blocks(text) == masked
 
 
 @rows(*BLOCKS)
-def test_lines_of_a_block_are_told_by_number(block: str) -> None:
+def test_masked_lines_have_their_line_numbers(block: str) -> None:
     text = f"one\nKEY = {block}"
     masked = masked_blocks(text).split("\n")
     changed = [number for number, line in enumerate(text.split("\n"), start=1) if masked[number - 1] != line]
@@ -324,7 +324,7 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_number_of_lines_stays_and_nothing_of_a_block(pieces: list[str]) -> None:
+def test_masking_keeps_the_line_count_and_nothing_of_the_block(pieces: list[str]) -> None:
     text = "".join(pieces)
     masked = masked_blocks(text)
     assert masked.count("\n") == text.count("\n")
@@ -349,7 +349,7 @@ ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
         (f"a {TOKEN} b", 42, 44, (" b", 42, 44)), (f"{NAMED} b", 3, 25, (' = "' + MARK + '" b', 8, 25)),
         (f"{NAMED} b", 12, 25, (f'{MARK}" b', 12, 25)), (f"{NAMED} b", 15, 25, (f'{MARK}" b', 12, 25)),
         (f"a {ONE_LINE_KEY} b", 60, 120, (MARK, 2, 2 + len(ONE_LINE_KEY))),)  # fmt: skip
-def test_piece_of_a_text_ends_between_words_and_around_secrets(
+def test_excerpt_ends_between_words_and_around_secrets(
     text: str, start: int, end: int, piece: tuple[str, int, int]
 ) -> None:
     assert whole_words(text, start, end) == piece
@@ -388,12 +388,12 @@ def streamed(text: str, cuts: list[int], redactor: Redactor = STREAMED) -> list[
 
 
 @given(texts=st.lists(st.sampled_from(TEXTS), max_size=5), cuts=st.lists(st.integers(0, 10_000), max_size=20))
-def test_text_is_shown_like_the_whole_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
+def test_streamed_text_is_redacted_like_the_whole_text(texts: list[str], cuts: list[int]) -> None:
     whole = "\n".join(texts)
     assert "".join(streamed(whole, cuts)) == STREAMED.text(whole)
 
 
-def test_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unterminated_key_is_scanned_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
 
     def counting(text: str) -> int | None:

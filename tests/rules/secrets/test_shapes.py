@@ -13,7 +13,7 @@ def taken(text: str) -> list[str]:
 
 
 @rows("|", "x = '|'", " |\n", "\\n|\\n", "\\u0022|", "\x1b[31m|\x1b[0m", "?q=%3D|&b")
-def test_key_of_any_shape_is_found_as_a_whole(around: str) -> None:
+def test_key_of_every_shape_is_found_in_full(around: str) -> None:
     found = [taken(around.replace("|", key)) for key in KEYS]
     assert [len(spans) for spans in found] == [1] * len(KEYS)
     assert [key for key, spans in zip(KEYS, found, strict=True) if not spans[0].startswith(key)] == []
@@ -23,11 +23,11 @@ def blocks_in(text: str) -> list[str]:
     return [text[start:end] for start, end in key_block_spans(text)]
 
 
-def test_block_of_a_private_key_is_found_as_a_whole() -> None:
+def test_private_key_block_is_found_in_full() -> None:
     assert [blocks_in(f"before {block}") for block in BLOCKS] == [[block] for block in BLOCKS]
 
 
-def test_list_of_lines_in_json_stays_json() -> None:
+def test_list_of_lines_in_json_is_not_a_block() -> None:
     assert blocks_in(f'["-----BEGIN PRIVATE KEY-----"], {{"a": "{BASE64}"}}') == []
 
 
@@ -39,7 +39,7 @@ def test_block_is_open_until_its_last_line(block: str) -> None:
     assert open_block(f"a {block} b") is None
 
 
-def test_token_of_a_bot_begins_with_a_number_in_base64() -> None:
+def test_bot_token_starts_with_a_number_in_base64() -> None:
     rest = f".{'GhIjKl'}.{'a1B2c3D4e5F6g7H8i9J0k1L2m3N4'}"
     number = base64.b64encode(b"123456789012345678").decode()
     assert taken(number + rest) == [number + rest]
@@ -57,5 +57,5 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-def test_program_decides_what_an_option_means() -> None:
+def test_meaning_of_an_option_depends_on_the_program() -> None:
     assert [taken(text) for text, _ in OPTIONS] == [sorted(found) for _, found in OPTIONS]

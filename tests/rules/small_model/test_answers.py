@@ -46,7 +46,7 @@ def problem_of(answer: str, facts: AnswerFacts) -> str | None:
     ("I have created a file notes.md.", turn(TALK, first=True), NOTHING_HAPPENED),
     ("I've written `notes.md`.", turn(TALK, first=True), NOTHING_HAPPENED),
 )
-def test_answer_is_held_against_the_facts_of_its_turn(answer: str, facts: AnswerFacts, problem: str | None) -> None:
+def test_answer_is_compared_with_the_facts_of_its_turn(answer: str, facts: AnswerFacts, problem: str | None) -> None:
     assert problem_of(answer, facts) == problem
 
 
@@ -66,11 +66,11 @@ def test_answer_is_held_against_the_facts_of_its_turn(answer: str, facts: Answer
     ("Use `it was changed` as the message.", False),
     ("", False),
 )
-def test_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
+def test_claim_of_completed_work_is_recognized(answer: str, claims: bool) -> None:
     assert problem_of(answer, turn(ORDER)) == (NOTHING_HAPPENED if claims else NOTHING_DONE)
 
 
-def test_of_a_long_answer_two_hundred_characters_are_quoted() -> None:
+def test_long_answer_is_quoted_up_to_200_characters() -> None:
     error = answer_error("x" * 300, turn(ORDER))
     assert error is not None
     assert error.line_content == "x" * 200

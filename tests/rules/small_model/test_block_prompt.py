@@ -75,7 +75,7 @@ def test_block_form_is_one_clean_request() -> None:
     assert built(BLOCKS, [TASK, *shown()], temperature=0.1) == expected
 
 
-def test_request_holds_what_is_known_now_and_never_a_failed_reply() -> None:
+def test_request_has_the_current_facts_and_no_failed_reply() -> None:
     history = [
         TASK,
         *step(read("old"), text="SAID"),
@@ -112,7 +112,7 @@ NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py an
     (2, f"{HIDDEN}\n\n{RIGHT}\n\nWrite the function add."),
     (3, f"{NO_PYTHON}\n\n{SHOWN}\n\nSome line of add has to change.\n{ANSWER_WITH_ADD}"),
 )
-def test_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
+def test_each_failure_changes_the_request_but_not_its_facts(failures: int, told: str) -> None:
     steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
     prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
     assert (prompt.messages[-1]["content"], prompt.failed_tries) == (told, failures)
@@ -123,7 +123,7 @@ def test_failure_makes_another_request_of_the_same_facts(failures: int, told: st
 @rows("Fix calc.py", "Fix it.", "Change it.", "Add none.py.", "What is it?", "Hello.")
 @rows([shown()], [shown(), shown("util.py", "def low(text):\n    return 1\n")])
 @rows("no", "No such file: 'none.py'.")
-def test_no_request_of_a_turn_is_made_twice(failure: str, files: list[list[AnyMessage]], task: str) -> None:
+def test_no_request_of_a_turn_is_repeated(failure: str, files: list[list[AnyMessage]], task: str) -> None:
     history = [HumanMessage(task), *(message for each in files for message in each)]
     tries = range(LAST_TRY + 1)
     requests = [built(BLOCKS, [*history, *step(failed(failure)) * failures]).messages for failures in tries]
@@ -133,7 +133,7 @@ def test_no_request_of_a_turn_is_made_twice(failure: str, files: list[list[AnyMe
 SAME = failed("The block is identical to what add in 'calc.py' already has.", ToolErrorCode.UNCHANGED)
 
 
-def test_block_that_was_given_back_unchanged_is_asked_for_without_its_body() -> None:
+def test_unchanged_block_is_asked_for_again_without_its_body() -> None:
     task, files = "The sum is wrong.", (shown(), shown("util.py", UTIL))
     assert asked(task, *files, step(SAME)) == f"{task}\n\n{UTIL_FILE}\n\n{HIDDEN}\n\nWrite add anew."
     alone = built(BLOCKS, [HumanMessage(task), *files[0], *step(SAME) * 2]).messages[-1]["content"]
@@ -144,7 +144,7 @@ def test_block_that_was_given_back_unchanged_is_asked_for_without_its_body() -> 
     assert CALC in asked("The sum is wrong, and none.py is missing.", *files, step(SAME))
 
 
-def test_order_that_changed_nothing_is_given_again_below_the_file_alone() -> None:
+def test_order_without_effect_is_repeated_below_its_file() -> None:
     history = [HumanMessage("Add a flag to the sum."), *shown("util.py", UTIL), *shown()]
     first, second, last = (built(BLOCKS, [*history, *step(SAME) * tries]).messages for tries in (1, 2, 3))
     system, told = {"role": "system", "content": REWRITE_SYSTEM}, f"{FILE}\n\nAdd a flag to the sum."
@@ -155,7 +155,7 @@ def test_order_that_changed_nothing_is_given_again_below_the_file_alone() -> Non
     assert built(BLOCKS, [*history, *wrong]).messages[0] == FRONT[0]
 
 
-def test_function_that_is_asked_for_alone_is_of_the_only_file_that_is_shown() -> None:
+def test_single_function_is_asked_of_the_only_shown_file() -> None:
     view = TurnView(files={"util.py": UTIL, "calc.py": CALC})
     files = [texts.shown_files("add is wrong.", view, failures) for failures in (0, 1, 2, 3)]
     assert files == [("util.py", "calc.py"), ("util.py", "calc.py"), ("calc.py",), ("util.py", "calc.py")]
@@ -165,7 +165,7 @@ def bounded(history: Sequence[AnyMessage], most_tokens: int | None) -> list[Json
     return list(texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages)
 
 
-def test_function_is_asked_for_alone_with_the_request_before_where_there_is_room() -> None:
+def test_single_function_request_includes_the_earlier_request_if_it_fits() -> None:
     before: list[AnyMessage] = [HumanMessage("Write add."), machine_message("Changed calc.py.")]
     history = [*before, HumanMessage("The sum is wrong."), *shown(), *step(SAME) * 2]
     alone = bounded(history, None)
@@ -175,7 +175,7 @@ def test_function_is_asked_for_alone_with_the_request_before_where_there_is_room
     assert (less[0], HIDDEN in str(less[-1]["content"])) == (FRONT[0], False)
 
 
-def test_first_lines_of_a_long_earlier_request_are_told() -> None:
+def test_long_earlier_request_is_shown_by_its_first_lines() -> None:
     lines = "".join(f"{number} is the number of this line.\n" for number in range(1_000))
     history = [
         HumanMessage(f"Make it.\n{lines}"),
@@ -190,11 +190,11 @@ def test_first_lines_of_a_long_earlier_request_are_told() -> None:
     assert fewer.endswith(f" line.\n\nNow:\n\nIt fails.\n\n{FILE}")
 
 
-def test_only_the_file_that_checks_speak_of_is_shown() -> None:
+def test_only_the_file_with_failing_checks_is_shown() -> None:
     assert asked("Fix it.", ahead(read(UTIL, "util.py"), read(CALC), EVIDENCE)) == f"Fix it.\n\n{FILE}\n\n{FOUND}"
 
 
-def test_question_is_asked_without_a_word_of_edits() -> None:
+def test_question_prompt_does_not_mention_edits() -> None:
     history = [HumanMessage("What does calc.py do?"), *shown()]
     system, question = built(BLOCKS, history).messages
     assert system["content"] == QUESTION_SYSTEM
@@ -211,7 +211,7 @@ def test_question_is_asked_without_a_word_of_edits() -> None:
     ("Hello.", [shown()], "Answer in words."),
     ("Create colors.md with red in it.", [shown()], "Answer with colors.md and its whole text."),
 )
-def test_after_a_failure_the_last_line_says_how_to_answer(task: str, files: list[list[AnyMessage]], last: str) -> None:
+def test_last_line_after_a_failure_says_how_to_answer(task: str, files: list[list[AnyMessage]], last: str) -> None:
     history = [HumanMessage(task), *(message for each in files for message in each)]
     failure = request_of(built(BLOCKS, [*history, *step(failed(NO_PYTHON))]))
     correction = request_of(built(BLOCKS, history, Correction(reply="x", prompt="Send it again.")))
@@ -221,7 +221,7 @@ def test_after_a_failure_the_last_line_says_how_to_answer(task: str, files: list
     assert "Answer" not in asked(task, *files)
 
 
-def test_file_that_is_named_and_not_there_is_to_be_made() -> None:
+def test_named_file_that_does_not_exist_is_to_be_created() -> None:
     task, missing = "Create colors.md with red in it.", "There is no colors.md yet."
     assert asked(task, shown()) == f"{task}\n\n{FILE}\n\n{missing}"
     assert missing not in asked(task, shown(), step(edited("colors.md")))
@@ -234,7 +234,7 @@ def test_file_that_is_named_and_not_there_is_to_be_made() -> None:
 
 
 @rows((ToolErrorCode.NOT_FOUND, True), (ToolErrorCode.INVALID_ARGUMENT, False), (ToolErrorCode.CANCELLED, True))
-def test_file_that_exists_and_cannot_be_read_is_not_called_missing(code: ToolErrorCode, is_missing: bool) -> None:
+def test_existing_file_that_cannot_be_read_is_not_called_missing(code: ToolErrorCode, is_missing: bool) -> None:
     call = ToolCall(call_id="c", tool="read_file", arguments={}, raw_arguments="{}")
     result = CallResult(call_id="c", tool="read_file", result=failed("'prices.json' is a binary file.", code))
     reading = settle_exchange(ModelReply(text="tool: read_file({})"), [call], [result], Protocol.TEXT)
@@ -243,7 +243,7 @@ def test_file_that_exists_and_cannot_be_read_is_not_called_missing(code: ToolErr
     assert ("'prices.json' is a binary file." in request) is not is_missing
 
 
-def test_search_in_vain_changes_the_request() -> None:
+def test_failed_search_changes_the_request() -> None:
     listed, vain = step(ToolResult.success(entries=["src/"])), step(ToolResult.success(matches=[]))
     told = "The search has found nothing.\nAnswer with the path of the file and the new text of what changes."
     assert asked("Fix the cli.", listed, vain) == f"{asked('Fix the cli.', listed)}\n\n{told}"
@@ -258,7 +258,7 @@ def ahead(*results: ToolResult) -> list[AnyMessage]:
 
 
 @rows(*Protocol)
-def test_earlier_turns_are_told_in_words_alone(protocol: Protocol) -> None:
+def test_earlier_turns_are_shown_without_calls(protocol: Protocol) -> None:
     history = [
         HumanMessage("What is here?"),
         *step(ToolResult.success(entries=["calc.py"]), protocol),
@@ -288,7 +288,7 @@ AGAIN = f"This was asked before:\n\n{BEFORE}\n\nNow:\n\n"
 
 
 @rows("Changed calc.py.", "SYSTEM_ERROR (checks_failed): It is wrong.\nDone: no step.")
-def test_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(answer: str) -> None:
+def test_second_try_starts_with_the_first_request_and_ends_with_the_failure(answer: str) -> None:
     first = [HumanMessage(BEFORE), *step(edited("calc.py"), text="x"), machine_message(answer)]
     for words, said in (("\n\nFix calc.py.", "Fix calc.py."), ("", "Fix this.")):
         told = asked(PASTED + words, ahead(read(CALC)), before=first)
@@ -304,7 +304,7 @@ def test_second_try_is_asked_with_the_first_request_and_what_fails_comes_last(an
     assert elsewhere.startswith(f"{AGAIN}Fix low in util.py.")
 
 
-def test_pasted_output_is_asked_about_in_the_words_around_it() -> None:
+def test_pasted_output_is_separated_from_the_words_around_it() -> None:
     doubt = "calc.py:2: in add\nE   ValueError: what?"
     assert asked(f"It fails:\n{doubt}", ahead(read(CALC))) == f"It fails:\n\n{FILE}\n\n{doubt}"
     system, question = built(BLOCKS, [HumanMessage(f"Why is this?\n{doubt}"), *ahead(read(CALC))]).messages
@@ -317,7 +317,7 @@ def test_pasted_output_is_asked_about_in_the_words_around_it() -> None:
 
 
 @rows((1, 1, 0.0, 0.0), (1, 2, 0.0, 0.8), (0, 3, 1.2, 1.2))
-def test_at_its_last_try_a_small_model_is_sampled(
+def test_small_model_is_sampled_at_its_last_try(
     failures: int, corrections: int, given_temperature: float, expected: float
 ) -> None:
     history = [TASK, *(message for _ in range(failures) for message in step(failed("no")))]
@@ -329,7 +329,7 @@ def test_at_its_last_try_a_small_model_is_sampled(
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
 
 
-def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
+def test_block_form_lists_only_indispensable_tools() -> None:
     own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
     owed = offered(EditForm.BLOCKS, {"type": "integer"})
     more = f"{BLOCKS_SYSTEM}\nMore tools, called in the same way:\n"
@@ -341,7 +341,7 @@ def test_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None
         assert prompt_of(BLOCKS, specs, [TASK]).messages[0]["content"] == told
 
 
-def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:
+def test_native_block_form_sends_the_same_request_with_read_tools() -> None:
     history = [TASK, *step(read(CALC)), *step(failed("no"))]
     text, native = built(BLOCKS, history, temperature=0.1), built(NATIVE_BLOCKS, history, temperature=0.1)
     system = {"role": "system", "content": NATIVE_BLOCKS_SYSTEM}
@@ -350,7 +350,7 @@ def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() 
     )
 
 
-def test_request_in_block_form_is_bounded() -> None:
+def test_block_form_request_is_bounded() -> None:
     text = "x = 1\n" * 200
     history: list[AnyMessage] = [HumanMessage("Hello"), AIMessage("Good day."), TASK]
     history += [message for path in ("a.py", "b.py", "calc.py") for message in step(read(text, path))]
@@ -398,7 +398,7 @@ PI = 3
     ),
     ("x = 'é'\ndef f():\n    'é'\n    return 'é'\n", "f", "x = 'é'\ndef f():\n    'é'\n    ...\n"),
 )
-def test_body_is_left_out_and_the_documentation_kept(text: str, name: str, hidden: str) -> None:
+def test_function_body_is_left_out_and_its_documentation_kept(text: str, name: str, hidden: str) -> None:
     assert without_body(text, name) == hidden
 
 
@@ -410,5 +410,5 @@ def test_body_is_left_out_and_the_documentation_kept(text: str, name: str, hidde
     ("def f():\n    x = '\0'\n", "f"),
     ("def f():\n    'Only words.'\n", "f"),
 )
-def test_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:
+def test_file_without_one_removable_body_is_not_shortened(text: str, name: str) -> None:
     assert without_body(text, name) is None

@@ -46,12 +46,12 @@ def edit(path: str = "calc.py", content: str = CODE, line: int = 2) -> ToolInvoc
     (f"Use `calc.py` or `util.py`:\n{BLOCK}", None, 0, "Use `calc.py` or `util.py`:"),
     ("", None, 0, ""),
 )
-def test_where_a_path_may_stand(text: str, path: str | None, line: int, prose: str) -> None:
+def test_path_of_a_block_is_recognized(text: str, path: str | None, line: int, prose: str) -> None:
     outcomes = [edit(path, line=line)] if path else []
     assert read_blocks(text, SHOWN)[:2] == ([*outcomes], prose)
 
 
-def test_line_ends_are_the_files_own() -> None:
+def test_line_endings_are_those_of_the_file() -> None:
     content = CODE.replace("\n", "\r\n")
     assert read_blocks(f"calc.py\r\n```python\r\n{content}```\r\n", SHOWN).outcomes == [edit(content=content)]
 
@@ -64,7 +64,7 @@ def test_line_ends_are_the_files_own() -> None:
     "from util import f\nfrom .a import g, h\n",
 )
 @rows("", "python", "py")
-def test_definitions_are_meant_for_the_only_file_that_was_shown(info: str, body: str) -> None:
+def test_definitions_without_a_path_belong_to_the_only_shown_file(info: str, body: str) -> None:
     text = f"Like this:\n```{info}\n{body}```"
     assert read_blocks(text, ["calc.py"], "Use f of util.py.")[:2] == ([edit(content=body)], "Like this:")
     assert read_blocks(text, SHOWN)[:2] == ([], "Like this:")
@@ -83,11 +83,11 @@ def test_other_blocks_are_prose(text: str) -> None:
     assert read_blocks(text, ["calc.py"], "How do I add two numbers?").outcomes == []
 
 
-def test_heading_is_for_one_block_only() -> None:
+def test_heading_applies_to_one_block_only() -> None:
     assert read_blocks(f"calc.py\n{BLOCK}\n{BLOCK}", SHOWN).outcomes == [edit()]
 
 
-def test_comment_that_is_the_files_own_stays() -> None:
+def test_path_comment_of_the_file_itself_is_kept() -> None:
     body = f"# calc.py\n{CODE}"
     assert read_blocks(f"calc.py\n```python\n{body}```", SHOWN).outcomes == [edit(content=body)]
 
@@ -112,11 +112,11 @@ def test_unclosed_block_is_never_written(text: str, path: str, quoted: str) -> N
     ("util.py", ["util.py", "a/util.py"]),
     ("new.py", ["calc.py"]),
 )
-def test_path_is_the_file_that_it_names(named: str, shown: list[str]) -> None:
+def test_block_path_is_kept_if_it_is_unambiguous(named: str, shown: list[str]) -> None:
     assert read_blocks(f"{named}\n{BLOCK}", shown).outcomes == [edit(named)]
 
 
-def test_bare_name_of_a_shown_file_is_asked_for_again_unless_the_request_has_it() -> None:
+def test_bare_name_of_a_shown_file_is_refused_unless_the_request_has_it() -> None:
     reply, shown = f"util.py\n{BLOCK}", ["a/util.py", "b/util.py"]
     details = "util.py was not shown, but a/util.py and b/util.py. Send the block again under its whole path."
     for request_text in ("Mend it.", "Mend a/util.py.", None):
@@ -136,7 +136,7 @@ def test_bare_name_of_a_shown_file_is_asked_for_again_unless_the_request_has_it(
     (["calc.py", "{}"], "Fix the sum.", True),
     ([], "", False),
 )
-def test_examples_file_is_edited_only_where_it_is_there_or_asked_for(
+def test_file_of_the_example_is_edited_only_if_present_or_requested(
     shown: Sequence[str], request_text: str | None, is_edit: bool, example: str
 ) -> None:
     files = [path.format(example) for path in shown]
@@ -148,7 +148,7 @@ def test_examples_file_is_edited_only_where_it_is_there_or_asked_for(
 
 
 @rows(*sorted(EXAMPLE_EDITS))
-def test_text_of_an_example_is_never_written_even_where_its_file_is_asked_for(example: str) -> None:
+def test_text_of_the_example_is_never_written(example: str) -> None:
     details = f"This block is the example's. Write the new text of {example}, or answer in words."
     reply = f"{example}\n```\n{EXAMPLE_EDITS[example]}```"
     [outcome] = read_blocks(reply, SHOWN, f"Create {example}.").outcomes

@@ -24,7 +24,7 @@ def excerpt(text: str, request: str) -> str:
     (f'bills.py fails:\n  File "bills.py", line {LINE + 1}, in late_fee\n    rate = 2\nKeyError',),
     (f"bills.py:{LINE + 3}: error: unsupported operand",),
 )
-def test_definition_that_a_request_is_about_is_shown_from_its_first_line_to_its_last(request_text: str) -> None:
+def test_definition_that_the_request_is_about_is_shown_in_full(request_text: str) -> None:
     shown = excerpt(CODE, request_text)
     assert shown.startswith(FEE)
     assert len(shown.encode()) <= MOST_BYTES
@@ -36,11 +36,11 @@ def test_line_of_a_table_is_found_by_its_name() -> None:
     assert "VALUE_600 = " in excerpt(table, "What is VALUE_600 in bills.py?")
 
 
-def test_part_of_a_document_is_found_by_its_words() -> None:
+def test_section_of_a_document_is_found_by_its_words() -> None:
     assert "sent at noon" in excerpt(GUIDE, "When are invoices sent? See guide.md.")
 
 
-def test_file_without_a_word_of_the_request_is_shown_from_its_beginning() -> None:
+def test_file_unrelated_to_the_request_is_shown_from_its_beginning() -> None:
     assert excerpt(GUIDE, "Explain guide.md.").startswith("# Setup\n\nInstall it.")
 
 
@@ -48,7 +48,7 @@ texts = st.lists(st.sampled_from(["def a():", "    x = 1", "", "word " * 300, "c
 
 
 @given(texts.map("\n".join), st.sampled_from(["", "a", "B and word", "x.py:3", "line x, line 99999"]))
-def test_excerpt_is_a_part_of_the_file_within_its_size(text: str, request_text: str) -> None:
+def test_excerpt_is_a_part_of_the_file_within_the_size_limit(text: str, request_text: str) -> None:
     start, limit = excerpt_of(text, request_text, "x.py")
     lines = text.split("\n")[start - 1 : start - 1 + limit]
     assert len(lines) == limit >= 1

@@ -52,7 +52,7 @@ USUAL, ANY_NAME = Workspace(), Workspace(named=frozenset())
 
 @rows(TEXT, NATIVE)
 @rows(("Fix calc.py", ["calc.py"]), ("calc.py is wrong, see names.md", ["calc.py", "names.md"]), ("Fix the bug", []))
-def test_outside_the_block_form_named_files_are_read_and_nothing_else(
+def test_named_files_alone_are_read_ahead_outside_the_block_form(
     request_text: str, paths: list[str], profile: Profile
 ) -> None:
     expected = read_ahead(paths) if paths else None
@@ -67,7 +67,7 @@ def test_outside_the_block_form_named_files_are_read_and_nothing_else(
     ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
     ("Hello.", [], []),
 )
-def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
+def test_block_form_reads_files_to_change_and_checks_their_code(
     request_text: str, paths: list[str], code: list[str], profile: Profile
 ) -> None:
     assert preload(request_text, profile, USUAL) == read_ahead(paths)
@@ -81,7 +81,7 @@ def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
     ("Fix retry_delay in calc.py", ["calc.py"], []),
     ("Fix the bug", [], []),
 )
-def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
+def test_large_workspace_is_searched_for_names_if_no_file_is_named(
     request_text: str, paths: list[str], names: list[str], profile: Profile
 ) -> None:
     large = Workspace(all_files=LARGE)
@@ -96,14 +96,14 @@ def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
     ("__init__.py", []),
     ("late.js, text.py and shop/text.py", ["src/shop/text.py"]),
 )
-def test_file_is_found_by_the_end_of_its_path_where_it_is_the_only_one(named: str, paths: list[str]) -> None:
+def test_unique_file_is_found_by_the_end_of_its_path(named: str, paths: list[str]) -> None:
     names = ("cart.py", "src/cart.py", "src/shop/text.py", "a/__init__.py", "b/__init__.py", "README.md")
     later = ((f"{number}/late.py", 1) for number in range(2 * MOST_LOOKED_AT))
     files = Workspace(frozenset(names), iter([*((name, 1) for name in names), *later]))  # it is walked once
     assert preload(f"Fix {named}", TEXT, files) == (read_ahead(paths) if paths else None)
 
 
-def test_no_more_than_a_few_named_files_are_read() -> None:
+def test_number_of_files_read_ahead_is_bounded() -> None:
     many = [f"f{number}.py" for number in range(9)]
     assert preload(" ".join(many), TEXT, ANY_NAME) == read_ahead(many[:MAX_NAMED_FILES])
     known = [f"{number}.py" for number in range(MAX_NAMED_FILES)]
@@ -126,7 +126,7 @@ def test_file_that_would_fill_the_window_is_not_read_ahead(small: bool, shown: l
     ([(f"{name}.py", 1) for name in "abcde"], [f"{name}.py" for name in "abcde"]),
     ([(f"{name}.py", 1) for name in "abcdef"], []),
 )
-def test_small_workspace_is_shown_as_a_whole(files: list[tuple[str, int]], shown: list[str]) -> None:
+def test_small_workspace_is_shown_in_full(files: list[tuple[str, int]], shown: list[str]) -> None:
     assert few_files(files) == shown
 
 
@@ -158,7 +158,7 @@ def shop(**more: str) -> Workspace:
     ("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"], None),
     ("Please write tests for shorten", ["tests/test_text.py", "src/shop/text.py"], None),
 )
-def test_request_that_names_no_file_is_about_what_speaks_of_the_same(
+def test_file_is_chosen_by_the_words_of_the_request(
     request_text: str, shown: list[str], checked: list[str] | None, profile: Profile
 ) -> None:
     expected = read_ahead(shown, shown if checked is None else checked)
@@ -205,11 +205,11 @@ RENAMED = """*** Begin Patch
     "Rename calc in src/shop/cart.py to compute_total",
     "Rename the function calc to compute_total in cart.py.",
 )
-def test_new_name_is_given_everywhere_without_a_model(request_text: str) -> None:
+def test_certain_rename_is_done_everywhere_without_the_model(request_text: str) -> None:
     assert patched(request_text) == RENAMED
 
 
-def test_all_that_is_clearly_the_name_is_renamed() -> None:
+def test_all_unambiguous_uses_are_renamed() -> None:
     text = "from .cart import (\n    calc,\n)\n__all__ = ['calc']\ncart.calc() == calc == self.calc\n"
     patch = patched(EVERYWHERE, **{"src/shop/other.py": text})
     assert patch is not None
@@ -238,7 +238,7 @@ UNCLEAR = [
     (EVERYWHERE, {"big.txt": "x" * MAX_BYTES}),
     *((EVERYWHERE, {"src/shop/other.py": text}) for text in UNCLEAR),
 )
-def test_more_than_a_new_name_or_an_unclear_one_is_left_to_the_model(request_text: str, more: dict[str, str]) -> None:
+def test_ambiguous_or_larger_rename_is_left_to_the_model(request_text: str, more: dict[str, str]) -> None:
     assert patched(request_text, **more) is None
 
 
@@ -248,7 +248,7 @@ def test_more_than_a_new_name_or_an_unclear_one_is_left_to_the_model(request_tex
     ("fix the quantities", "quantity = 1", "other"),
     ("fix the discount when there is one", "when there is one", "cart"),
 )
-def test_words_count_by_what_they_say(request_text: str, other: str, shown: str) -> None:
+def test_common_words_have_less_weight(request_text: str, other: str, shown: str) -> None:
     files = shop(**{"src/shop/other.py": f"{other}\n"})
     assert preload(request_text, BLOCKS, files) == read_ahead([f"src/shop/{shown}.py"])
 
@@ -275,16 +275,16 @@ CART, CLI = "src/shop/cart.py", "src/shop/cli.py"
     ("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"]),
     ("Hello.", []),
 )
-def test_request_goes_on_with_what_was_worked_on_before(request_text: str, shown: list[str]) -> None:
+def test_request_continues_with_the_files_of_the_last_turn(request_text: str, shown: list[str]) -> None:
     files = shop()._replace(named=frozenset(SHOP))
     assert preload(request_text, BLOCKS, files, before=[CLI, "gone.py"]) == read_ahead(shown)
 
 
-def test_in_a_large_workspace_nothing_is_guessed() -> None:
+def test_no_file_is_guessed_in_a_large_workspace() -> None:
     assert preload("fix the discount of the cart", BLOCKS, shop(**MANY)) == read_ahead([])
 
 
-def test_files_are_read_ahead_by_a_reply_of_calls() -> None:
+def test_files_are_read_ahead_by_a_synthetic_reply() -> None:
     reply = read_ahead(["a.py", "ü b.py"], ["a.py"], ["a_1", "b_2"])
     assert [(call.call_id, call.tool, call.arguments) for call in reply.calls] == [
         ("ahead_0", "read_file", '{"path": "a.py"}'),

@@ -43,7 +43,7 @@ class Box:
     ({"store.py": "def load(:\n"}, []),
     ({}, []),
 )
-def test_name_that_was_not_changed_as_asked_is_told(texts: dict[str, str], told: list[str]) -> None:
+def test_unfinished_rename_is_reported(texts: dict[str, str], told: list[str]) -> None:
     assert RequestChecks("Rename load to read").unfinished_requests(texts) == told
 
 
@@ -66,17 +66,17 @@ TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1
     ({}, []),
 )
 @rows("Move the function total from app.py to money.py.", "Move the function total to money.py.")
-def test_definition_that_has_not_moved_is_told(task: str, texts: dict[str, str], told: list[str]) -> None:
+def test_unfinished_move_is_reported(task: str, texts: dict[str, str], told: list[str]) -> None:
     assert RequestChecks(task).unfinished_requests(texts) == told
 
 
-def test_package_may_give_on_what_is_moved() -> None:
+def test_package_may_reexport_a_moved_name() -> None:
     texts = {"shop/money.py": HELD["app.py"], "shop/__init__.py": "from shop.money import total\n"}
     texts |= {"api.py": "from shop import total\n"}
     assert RequestChecks("Move the function total to money.py.").unfinished_requests(texts) == []
 
 
-def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
+def test_source_file_of_a_move_is_not_guessed() -> None:
     moved = RequestChecks("Move total to money.py.")
     moved_from_app = RequestChecks("Move totals from app.py to money.py.")
     importing = {"app.py": "from money import totals\n"}
@@ -93,7 +93,7 @@ def test_of_which_file_a_definition_is_moved_is_not_guessed() -> None:
     ("With --dry-run it prints too much, add a limit.", "print(1)\n", []),
     ("Add a message when --dry-run is given.", "print(1)\n", []),
 )
-def test_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str, told: list[str]) -> None:
+def test_missing_option_is_reported(request_text: str, text: str, told: list[str]) -> None:
     assert RequestChecks(request_text).unfinished_requests({"tool.py": text}) == told
     assert RequestChecks(request_text).unfinished_requests({"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []
 
@@ -141,9 +141,7 @@ def test_option_that_is_to_be_added_has_to_be_there(request_text: str, text: str
         )
     ),
 )
-def test_only_files_that_an_order_is_sure_to_change_are_to_be_changed(
-    request_text: str, changed: str, made: str
-) -> None:
+def test_only_files_that_an_order_certainly_changes_are_required(request_text: str, changed: str, made: str) -> None:
     found = files_to_change(request_text)
     assert found == {f"{name}.py": name in changed.split() for name in f"{changed} {made}".split()}
 
@@ -159,7 +157,7 @@ TESTS = ("tests/test_shop.py::test_total", "tests/test_shop.py::test_free")
     ("Fix the bug.", "test_total test_free"),
     ("Write a function for refunds.", "test_free"),
 )
-def test_test_that_failed_already_counts_where_the_request_is_about_it(request_text: str, wanted: str) -> None:
+def test_already_failing_test_counts_if_the_request_is_about_it(request_text: str, wanted: str) -> None:
     now = RanTests("pytest tests/test_shop.py", failed=dict.fromkeys(TESTS, ""), near=TESTS[1:])
     counted = RequestChecks(request_text).tests_of_request(TESTS, now, now, {"total"})
     assert sorted(counted) == sorted(f"tests/test_shop.py::{name}" for name in wanted.split())
@@ -173,7 +171,5 @@ def test_test_that_failed_already_counts_where_the_request_is_about_it(request_t
     ("Is the total right?", [], ""),
     ("Fix the total.", ["a.py"], ""),
 )
-def test_file_that_an_order_is_sure_to_change_has_to_be_changed(
-    request_text: str, changed: list[str], told: str
-) -> None:
+def test_unchanged_file_that_the_order_names_is_reported(request_text: str, changed: list[str], told: str) -> None:
     assert RequestChecks(request_text).left_undone(changed, lambda _: True) == told

@@ -90,20 +90,20 @@ ONLY_A, BOTH = {"a.py": "x"}, {"a.py": "x", "b.py": "y"}
     ([[DENIED]], failing("Not .env.", refused=True)),
     ([[failed("one"), UNTAKEN]], failing("one")),
 )
-def test_turn_is_summed_up_from_its_results(steps: list[list[ToolResult]], expected: TurnView) -> None:
+def test_turn_is_summarized_from_its_results(steps: list[list[ToolResult]], expected: TurnView) -> None:
     for protocol in Protocol:
         history = [TASK, *(message for results in steps for message in step(*results, protocol=protocol))]
         assert view_turn(history) == expected
 
 
-def test_only_this_turn_counts() -> None:
+def test_only_the_current_turn_counts() -> None:
     history = [TASK, *step(read("a.py", "x"), failed("no")), AIMessage("Done."), HumanMessage("And now?")]
     assert view_turn(history) == TurnView()
     assert view_turn([]) == TurnView()
 
 
 @rows("", "[1]", '{"ok": true}', '{"ok": true, "data": {"action": "x"}}', '{"ok": false, "error": {}}')
-def test_results_that_are_not_ours_do_no_harm(content: str) -> None:
+def test_foreign_results_are_ignored(content: str) -> None:
     call = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "c", "type": "tool_call"}])
     view = view_turn([TASK, call, ToolMessage(content, tool_call_id="c")])
     assert (view.files, view.changed, view.failures) == ({}, (), ())

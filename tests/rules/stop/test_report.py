@@ -46,7 +46,7 @@ def stopped(cause: StopCause, **state: Any) -> dict[str, Any]:
     return give_up(StopState(**state), OutcomeKind.BUDGET_STOP, cause, {"total_calls": 2})  # type: ignore[typeddict-item]
 
 
-def test_reason_says_how_to_go_on_in_one_sentence() -> None:
+def test_how_to_go_on_is_one_sentence_for_every_reason() -> None:
     sentences = [reason.how_to_go_on for reason in StopReason]
     assert [sentence for sentence in sentences if not sentence[0].isupper() or sentence[-1] != "."] == []
 
@@ -73,7 +73,7 @@ def test_message_of_a_finished_run_says_what_was_changed(
 
 
 @rows((PLAN, "Left: mend; test. "), (Plan(), ""), (Plan(steps=PLAN.steps[:1]), ""))
-def test_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
+def test_stopped_run_lists_the_remaining_steps(plan: Plan, left: str) -> None:
     outcome = stopped(CAUSE, plan=plan, changes=CHANGES)["outcome"]
     assert (outcome.kind, outcome.reason, outcome.diagnostics) == (
         OutcomeKind.BUDGET_STOP,
@@ -106,12 +106,12 @@ RESULTS = [result("first"), result("There is no c.py."), result(None)]
     (CAUSE, {"plan": PLAN, "changes": CHANGES, "results": RESULTS}, FULL),
     (UNREACHABLE, {"results": [result(None)]}, NOTHING),
 )
-def test_last_message_is_a_full_account(cause: StopCause, state: dict[str, Any], account: str) -> None:
+def test_last_message_is_a_full_report(cause: StopCause, state: dict[str, Any], account: str) -> None:
     assert stopped(cause, **state)["messages"] == [machine_message(account)]
 
 
 @rows(((), ""), (("you refused edit_file a.py",), ": you refused edit_file a.py"))
-def test_run_that_has_to_change_a_file_says_once_that_none_was(refused: tuple[str, ...], words: str) -> None:
+def test_run_that_must_change_a_file_says_once_that_none_was(refused: tuple[str, ...], words: str) -> None:
     cause = StopCause(reason=StopReason.NOTHING_CHANGED, message="This run has to change a file.")
     update = stopped(cause, loop=LoopRecord(refused=refused))
     assert update["outcome"].message == f"This run has to change a file. No file was changed{words}."
@@ -132,7 +132,7 @@ REFUSED = "you refused edit_file b.py"
     ([*"abcdefg"], Verification(reason="no box."), [], "Changed a, b, c, d, e and 2 more; not checked: no box."),
     (["a.py"], Verification(kind="contradicted", reason="x\ny"), [], "Changed a.py; its checks fail: x y."),
 )
-def test_first_sentence_says_what_was_changed_and_what_is_known_of_it(
+def test_first_sentence_states_changes_and_verification(
     files: list[str], verified: Verification, refused: list[str], words: str
 ) -> None:
     assert changes_words(files, verified, refused) == words
@@ -149,13 +149,13 @@ SAME = "not distinguish before from after."
     ("a.py", {"kind": "passed", "skipped": 41, "skip_reason": "no docker"}, "2 tests pass, 41 skipped: no docker."),
     ("a.py", {"kind": "passed", "skipped": 1_000}, "2 tests pass, 1,000 skipped."),
 )
-def test_passed_tests_are_told_with_what_they_are_worth(path: str, fields: dict[str, object], words: str) -> None:
+def test_passed_tests_are_qualified(path: str, fields: dict[str, object], words: str) -> None:
     verified = Verification.model_validate({"kind": "indistinct", "ran": ("pytest test_a.py: 2 tests",), **fields})
     assert changes_words([path], verified, []) == f"Changed {path}; {words}"
 
 
 @rows("passed", "none", "contradicted")
-def test_long_reason_ends_between_two_words_and_twenty_marks_are_named(kind: str) -> None:
+def test_long_reason_is_cut_between_words_and_twenty_marks_are_named(kind: str) -> None:
     verified = Verification.model_validate({"kind": kind, "ran": ("make test",), "reason": "numbers " * 60})
     words = changes_words(["a.py"], verified, [])
     assert words.endswith(" numbers...")
@@ -165,14 +165,14 @@ def test_long_reason_ends_between_two_words_and_twenty_marks_are_named(kind: str
     assert ("19.py" in named, "20.py" in named) == (True, False)
 
 
-def test_check_from_before_the_first_change_is_not_told_of_the_work() -> None:
+def test_check_before_the_first_change_does_not_verify_the_work() -> None:
     loop = LoopRecord(verified=PASSED)
     assert finish(StopState(loop=loop), {})["outcome"].verified == Verification()
     update = finish(StopState(loop=loop, changes=[change("b.py")], answer=Answer(text="It adds.")), {})
     assert (update["outcome"].verified, update["messages"]) == (PASSED, [AIMessage("It adds.")])
 
 
-def test_answer_without_words_says_what_was_changed_and_deleted() -> None:
+def test_message_without_an_answer_lists_changed_and_deleted_files() -> None:
     assert finish(StopState(), {})["messages"] == [machine_message("Done.")]
     gone = change("c.py", ChangeKind.DELETED)
     update = finish(StopState(changes=[change("b.py"), gone]), {})

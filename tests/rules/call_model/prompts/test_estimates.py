@@ -25,11 +25,11 @@ def prompt(text: str) -> Prompt:
 
 
 @rows(*[each[1:] for each in TEXTS])
-def test_true_count_is_believed(text: str, tokens: int) -> None:
+def test_plausible_token_count_is_accepted(text: str, tokens: int) -> None:
     assert prompt(text).believable_tokens(tokens) == tokens
 
 
-def test_count_that_no_text_can_have_becomes_the_fewest_tokens() -> None:
+def test_implausible_token_count_is_raised_to_the_minimum() -> None:
     assert prompt("Subtract the second number from the first one. " * 100).believable_tokens(1) == 400
     assert prompt("a " * 300).believable_tokens(1) == 75
     assert prompt(" " * 1_500).believable_tokens(1) == 1

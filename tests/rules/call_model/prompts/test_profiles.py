@@ -61,7 +61,7 @@ NAMES = {name: kind for kind, names in KINDS.items() for name in names}
 
 
 @rows(*NAMES)
-def test_model_name_decides_window_and_way_of_talking(name: str) -> None:
+def test_model_name_determines_window_and_protocol(name: str) -> None:
     profile = find_profile(name)
     kind = SMALL if profile.small else profile.protocol.value
     assert (kind, profile.window_tokens, profile.reasoning) == NAMES[name]
@@ -94,7 +94,7 @@ SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "requi
     (EditForm.REPLACE, True, [*READING, *JOBS, "http_get", *ENDING]),
     (EditForm.BLOCKS, True, [*READING, *JOBS, "http_get", *ENDING]),
 )
-def test_model_is_offered_one_way_to_edit_and_none_where_nothing_may_change(
+def test_model_is_offered_one_edit_tool_and_none_when_read_only(
     edit_form: EditForm, read_only: bool, names: list[str]
 ) -> None:
     offered = offered_tools(SPECS, edit_form, read_only=read_only, response_format=None)
@@ -117,7 +117,7 @@ def test_terminal_tool_shows_the_schema_of_the_answer() -> None:
 
 
 @rows(*EditForm)
-def test_tools_that_a_run_cannot_use_and_the_checks_of_the_machine_are_offered_to_no_model(edit_form: EditForm) -> None:
+def test_unusable_tools_and_run_checks_are_never_offered(edit_form: EditForm) -> None:
     assert "run_checks" in {spec.name for spec in SPECS}
     usable = frozenset({"read_file", "final_answer", "run_checks"})
     for few in (False, True):
@@ -127,7 +127,7 @@ def test_tools_that_a_run_cannot_use_and_the_checks_of_the_machine_are_offered_t
         assert [spec.name for spec in offered] == ["read_file", "final_answer"]
 
 
-def test_note_of_the_run_stands_behind_the_description() -> None:
+def test_note_of_the_run_is_appended_to_the_description() -> None:
     plain, noted = (
         offered_tools(SPECS, EditForm.REPLACE, read_only=False, response_format=None, notes=notes)
         for notes in ({}, {"run_command": "Allowed: make."})

@@ -40,7 +40,7 @@ SYSTEM = {
 }
 
 
-def test_native_form_sends_schemas_and_calls() -> None:
+def test_native_prompt_has_schemas_and_calls() -> None:
     found = step(ToolResult.success(content="x"), Protocol.NATIVE, text="Let me look.")
     function = {"name": "read_file", "arguments": '{"path":"calc.py"}'}
     assert built(NATIVE, [SystemMessage("Speak plainly."), TASK, *found]) == Prompt(
@@ -61,7 +61,7 @@ def test_native_form_sends_schemas_and_calls() -> None:
 
 
 @rows(TEXT, NATIVE)
-def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
+def test_open_corrections_are_at_the_end(profile: Profile) -> None:
     corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
     prompt = built(profile, [TASK], *corrections)
     expected = (assistant("tool: x"), user("Fix it."), assistant("(empty)"), user("Say something."))
@@ -75,7 +75,7 @@ RESULTS = st.one_of(
 
 
 @given(st.sampled_from([TEXT, NATIVE]), st.lists(st.tuples(st.text(max_size=10), RESULTS), max_size=5))
-def test_step_only_adds_to_the_prompt_before(profile: Profile, steps: list[tuple[str, ToolResult]]) -> None:
+def test_each_step_only_appends_to_the_prompt(profile: Profile, steps: list[tuple[str, ToolResult]]) -> None:
     history: list[AnyMessage] = [TASK]
     before = built(profile, history)
     for at, (text, result) in enumerate(steps):
@@ -99,9 +99,7 @@ def test_prompts_are_short() -> None:
 
 @rows(TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS)
 @rows(None, 0.0, 0.7)
-def test_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
-    asked_for: float | None, profile: Profile
-) -> None:
+def test_temperature_is_sent_if_set_and_to_small_models(asked_for: float | None, profile: Profile) -> None:
     """Models that think refuse any, and the others know their own best."""
     small, capable = (
         built(profile.model_copy(update={"small": each}), [TASK], temperature=asked_for).temperature
@@ -124,7 +122,7 @@ STEP: JsonMap = {"title": {}, "status": {"enum": ["open", 1], "type": "x"}}
     ({"type": "object"}, "object"),
     ({"type": "array", "items": {"type": "object", "properties": STEP}}, '[{"title": any, "status": "open"|1}]'),
 )
-def test_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
+def test_tool_is_described_on_one_line(schema: dict[str, Any], shown: str) -> None:
     parameters = {"properties": {"value": schema}, "required": ["value"]}
     spec = ToolSpec(name="f", description="Does it.", parameters=parameters, effect=Effect.NONE)
     assert describe_tool(spec) == f'- f({{"value": {shown}}}): Does it.'
@@ -133,14 +131,14 @@ def test_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
 CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "tool_call"}
 
 
-def test_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
+def test_cache_does_not_confuse_messages_with_a_reused_address() -> None:
     cache = ShownMessages(most_bytes=1)
     for number in range(2_000):
         [made] = cache.messages([HumanMessage(str(number))], native=True)
         assert made.map["content"] == str(number)
 
 
-def test_kept_messages_are_bounded() -> None:
+def test_cached_messages_are_bounded() -> None:
     """By the text of each message, and some kilobytes for the message with all its fields."""
     cache = ShownMessages(most_bytes=100_000)
     message = HumanMessage("first")
@@ -150,7 +148,7 @@ def test_kept_messages_are_bounded() -> None:
     assert cache.messages([message], native=True)[0] is not first
 
 
-def test_fields_of_an_endpoint_go_back_with_its_calls_and_only_natively() -> None:
+def test_endpoint_fields_are_sent_back_with_native_calls_only() -> None:
     kept = {
         "reasoning_content": "Hm.",
         "reasoning_details": [{"data": "x"}],
@@ -166,7 +164,7 @@ def test_fields_of_an_endpoint_go_back_with_its_calls_and_only_natively() -> Non
     assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=kept), native=True))
 
 
-def test_block_without_a_form_of_openais_is_shown_as_it_came() -> None:
+def test_block_that_openai_does_not_define_is_sent_unchanged() -> None:
     video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
     shown = as_map(HumanMessage(["Look:", video]), native=True)
     assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
@@ -176,7 +174,7 @@ def test_block_without_a_form_of_openais_is_shown_as_it_came() -> None:
 HISTORY: list[AnyMessage] = [TASK, AIMessage("", tool_calls=[CALL]), ToolMessage("{}", tool_call_id="x")]
 
 
-def test_native_history_is_the_very_messages_for_a_chat_model_and_text_in_the_text_protocol() -> None:
+def test_native_history_reuses_messages_and_text_history_renders_them() -> None:
     native, text = (ShownMessages().messages(HISTORY, native=native) for native in (True, False))
     assert all(each.message is source for each, source in zip(native, HISTORY, strict=True))
     assert [type(each.message) for each in text] == [HumanMessage, AIMessage, HumanMessage]

@@ -135,13 +135,13 @@ def errors_of(text: str) -> list[str]:
 
 
 @rows(*READABLE)
-def test_complete_calls_are_read_after_prose_and_alone(text: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
+def test_complete_call_is_read_with_or_without_prose(text: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
     for reply in (text, f"I look into it.\n\n{text}"):
         assert (calls_of(reply), errors_of(reply)) == (calls, [])
 
 
 @rows(*ASKED_AGAIN)
-def test_call_that_cannot_be_read_in_one_way_is_asked_for_again(text: str) -> None:
+def test_ambiguous_call_is_an_error(text: str) -> None:
     assert errors_of(text)
 
 
@@ -152,7 +152,7 @@ def test_quoted_call_is_part_of_an_answer(text: str) -> None:
 
 
 @rows(*ANSWERS)
-def test_answer_stays_an_answer(text: str) -> None:
+def test_answer_is_not_read_as_a_call(text: str) -> None:
     assert read_text_calls(text, TOOLS, answered=False).calls == []
 
 
@@ -176,7 +176,7 @@ QUOTES = st.sampled_from(
 
 
 @given(st.lists(PARAGRAPHS | QUOTES, max_size=6), PARAGRAPHS)
-def test_text_that_quotes_calls_never_runs_them(parts: list[str], paragraph: str) -> None:
+def test_quoted_calls_never_run(parts: list[str], paragraph: str) -> None:
     assert calls_of("\n\n".join([*parts, paragraph])) in ([], [("read_file", {})] * "".join(parts).count("tool:"))
 
 
@@ -186,7 +186,7 @@ ARGUMENTS = '{"path": "a.py"}'
 
 @rows("name", "tool", "function", "action", "tool_name")
 @rows("arguments", "parameters", "args", "input", "action_input")
-def test_call_goes_by_many_names(arguments: str, name: str) -> None:
+def test_alternative_key_names_of_a_call_are_read(arguments: str, name: str) -> None:
     assert calls_of(f'{{"{name}": "read_file", "{arguments}": {ARGUMENTS}}}') == [CALL[:2]]
     assert calls_of(f'{{"{arguments}": {ARGUMENTS}, "{name}": "read_file"}}') == [CALL[:2]]
 
@@ -217,7 +217,7 @@ TYPED = {
     ("either", "[a", "[a"),
     ("other", "3", "3"),
 )
-def test_raw_text_of_a_value_is_what_the_schema_of_its_argument_says(key: str, text: str, value: Any) -> None:
+def test_raw_value_is_converted_by_its_argument_schema(key: str, text: str, value: Any) -> None:
     reply = f"<function=edit_file>\n<parameter={key}>\n{text}\n</parameter>\n</function>"
     tools = ToolSchemas(KNOWN, lambda _: TYPED)
     [call] = read_text_calls(reply, tools, answered=False).calls
@@ -234,7 +234,7 @@ JOINT = "</parameter>\n<parameter=new_str>"
     (f"<function=f>\n<parameter=old_str>\nx\n{JOINT}\ny\n</parameter>", ["", ""]),
     ("<function=read_file>\n<parameter=path>\na.py", ["edit_file", ""]),
 )
-def test_call_is_asked_for_again_where_a_text_that_was_shown_may_have_made_it(shown: str, tools: list[str]) -> None:
+def test_call_that_may_be_joined_from_shown_text_is_an_error(shown: str, tools: list[str]) -> None:
     edit = f"<function=edit_file>\n<parameter=old_str>\na\n{JOINT}\nb\n</parameter>\n</function>"
     text = f"{edit}\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>"
     calls = read_text_calls(text, TOOLS, lambda: [shown], answered=False).calls
@@ -255,7 +255,7 @@ def test_call_is_asked_for_again_where_a_text_that_was_shown_may_have_made_it(sh
     ('{"name": "read_file", "tool": "read_file", "arguments": {}}', []),
     ('{"type": "message", "name": "read_file", "arguments": {}}', []),
 )
-def test_json_is_read_where_it_is_whole(body: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
+def test_complete_json_is_read(body: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
     assert calls_of(body) == calls
 
 
@@ -281,7 +281,7 @@ def test_json_is_read_where_it_is_whole(body: str, calls: list[tuple[str, dict[s
         "a <tool_call> b",
     ),
 )
-def test_time_for_a_hostile_reply_grows_with_its_length(unit: str) -> None:
+def test_time_for_a_hostile_reply_is_linear(unit: str) -> None:
     small, large = (steps_of(unit * (size // len(unit))) for size in (2_000, 8_000))
     assert large <= 6 * small + 2_000
 

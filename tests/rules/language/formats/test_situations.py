@@ -160,7 +160,7 @@ def test_every_format_in_every_situation(snapshots: Snapshots) -> None:
 
 
 @rows(*FORMATS)
-def test_correction_names_the_format_and_how_it_is_written_whole(form: CallFormat) -> None:
+def test_correction_shows_how_to_write_the_format_completely(form: CallFormat) -> None:
     half = form.example("write_file", WRITE)[: len(form.example("write_file", WRITE)) // 2]
     state: dict[str, Any] = {"reply": ModelReply(text=half), "step": 3, "profile": NATIVE.profile}
     state |= parse(state, readers()[0][1])  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ def test_correction_names_the_format_and_how_it_is_written_whole(form: CallForma
     assert "do not write the call as text" in prompt
 
 
-def test_documents_name_each_format_once() -> None:
+def test_documentation_lists_each_format_once() -> None:
     names = [form.name for form in FORMATS]
     document = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     listing = document.partition("It reads these formats")[2].partition("\n\n")[2].partition("\n\n")[0]
