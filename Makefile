@@ -73,7 +73,7 @@ coverage: setup ## run all tests and require 97 % of all branches, 99 % of those
 	@$(BIN)/coverage erase
 	@# A thread that is interrupted inside of coverage's own lock keeps it for ever: one test is left out.
 	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/architecture --ignore tests/benchmarks $(ARGS) \
-		--deselect tests/workspace/files/test_deadline.py::test_after_a_timeout_nothing_changes_any_more
+		--deselect tests/workspace/files/test_deadline.py::test_nothing_changes_after_a_timeout
 	@$(BIN)/coverage combine -q
 	@echo "--- all files of graph/ and nodes/"
 	@$(BIN)/coverage report --fail-under=97 --omit=none

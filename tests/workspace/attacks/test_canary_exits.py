@@ -75,7 +75,7 @@ def test_without_redaction_the_terminal_shows_secrets(terminal: Terminal) -> Non
 REFUSED = Status(400, {"error": {"message": f"bad key {PLANTED.endpoint_error}, {PLANTED.variable}", "type": "x"}})
 
 
-def test_failures_are_told_without_secrets(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_messages_show_no_secret(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (terminal.run([REFUSED], "--debug"), terminal.scene.leaks()) == (4, {})
 
     # It is no address that can be used, so that the whole of it stands in the message.
@@ -112,7 +112,7 @@ def test_preview_of_a_change_shows_no_secret(terminal: Terminal, monkeypatch: py
     assert "Allow write_file app.py?" in str(terminal.scene.places["stderr"])
 
 
-def test_words_of_a_person_at_an_approval_are_kept_without_secrets(scene: Scene) -> None:
+def test_reason_that_a_person_gives_is_stored_without_secrets(scene: Scene) -> None:
     edit = use(("edit_file", {"path": "app.py", "old_str": "limit = 10", "new_str": "limit = 20"}))
     replies = [message_of(each, Protocol.NATIVE) for each in (use(("read_file", {"path": "app.py"})), edit)]
     reason = f"Use {PLANTED.request} instead, or {PLANTED.variable}."
@@ -130,20 +130,20 @@ class Raising(CallModel):
         raise RuntimeError(f"{call.seed} {PLANTED.exception} and {PLANTED.variable}")
 
 
-def test_model_that_raises_tells_no_secret(scene: Scene) -> None:
+def test_exception_of_a_model_shows_no_secret(scene: Scene) -> None:
     result = scene.run("Look.", model=Raising())
     assert (result.outcome.kind, scene.leaks()) == (OutcomeKind.SYSTEM_ERROR, {})
     assert "Raising failed (RuntimeError" in result.outcome.message
 
 
-def test_names_that_a_model_gives_to_calls_show_no_secret(scene: Scene) -> None:
+def test_call_names_and_ids_from_a_model_show_no_secret(scene: Scene) -> None:
     """The name of a tool, the id of a call and the name of the model are the endpoint's own words."""
     calls = ((PLANTED.arguments, "{}", PLANTED.reply), ("read_file", '{"path": "app.py"}', PLANTED.variable))
     result = scene.run("Look.", model=ScriptedModel([Message(calls=calls, finish_reason="tool_calls"), Say("Done.")]))
     assert (result.outcome.kind, scene.leaks()) == (OutcomeKind.FINISHED, {})
 
 
-def test_saver_of_the_users_own_is_given_no_secret_of_the_request(scene: Scene) -> None:
+def test_saver_of_the_user_receives_no_secret_of_the_request(scene: Scene) -> None:
     """Its serializer may be any, so what a session is asked is looked at before LangGraph sees it."""
     saver = InMemorySaver()
     with Session(AgentContext(workspace=str(scene.root)), model=ScriptedModel([]), checkpointer=saver) as session:
@@ -159,7 +159,7 @@ AROUND = use(("search_files", {"pattern": "limit", "context_lines": 3}))
 MISS = use(("edit_file", {"path": "key.py", "old_str": f"{PLANTED.key_block[:12]}\nlimit = 9", "new_str": "x"}))
 
 
-def test_key_of_several_lines_is_shown_nowhere_not_even_in_part(scene: Scene) -> None:
+def test_multiline_key_is_never_shown_even_in_part(scene: Scene) -> None:
     (scene.root / "key.py").write_text(PLANTED.key_file(), encoding="utf-8")
     steps: tuple[Use, ...] = (WHOLE, PART, AROUND, MISS)
     scene.run("Look.", model=ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in steps), Say("Done.")]))

@@ -123,7 +123,7 @@ def plainly_read(root: Path, path: str) -> bool:
         return False
 
 
-def test_every_layout_gives_what_its_name_promises(tmp_path: Path) -> None:
+def test_every_layout_has_its_expected_result(tmp_path: Path) -> None:
     held = tmp_path / "held.txt"
     held.write_bytes(SECRET)
     lost = 0

@@ -80,7 +80,7 @@ def real_file(root: Path, path: str) -> str | None:
 
 @given(example=EXAMPLES)
 @settings(max_examples=25)
-def test_read_file_lies_inside_and_is_the_one_of_the_real_name(example: Example) -> None:
+def test_read_file_is_inside_and_is_the_one_that_the_kernel_resolves(example: Example) -> None:
     with built(example.targets) as root:
         before = picture(root.parent)
         for path in (spelled(root, path) for path in example.paths):
@@ -94,7 +94,7 @@ def test_read_file_lies_inside_and_is_the_one_of_the_real_name(example: Example)
 
 @given(example=EXAMPLES)
 @settings(max_examples=10)
-def test_written_file_lies_inside_and_nothing_else_changes(example: Example) -> None:
+def test_written_file_is_inside_and_nothing_else_changes(example: Example) -> None:
     with built(example.targets) as root:
         for path in (spelled(root, path) for path in example.paths):
             before = picture(root.parent)

@@ -151,7 +151,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     assert os.listdir("/dev/fd") == handles
 
 
-def test_no_tool_ever_follows_a_name_that_is_swapped_for_a_link(root: Path) -> None:
+def test_no_tool_follows_a_name_that_is_swapped_for_a_link(root: Path) -> None:
     workspace = Workspace(str(root), partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES))
     known = hashlib.sha256(INSIDE).hexdigest()
     context = ToolContext(workspace, dict.fromkeys(("door/f.txt", "door-link/f.txt", "leaf.txt"), known))

@@ -48,7 +48,7 @@ def branches(project: Path) -> list[str]:
     return git(project, "branch", "--format=%(refname:short)").split()
 
 
-def test_branch_that_exists_stays_as_it_is(project: Path, tmp_path: Path) -> None:
+def test_existing_branch_is_unchanged(project: Path, tmp_path: Path) -> None:
     git(project, "branch", WANTED.branch)
     before = git(project, "rev-parse", WANTED.branch)
     write(project, {"a.txt": "b"})
@@ -61,7 +61,7 @@ def test_branch_that_exists_stays_as_it_is(project: Path, tmp_path: Path) -> Non
     assert git(project, "worktree", "list").count("\n") == 1
 
 
-def test_folder_of_installed_packages_that_is_committed_is_copied(project: Path, tmp_path: Path) -> None:
+def test_committed_folder_of_installed_packages_is_copied(project: Path, tmp_path: Path) -> None:
     write(project, {"node_modules/own.js": "1"})
     git(project, "add", "--force", "node_modules")
     git(project, "commit", "-qm", "packages")
@@ -80,7 +80,7 @@ def test_notes_list_what_is_not_committed(project: Path, tmp_path: Path) -> None
     assert (Path(made.root, "a.txt").read_text(), os.path.exists(f"{made.root}/new.txt")) == ("a", False)
 
 
-def test_commit_holds_the_named_files_only(copy: Copy, project: Path) -> None:
+def test_commit_contains_only_the_named_files(copy: Copy, project: Path) -> None:
     write(Path(copy.root), {"a.txt": "b", "run.log": "l", "new.txt": "n", "other.txt": "o", "staged.txt": "s"})
     git(Path(copy.root), "add", "staged.txt")
     names = ["a.txt", "run.log", "new.txt"]
@@ -115,7 +115,7 @@ def test_copy_with_uncommitted_work_is_kept(copy: Copy, project: Path) -> None:
     assert Path(copy.root, "a.txt").read_text() == "the work of an hour"
 
 
-def test_caches_that_git_ignores_keep_no_copy(copy: Copy, project: Path) -> None:
+def test_caches_that_git_ignores_do_not_keep_a_copy(copy: Copy, project: Path) -> None:
     (project / ".git/info/exclude").write_text("*.pyc\n.cache/\ntarget\n")
     files = {"pkg/__pycache__/a.cpython-311.pyc": "b", "b.pyc": "b"}
     write(Path(copy.root), {**files, ".cache/CACHEDIR.TAG": "t", ".cache/x": "x", "target/CACHEDIR.TAG": "t"})
@@ -151,7 +151,7 @@ def test_submodule_is_never_dropped(parent: Path, tmp_path: Path, name: str) -> 
     assert (Path(copy.root) / name).read_text() == "x = 2\n"
 
 
-def test_files_with_filters_are_left_out_where_no_program_stores_them(
+def test_filtered_files_are_left_out_if_their_filter_program_is_missing(
     parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "bin"
@@ -208,7 +208,9 @@ while block():
 """A double of git-lfs, which speaks as gitattributes(5), "Long Running Filter Process", says."""
 
 
-def test_file_of_lfs_is_committed_by_its_filter(parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lfs_file_is_committed_through_its_filter(
+    parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "bin/git-lfs"
     program.parent.mkdir()
     program.write_text(LFS.replace("{python}", sys.executable))

@@ -71,7 +71,7 @@ def test_copy_is_made_once_compared_and_deleted(place: Path, kind: Source) -> No
     assert not any(path.is_dir() for path in place.rglob("worktrees"))
 
 
-def test_repository_of_a_copy_stays_as_it_is_and_starts_nothing(place: Path) -> None:
+def test_copying_leaves_the_repository_unchanged_and_runs_nothing(place: Path) -> None:
     main = repository(place / "main")
     for hook in ("post-checkout", "post-index-change", "reference-transaction"):
         path = main / ".git/hooks" / hook
@@ -138,7 +138,7 @@ def test_concurrent_threads_make_a_copy_once(place: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["repository", "folder"])
-def test_interrupted_copy_is_made_again(place: Path, kind: Source) -> None:
+def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: Source) -> None:
     source, folder = source_of(place, kind), place / "one"
     whole = made_copy(source, place / "whole")
     nth, cut = 1, 0

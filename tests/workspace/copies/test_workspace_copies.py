@@ -23,7 +23,7 @@ from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy
 from tests.workspace.processes.git_places import Tree, committed, git, head, repository, tree, write
 
 
-def test_links_to_installed_folders_are_no_change(tmp_path: Path) -> None:
+def test_links_to_installed_folders_are_not_changes(tmp_path: Path) -> None:
     """The pattern of the project with its slash does not hide a link."""
     names = (".venv", "venv", "node_modules")
     project = repository(tmp_path / "project", {"a.txt": "a", ".gitignore": "".join(f"{name}/\n" for name in names)})
@@ -70,7 +70,7 @@ def test_file_is_refused_as_a_workspace(tmp_path: Path) -> None:
     assert refused == f"invalid_argument: The workspace '{tmp_path}/a.zip' is not a folder: unpack an archive first."
 
 
-def test_full_disk_is_told(tmp_path: Path) -> None:
+def test_full_disk_is_reported(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     copy = made_copy(main, tmp_path / "one")
     with failing("rename", number=errno.ENOSPC):
@@ -84,7 +84,7 @@ def test_full_disk_is_told(tmp_path: Path) -> None:
     assert (delete_copy(copy.folder), open_copy(copy.folder)) == (None, None)
 
 
-def test_moved_copy_is_made_again(tmp_path: Path) -> None:
+def test_moved_copy_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     copy = made_copy(main, tmp_path / "one")
     write(Path(copy.root), {"half-done": "x"})
@@ -161,7 +161,7 @@ def fill(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
 
 @settings(max_examples=6)
 @given(before=TREES, after=TREES, is_repository=st.booleans())
-def test_patch_makes_the_same_tree_of_another_copy(
+def test_patch_reproduces_the_tree_in_another_copy(
     before: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]], is_repository: bool
 ) -> None:
     with memory_folder() as place:
@@ -181,7 +181,7 @@ def test_patch_makes_the_same_tree_of_another_copy(
         assert tree(main) == wanted
 
 
-def test_ignored_file_stays_out_and_tracked_one_stays_in(tmp_path: Path) -> None:
+def test_ignored_file_stays_out_of_the_patch_and_tracked_one_stays_in(tmp_path: Path) -> None:
     source = write(tmp_path / "main", {".gitignore": "old.log\nkept/\n", "old.log": "x", "kept/x": "x", "a": "a"})
     copy = made_copy(source, tmp_path / "one")
     write(Path(copy.root), {".gitignore": "a\nnew.log\n", "old.log": "y", "kept/y": "y", "a": "b", "new.log": "z"})
@@ -224,7 +224,7 @@ def test_patch_has_renames_and_binary_files(tmp_path: Path) -> None:
     assert b"line 1" not in patch
 
 
-def test_note_of_a_copy_is_private_and_synced(tmp_path: Path) -> None:
+def test_marker_of_a_finished_copy_is_private_and_synced(tmp_path: Path) -> None:
     with noted("fsync", "rename") as calls:
         copy = made_copy(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
 
@@ -232,7 +232,7 @@ def test_note_of_a_copy_is_private_and_synced(tmp_path: Path) -> None:
     assert calls[-3:] == [("fsync", f"{copy.folder}/.{FINISHED}.new"), ("rename", FINISHED), ("fsync", copy.folder)]
 
 
-def test_note_of_an_unfinished_copy_is_removed_last(tmp_path: Path) -> None:
+def test_marker_of_an_unfinished_copy_is_removed_last(tmp_path: Path) -> None:
     copy = made_copy(repository(tmp_path / "main"), tmp_path / "one")
     with noted("unlink", "rmdir") as calls:
         assert delete_copy(copy.folder) is None

@@ -69,7 +69,7 @@ def entry(status: str, text: str = "") -> JsonMap:
     return {"loaded": True, "own": True, "error": "", "results": [[status, text]], "lines": []}
 
 
-def test_examples_of_the_file_and_of_a_text_in_its_place(root: Path) -> None:
+def test_examples_run_on_the_file_or_on_a_text_in_its_place(root: Path) -> None:
     modules = [
         module("app.py", APP.replace("-", "+"), "add(2, 3)", "5"),
         module("app.py", None, "add(2, 3)", "5"),
@@ -78,7 +78,7 @@ def test_examples_of_the_file_and_of_a_text_in_its_place(root: Path) -> None:
     assert opened(root).run_examples(modules) == [entry("passed"), entry("different", "-1"), entry("passed")]
 
 
-def test_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path) -> None:
+def test_example_that_writes_or_reads_a_denied_file_is_unknown(root: Path) -> None:
     text = (
         "from pathlib import Path\ndef write(): Path('made').write_text('x')\ndef read(): return open('.env').read()\n"
     )
@@ -88,13 +88,13 @@ def test_example_that_writes_or_looks_at_what_is_denied_is_unknown(root: Path) -
     assert [each["results"][0][0] for each in found] == ["unknown", "unknown"]
 
 
-def test_example_that_does_not_end_is_given_up(root: Path) -> None:
+def test_endless_example_is_stopped(root: Path) -> None:
     text = "def f():\n    while True: print('x')\n"
     checks = opened(root, examples_timeout_s=0.5)
     assert checks.run_examples([module("app.py", text, "f()", "1")]) == [entry("endless")]
 
 
-def test_without_a_python_nothing_can_be_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_python_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", "exec no-such-python")
     message = "There is no Python that commands can see."
     error = ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
@@ -112,7 +112,7 @@ def put_python(root: Path, program: str) -> None:
     ('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]),
     ("#!/no/such/thing\n", [entry("passed")]),
 )
-def test_python_of_the_workspace_is_used_where_it_starts(program: str, found: list[JsonMap], tmp_path: Path) -> None:
+def test_python_of_the_workspace_is_used_if_it_starts(program: str, found: list[JsonMap], tmp_path: Path) -> None:
     put_python(tmp_path, program)
     assert opened(tmp_path.resolve()).run_examples([module("a.py", "", "1", "1")]) == found
 
@@ -121,7 +121,7 @@ RIGHT = APP.replace("-", "+")
 TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
 
 
-def test_test_file_runs_on_the_files_as_they_are_and_as_they_were(tmp_path: Path) -> None:
+def test_test_file_runs_on_the_current_and_the_previous_files(tmp_path: Path) -> None:
     put_python(tmp_path, '#!/bin/sh\nexec python3 -S "$@"\n')  # which sees no pytest
     (tmp_path / "app.py").write_text(RIGHT)
     (tmp_path / "new.py").write_text("x = 1\n")
@@ -143,7 +143,7 @@ def test_test_file_runs_on_the_files_as_they_are_and_as_they_were(tmp_path: Path
     assert list(gone.failed) == ["test_new.py"]
 
 
-def test_file_that_is_replaced_stays_a_program(tmp_path: Path) -> None:
+def test_replaced_file_stays_executable(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "run.sh").chmod(0o755)
     checks = opened(tmp_path.resolve(), commands=("./run.sh",))
@@ -160,7 +160,7 @@ def test_file_that_is_replaced_stays_a_program(tmp_path: Path) -> None:
     ("# skipped 1", 1),
     ("40 passed in 0.03s", 0),
 )
-def test_command_tells_how_many_tests_it_skipped(line: str, skipped: int, tmp_path: Path) -> None:
+def test_skipped_tests_of_a_command_are_counted(line: str, skipped: int, tmp_path: Path) -> None:
     (tmp_path / "told").write_text(f"{line}\n")
     result = opened(tmp_path.resolve(), commands=("cat told",)).run_command("cat told")
     assert result == RanTests("cat told", skipped=skipped)
@@ -172,14 +172,14 @@ def test_tests_that_end_the_process_fail(root: Path) -> None:
 
 
 @pytest.mark.parametrize("said", ["{}", "7", '{"name": "x", "passed": "many"}'])
-def test_tests_that_answer_for_the_program_fail(root: Path, said: str) -> None:
+def test_tests_that_forge_the_result_fail(root: Path, said: str) -> None:
     code = f"import os\nfor each in range(3, 20):\n  try: os.write(each, {said.encode()!r})\n  except OSError: pass\n"
     found = opened(root).run_tests("app.py", before={"app.py": f"{code}os._exit(0)\n".encode()})
     assert isinstance(found, RanTests)
     assert found == RanTests("app.py", failed={"app.py": found.failed["app.py"]})
 
 
-def test_configured_commands(root: Path) -> None:
+def test_configured_checks_are_run(root: Path) -> None:
     commands = ("sh -c 'echo \"a b\"; exit 3'", "python3 -B -c 'import app'", "no-such-program -q", "touch made")
     checks = opened(root, commands=commands)
     results = [checks.run_command(each) for each in commands]
@@ -201,14 +201,14 @@ OUTPUTS = [
 
 
 @rows(*OUTPUTS)
-def test_failed_tests_are_read_from_the_output_of_a_command(output: str, names: list[str], tmp_path: Path) -> None:
+def test_failed_tests_are_read_from_the_command_output(output: str, names: list[str], tmp_path: Path) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
     found = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
     assert isinstance(found, RanTests)
     assert list(found.failed) == names
 
 
-def test_command_that_takes_too_long(root: Path) -> None:
+def test_slow_command_fails(root: Path) -> None:
     result = opened(root, commands=("sleep 100",), timeout_s=0.3).run_command("sleep 100")
     assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."})
 
@@ -219,7 +219,7 @@ def test_command_that_takes_too_long(root: Path) -> None:
     ("touch made", ["make test"]),
     ("sleep 100", "make test took longer than 0.5 s."),
 )
-def test_command_that_runs_all_tests_of_a_project(recipe: str, found: Any, tmp_path: Path) -> None:
+def test_command_that_runs_all_tests_of_a_project_is_run(recipe: str, found: Any, tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(f"test:\n\t@{recipe}\n")
     checks = opened(tmp_path.resolve(), timeout_s=0.5 if "sleep" in recipe else 20.0)
     (command,) = checks.runners().commands
@@ -234,13 +234,13 @@ def test_command_that_runs_all_tests_of_a_project(recipe: str, found: Any, tmp_p
 
 
 @rows(("pytest 'a", "No closing quotation"), ("", "it is empty"))
-def test_check_that_is_no_command_line_is_refused(command: str, reason: str, root: Path) -> None:
+def test_invalid_check_command_is_refused(command: str, reason: str, root: Path) -> None:
     found = open_checks(str(root), CheckRules((command,)), secret)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_check_in_a_scope_that_is_over_does_not_run(root: Path) -> None:
+def test_check_in_a_closed_scope_does_not_run(root: Path) -> None:
     checks, scope = opened(root, commands=("true",)), CancellationScope()
     assert checks.in_scope(None) is checks
     in_scope = checks.in_scope(scope)
@@ -258,7 +258,7 @@ HOARDS = "import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n"
 
 
 @pytest.mark.parametrize(("code", "limit"), [(FORKS, Limit.PROCESSES), (HOARDS, Limit.MEMORY)])
-def test_example_that_takes_too_much_is_ended(root: Path, code: str, limit: Limit) -> None:
+def test_example_over_a_resource_limit_is_stopped(root: Path, code: str, limit: Limit) -> None:
     text = "def f():\n" + indent(code, "    ")
     found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([module("app.py", text, "f()", "1")])
     if os.getuid() and limit is Limit.PROCESSES:  # the kernel refuses a further one, so that the code fails by itself
@@ -269,19 +269,19 @@ def test_example_that_takes_too_much_is_ended(root: Path, code: str, limit: Limi
         assert found.message.startswith("The run of the examples ")
 
 
-def test_tests_of_the_project_that_take_too_much_are_ended(tmp_path: Path) -> None:
+def test_project_tests_over_a_resource_limit_are_stopped(tmp_path: Path) -> None:
     (tmp_path / "test_app.py").write_text(f"{HOARDS}def test_app():\n    pass\n")
     found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
     assert isinstance(found, ToolError)
     assert (found.code, found.message.startswith("test_app.py ")) == (ToolErrorCode.RESOURCE_LIMIT, True)
 
 
-def test_more_modules_than_are_run_at_once(root: Path) -> None:
+def test_more_modules_than_run_in_parallel_all_run(root: Path) -> None:
     asked = [module("app.py", None, "add(3, 1)", "2") for _ in range(20)]
     assert opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples(asked) == [entry("passed")] * 20
 
 
-def test_without_a_sandbox_no_code_of_the_workspace_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_of_the_workspace_runs_without_a_sandbox(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was there when the run began, and is lost on the way."""
     made = root.parent / "made"
     code = f"open({str(made)!r}, 'w').close()\n"

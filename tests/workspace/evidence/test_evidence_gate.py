@@ -85,16 +85,16 @@ NEW = "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n   
     ("return 0", "return  0  # nothing", None),
     ("return 0", "return (", None),
 )
-def test_examples_of_changed_definitions_are_run_first(old: str, new: str, chosen: list[str] | None) -> None:
+def test_examples_of_changed_definitions_run_first(old: str, new: str, chosen: list[str] | None) -> None:
     plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it", BEFORE)
     assert (None if plan is None else sources(plan)) == chosen
 
 
-def test_only_python_is_judged() -> None:
+def test_only_python_files_are_judged() -> None:
     assert [plan_gate(path, BEFORE, MEDIAN, FIX, BEFORE) for path in ("notes.md", "a.pyi")] == [None, None]
 
 
-def test_docstring_that_is_changed_as_well_hides_nothing() -> None:
+def test_changed_docstring_does_not_hide_its_old_examples() -> None:
     after = MEDIAN.replace("    2.5\n", "    3\n")
     wants = [each.want for each in planned(BEFORE, after, FIX).examples]
     assert wants[:2] == ["2\n", "2.5\n"]
@@ -103,7 +103,7 @@ def test_docstring_that_is_changed_as_well_hides_nothing() -> None:
     assert [each.want for each in spoken.fresh] == ["3\n"]
 
 
-def test_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> None:
+def test_task_examples_come_first_and_replace_those_of_docstrings() -> None:
     plan = planned(BEFORE, MEDIAN, "median([1, 2, 3, 4]) gives 2, expected 2.5. median([5]) should be 5.")
     assert sources(plan)[:3] == ["median([1, 2, 3, 4])", "median([5])", "median([1, 2, 3])"]
 
@@ -117,14 +117,14 @@ SLUG = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t
     ("Like this:\n\n>>> slug('A')\n'a'", ["slug('A')"]),
     ("Fix what is wrong:\n\n>>> slug('A')\n'a'", []),
 )
-def test_example_in_a_new_file_counts_where_the_task_says_so(task: str, own: list[str]) -> None:
+def test_example_in_a_new_file_counts_if_the_task_says_so(task: str, own: list[str]) -> None:
     plan = planned(None, SLUG, f"Create slug.py with a function slug: slug('A b') gives 'a-b'. {task}", "slug.py")
     assert (sources(plan), plan.compare) == (["slug('A b')", *own], False)
     failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0) if own else None
     assert failing == ("slug('A') gives 9, but must give 'a'." if own else None)
 
 
-def test_known_example_was_there_before_the_turn_under_its_old_name_or_its_new_one() -> None:
+def test_example_from_before_the_turn_is_known_despite_a_rename() -> None:
     changed = BEFORE.replace("    2.5\n", "    3\n")
     plan = planned(changed, changed.replace("// 2]", "// 3]"), FIX, first=BEFORE)
     assert [each.want for each in plan.examples][:2] == ["2\n", "2.5\n"]
@@ -138,7 +138,7 @@ def test_known_example_was_there_before_the_turn_under_its_old_name_or_its_new_o
     ("slug('A') gives 'a'. It is called by app.py.", DIFFERENT, False),
     ("slug('A') gives 'a'. It is called by app.py.", PASSED, False),
 )
-def test_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> None:
+def test_task_examples_of_a_new_file_are_judged(task: str, now: Result, told: bool) -> None:
     plan = planned(None, "def slug(t):\n    return x\n", f"Put slug into slug.py. {task}", "slug.py")
     assert (sources(plan), plan.compare) == (["slug('A')"], False)
     words = "slug('A') raises NameError: name 'x' is not defined, but must give 'a'."
@@ -162,7 +162,7 @@ BOTH = "Fix median in stats.py and report.py"
     (BOTH, [DIFFERENT, PASSED], [PASSED, PASSED], True),
     ("Write examples for median", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
 )
-def test_edit_is_refused_where_examples_show_that_it_is_wrong(
+def test_edit_is_refused_if_examples_prove_it_wrong(
     task: str, now: list[Result], then: list[Result], refused: bool
 ) -> None:
     plan, others = planned(BEFORE, MEDIAN, task), [PASSED, PASSED]
@@ -175,14 +175,14 @@ def test_edit_is_refused_where_examples_show_that_it_is_wrong(
     ("Change median so that median([5]) returns 5", True),
     ("Change stats.py and app.py so that median([5]) returns 5", False),
 )
-def test_example_of_the_task(task: str, refused: bool) -> None:
+def test_task_example_refuses_an_edit_only_if_one_file_is_named(task: str, refused: bool) -> None:
     plan = planned(BEFORE, MEDIAN, task)
     ran = run(DIFFERENT, PASSED, PASSED, PASSED, PASSED)
     told = gate_verdict(plan, ran, ran, 5.0)
     assert told == ("median([5]) gives 9, but must give 5." if refused else None)
 
 
-def test_examples_of_what_is_not_edited_yet_do_not_count() -> None:
+def test_examples_of_unedited_definitions_do_not_count() -> None:
     after = BEFORE.replace("x / RATE", "x / 2")
     plan = planned(BEFORE, after, "half(3) should be 1.5. median([5]) should be 5.")
     assert sources(plan)[:2] == ["half(3)", "median([5])"]
@@ -190,7 +190,7 @@ def test_examples_of_what_is_not_edited_yet_do_not_count() -> None:
     assert gate_verdict(plan, ran, ran, 5.0) is None
 
 
-def test_no_more_than_three_failures_are_told() -> None:
+def test_at_most_three_failures_are_reported() -> None:
     plan = planned(BEFORE, MEDIAN, " ".join(f"median([{n}]) should be {n}." for n in range(5)))
     told = gate_verdict(plan, run(*[DIFFERENT] * 9), run(*[DIFFERENT] * 9), 5.0)
     assert told == " ".join(f"median([{n}]) gives 9, but must give {n}." for n in range(3))
@@ -203,7 +203,7 @@ def test_no_more_than_three_failures_are_told() -> None:
     (gone("NameError: name 're' is not defined"), None, True),
     (gone("IndexError: no argument"), None, False),
 )
-def test_file_that_cannot_be_imported_any_more(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
+def test_newly_unimportable_file_is_reported(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
     found = gate_verdict(planned(BEFORE, MEDIAN, FIX), after, before, 5.0)
     assert found == (f"the file cannot be imported: {after.error}." if told else None)
 
@@ -241,14 +241,14 @@ def edited(bench: Bench, checks: Checks | ToolError | None, new: str) -> ToolRes
 
 
 @rows(True, False)
-def test_edit_is_judged_where_evidence_is_on(evidence: bool, bench: Bench) -> None:
+def test_edit_is_judged_only_with_evidence_on(evidence: bool, bench: Bench) -> None:
     checks = Asked(evidence=evidence)
     error = edited(bench, checks, WRONG).error
     assert (checks.asked, error is not None) == (evidence, evidence)
     assert bench.bytes_of("calc.py").decode() == (BARE if evidence else WRONG)
 
 
-def test_edit_is_made_where_its_examples_cannot_be_run(bench: Bench) -> None:
+def test_edit_is_accepted_if_its_examples_cannot_run(bench: Bench) -> None:
     checks = Asked(evidence=True, starts=False)
     assert (edited(bench, checks, WRONG).error, checks.asked) == (None, True)
     assert bench.bytes_of("calc.py").decode() == WRONG

@@ -139,29 +139,29 @@ EXAMPLES: list[tuple[dict[str, Any], list[Any]]] = [
 ]
 
 
-def test_results_of_examples(bench: Bench) -> None:
+def test_result_of_each_example_is_reported(bench: Bench) -> None:
     found = bench.results(CODE, *[[asked] for asked, _ in EXAMPLES])
     wrong = [(asked["source"], told) for (asked, result), told in zip(EXAMPLES, found, strict=True) if told != result]
     assert wrong == []
 
 
-def test_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
+def test_forked_process_reports_no_results(bench: Bench) -> None:
     code = "import os\nV = os.fork()\nif V: os.waitpid(V, 0)\n"
     assert bench.results(code, [example("V > 0", "True")]) == [["passed", ""]]
 
 
-def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:
+def test_examples_share_names_only_within_their_group(bench: Bench) -> None:
     found = bench.results("", [doc("x = 1"), doc("x", "1")], [doc("x", "1")])
     assert found == [["passed", ""], ["passed", ""], ["unknown", "NameError: name 'x' is not defined"]]
 
 
-def test_endless_example_is_told_and_the_rest_is_unknown(bench: Bench) -> None:
+def test_endless_example_is_reported_and_the_rest_is_unknown(bench: Bench) -> None:
     code = "def f():\n    while True: pass\n"
     found = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
     assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
 
 
-def test_process_has_four_gibibytes_of_addresses(bench: Bench) -> None:
+def test_address_space_of_a_process_is_limited_to_4_gib(bench: Bench) -> None:
     limit = doc("resource.getrlimit(resource.RLIMIT_AS)", "(4294967296, 4294967296)")
     assert bench.results("import resource\n", [limit]) == [["passed", ""]]
 
@@ -179,14 +179,14 @@ def count(folder="{}"):
 """
 
 
-def test_no_more_than_sixteen_processes_run_at_once(bench: Bench, tmp_path: Path) -> None:
+def test_at_most_sixteen_processes_run_in_parallel(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "running").mkdir()
     bench.put(mod=COUNTED.format(tmp_path / "running"))
     found = bench.run(*[module("mod.py", [doc("count() <= 16", "True")])] * 17)
     assert [each["results"] for each in found] == [[["passed", ""]]] * 17
 
 
-def test_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
+def test_replacement_text_is_seen_by_every_importer(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", pkg__b="from pkg.a import V\ndef f(): return V\n")
     groups = [[example("b.f()", "2")]]
     new = module("pkg/a.py", *groups, text="V = 2\nfrom pkg import b\n")
@@ -195,7 +195,7 @@ def test_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) ->
     assert sorted(path.name for path in bench.root.rglob("*")) == ["__init__.py", "a.py", "b.py", "pkg"]
 
 
-def test_file_that_is_not_there_yet_is_loaded(bench: Bench) -> None:
+def test_file_that_does_not_exist_yet_is_loaded(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", top="V = 3\n")
     found = bench.run(
         module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
@@ -204,7 +204,7 @@ def test_file_that_is_not_there_yet_is_loaded(bench: Bench) -> None:
     assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
 
 
-def test_file_may_have_the_name_of_a_module_of_pythons(bench: Bench) -> None:
+def test_file_may_have_the_name_of_a_standard_module(bench: Bench) -> None:
     names, asked = ("types", "calendar", "not-a-name"), [example("V", "'ours'")]
     found = bench.run(*[module(f"{name}.py", asked, text="V = 'ours'\n") for name in names])
     assert [each["results"] for each in found] == [[["passed", ""]]] * 3
@@ -222,7 +222,7 @@ NOT_LOADED: list[tuple[str, bool, str]] = [
 ]
 
 
-def test_module_that_cannot_be_loaded_says_whether_it_is_its_own_fault(bench: Bench) -> None:
+def test_import_error_says_whether_the_module_itself_is_at_fault(bench: Bench) -> None:
     bench.put(other="missing\n")
     found = bench.run(*[module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED])
     assert [(each["own"], each["error"]) for each in found] == [(own, error) for _, own, error in NOT_LOADED]
@@ -238,7 +238,9 @@ BEGAN = b'["loaded", ""]\n["began", ""]\n'
     (BEGAN + b'["passed", ""]\n["beg', True, (True, True, "", [["passed", ""], ["unknown", ""]])),
     (BEGAN, False, (True, True, "", [["endless", ""], ["unknown", ""]])),
 )
-def test_answer_that_was_cut_off_counts_as_far_as_it_came(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
+def test_truncated_answer_counts_up_to_its_last_complete_line(
+    lines: bytes, ended: bool, entry: tuple[object, ...]
+) -> None:
     found = answer(lines, 2, ended=ended)
     assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
 
@@ -268,7 +270,7 @@ def asked(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = Fals
     return found
 
 
-def test_tests_run_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> None:
+def test_tests_run_with_pytest_despite_options_of_the_project(bench: Bench) -> None:
     bench.put(app="def add(a, b):\n    return a + b\n", test_app=OLD + "def test_loud(): print('{}')\n")
     (bench.root / "pytest.ini").write_text("[pytest]\naddopts = --cov=app --cov-fail-under=100 -n 2\n")
     found = asked(bench.root)
@@ -288,7 +290,7 @@ def test_tests_run_with_pytest_whatever_the_project_adds_to_it(bench: Bench) -> 
 
 
 @rows("pytest", "unittest")
-def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(runner_module: str, bench: Bench) -> None:
+def test_changed_tests_are_reported_with_their_lines_and_skips_are_counted(runner_module: str, bench: Bench) -> None:
     cases = (
         "import unittest\nfrom app import add\nclass Case(unittest.TestCase):\n"
         "    def test_old(self): self.assertEqual(add(2, 3), 5)\n"
@@ -310,7 +312,7 @@ def test_changed_tests_are_told_apart_with_their_lines_and_skips_are_counted(run
     assert (told["skipped"], told["skip_reason"], list(told["failed"])) == (2, "no docker", unexpected)
 
 
-def test_test_that_only_pytest_can_run_is_skipped_without_it(bench: Bench) -> None:
+def test_test_that_needs_pytest_is_skipped_without_it(bench: Bench) -> None:
     tests = "async def test_a(): assert 0\ndef test_b(tmp_path): assert 0\ndef test_c(): pass\n"
     bench.put(app=RIGHT, test_app=f"{tests}class TestD:\n    def test_e(self): assert 0\n")
 
@@ -320,7 +322,7 @@ def test_test_that_only_pytest_can_run_is_skipped_without_it(bench: Bench) -> No
     assert (told["skipped"], told["skip_reason"]) == (3, "pytest is not installed")
 
 
-def test_of_a_failure_the_end_is_told_and_of_many_only_the_last_words(bench: Bench) -> None:
+def test_end_of_each_failure_is_reported_within_bounds(bench: Bench) -> None:
     parameters = "import pytest\n@pytest.mark.parametrize('n', range(22))\n"
     many = f"{parameters}def test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
     bench.put(app="", test_app=many)
@@ -356,7 +358,7 @@ HELPER = "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError
     (RIGHT, "import no_such_module\n", 0, ["test_app.py"]),
     (RIGHT, HELPER, 0, None),
 )
-def test_tests_are_run_by_unittest_without_pytest(
+def test_tests_run_with_unittest_if_pytest_is_missing(
     app: str, tests: str, passed: int, failed: list[str] | None, tmp_path: Path
 ) -> None:
     bench = Bench(tmp_path / "ws")

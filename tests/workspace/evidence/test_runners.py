@@ -56,7 +56,7 @@ def mark(root: Path, kind: str) -> str:
 
 
 @rows(".venv", "venv", ".tox/py312")
-def test_environment_in_the_workspace(name: str, places: Places) -> None:
+def test_environment_in_the_workspace_is_found(name: str, places: Places) -> None:
     places.environment(places.root / ".venv", has_pytest=False)
     places.environment(places.root / name)
     found = find_runners(str(places.root))
@@ -71,14 +71,14 @@ def test_environment_in_the_workspace(name: str, places: Places) -> None:
     (".local/share/hatch/env/virtual/shop/{}/shop", "sha256"),
     (".local/share/hatch/env/.internal/hatch-test.py3.12/shop/{}/hatch-test.py3.12", "sha256"),
 )
-def test_environment_that_a_tool_keeps_elsewhere(place: str, kind: str, places: Places) -> None:
+def test_environment_of_a_tool_outside_the_workspace_is_found(place: str, kind: str, places: Places) -> None:
     wanted = places.environment(places.home / place.format(mark(places.root, kind)))
     places.environment(places.home / place.format("AAAAAAAA"))
     found = find_runners(str(places.root))
     assert (found.pytest, found.readable) == (str(wanted), (str(wanted), str(places.python)))
 
 
-def test_environment_that_the_person_has_activated(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_activated_environment_is_used(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = places.environment(places.home / "envs/shop")
     assert find_runners(str(places.root)).readable == ()
     monkeypatch.setenv("VIRTUAL_ENV", str(folder))
@@ -88,9 +88,7 @@ def test_environment_that_the_person_has_activated(places: Places, monkeypatch: 
     assert find_runners(str(places.root)).readable == ()
 
 
-def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(
-    places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workspace_files_cannot_make_other_folders_readable(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("work/src/key", "work/x/go"):
         places.put(places.home / name)
     places.put(places.root / "go.mod")
@@ -112,7 +110,7 @@ def test_no_file_of_the_workspace_can_name_a_folder_to_be_shown(
     assert (found.readable, found.summary) == ((), "pytest in venv; go test ./... (without go)")
 
 
-def test_installation_that_holds_the_home_is_not_shown(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installation_that_contains_the_home_is_not_readable(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     python = places.home / "uv/python/3.12"
     places.put(python / "lib/python3.12/os.py")
     places.environment(places.root / ".venv", home=python)
@@ -135,7 +133,7 @@ def test_installation_that_holds_the_home_is_not_shown(places: Places, monkeypat
     ({"Makefile": "all: test\ntest: all\n\ttrue\n"}, "make test", ""),
     ({"Makefile": "test := 1\n"}, "", ""),
 )
-def test_command_that_runs_all_tests(
+def test_test_command_of_a_project_is_found(
     files: dict[str, Any], command: str, lacks: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, content in files.items():

@@ -103,7 +103,7 @@ def failing(error: BaseException) -> Body:
     return body
 
 
-def test_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_unknown_tool_is_an_error_with_a_suggestion(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok, name="read_file")), call(tool="raed_file"), context)
     message = "There is no tool 'raed_file'. Did you mean read_file?"
     error = ToolError(code=ToolErrorCode.UNKNOWN_TOOL, message=message, suggestions=("read_file",))
@@ -111,7 +111,7 @@ def test_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> Non
     assert names(sink.events) == "tool.resolve.start tool.resolve.fail"
 
 
-def test_bad_arguments(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_invalid_arguments_are_an_error(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok)), call(x="many", y=1), context)
     reasons = "x: input should be a valid integer, unable to parse string as an integer; y: unknown argument (known: x)"
     message = f"The arguments of t do not fit: {reasons}."
@@ -128,7 +128,7 @@ ENDINGS: list[tuple[BaseException, str]] = [
 ]
 
 
-def test_exception_of_a_tool_becomes_a_typed_result_after_one_attempt(run: Runner, context: ToolContext) -> None:
+def test_exception_of_a_tool_is_a_typed_result_after_one_attempt(run: Runner, context: ToolContext) -> None:
     for error, text in ENDINGS:
         sink = TraceSink()
         done = run(engine(sink, make(failing(error)), config=EngineConfig(max_retries=9)), call(), context)
@@ -138,12 +138,12 @@ def test_exception_of_a_tool_becomes_a_typed_result_after_one_attempt(run: Runne
         assert names(sink.events).endswith("tool.invoke.start tool.invoke.fail")
 
 
-def test_interrupt_passes(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_keyboard_interrupt_propagates(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(engine(sink, make(failing(KeyboardInterrupt()))), call(), context)
 
 
-def test_cancelled_run_passes_on_its_cancellation(sink: TraceSink, context: ToolContext) -> None:
+def test_cancellation_of_a_run_propagates(sink: TraceSink, context: ToolContext) -> None:
     async def slow(*_: object) -> ToolOutput:
         await asyncio.sleep(20)
         return ToolOutput.ok()
@@ -162,7 +162,7 @@ def test_cancelled_run_passes_on_its_cancellation(sink: TraceSink, context: Tool
     ("failures", "retries", "attempts", "error"),
     [(1, 1, 2, ""), (2, 1, 2, "tool_error:again 2"), (1, 0, 1, "tool_error:again 1"), (3, 5, 4, "")],
 )
-def test_retryable_failure_is_retried_and_its_attempts_are_counted(
+def test_retryable_failure_is_retried_and_attempts_are_counted(
     run: Runner, sink: TraceSink, context: ToolContext, failures: int, retries: int, attempts: int, error: str
 ) -> None:
     count = 0
@@ -208,9 +208,7 @@ def test_async_guardrail_is_awaited_by_run_async(guard: Any, context: ToolContex
     assert (done.error, done.attempts, ran) == ("guardrail:not this output", 1, [1])
 
 
-def test_async_guardrail_runs_in_the_loop_of_its_caller_between_the_others(
-    sink: TraceSink, context: ToolContext
-) -> None:
+def test_async_guardrail_runs_in_the_callers_loop_in_order(sink: TraceSink, context: ToolContext) -> None:
     asked: list[object] = []
 
     def note(number: int, *_: object) -> None:
@@ -230,7 +228,7 @@ def test_async_guardrail_runs_in_the_loop_of_its_caller_between_the_others(
 
 
 @rows("input_guards", "output_guards")
-def test_async_guardrail_is_refused_by_run_sync_before_the_tool_is_invoked(side: str, context: ToolContext) -> None:
+def test_async_guardrail_is_refused_by_run_sync_before_the_tool_runs(side: str, context: ToolContext) -> None:
     sink, ran = TraceSink(), list[object]()
     refusing = engine(sink, make(noting(ran)), **{side: [later]})
     done = run_sync(refusing, call(), context)
@@ -243,20 +241,20 @@ def hidden(*given: Any) -> Any:
 
 
 @rows(hidden, lambda *_: Future())
-def test_guardrail_that_gives_an_awaitable_without_being_async_blocks(guard: Any, context: ToolContext) -> None:
+def test_guardrail_that_returns_an_awaitable_without_being_async_blocks(guard: Any, context: ToolContext) -> None:
     guarded = engine(TraceSink(), make(lambda *_: ToolOutput.ok()), input_guards=[guard])
     done = run_sync(guarded, call(), context)
     assert done.error == "guardrail:a guardrail that returns an awaitable must be an `async def`, and needs run_async"
 
 
-def test_cache_holds_the_results_that_were_used_last(sink: TraceSink, context: ToolContext) -> None:
+def test_cache_keeps_the_most_recently_used_results(sink: TraceSink, context: ToolContext) -> None:
     small = engine(sink, make(ok, Effect.READ), config=EngineConfig(cache_size=2))
     hits = [run_sync(small, call(f'{{"x": {x}}}', x=x), context).cached for x in (1, 2, 1, 3, 1, 2)]
     assert hits == [False, False, True, False, True, False]
     assert EngineConfig().cache_size == 256
 
 
-def test_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
+def test_output_guardrail_blocks_the_result_but_the_change_is_recorded(
     run: Runner, sink: TraceSink, context: ToolContext
 ) -> None:
     def guard(_: ToolContext, __: str, output: ToolOutput) -> None:
@@ -287,7 +285,7 @@ def counted_around(other: Tool, context: ToolContext) -> int:
     return len(counts)
 
 
-def test_calls_without_a_text_of_their_own_do_not_share_a_key(sink: TraceSink, context: ToolContext) -> None:
+def test_calls_without_raw_arguments_have_separate_cache_keys(sink: TraceSink, context: ToolContext) -> None:
     counts: list[int] = []
     cached = engine(sink, make(counted(counts), Effect.READ))
     for x in (1, 2, 1):
@@ -296,7 +294,9 @@ def test_calls_without_a_text_of_their_own_do_not_share_a_key(sink: TraceSink, c
 
 
 @rows(None, ValueError("x"), RetryableToolError("x"))
-def test_cache_is_empty_after_a_writing_tool_however_it_ended(error: Exception | None, context: ToolContext) -> None:
+def test_cache_is_cleared_after_a_writing_tool_whatever_its_result(
+    error: Exception | None, context: ToolContext
+) -> None:
     writer = make(ok if error is None else failing(error), Effect.WRITE, name="other")
     assert counted_around(writer, context) == 2
 
@@ -308,7 +308,7 @@ def test_cache_is_empty_after_a_writing_tool_however_it_ended(error: Exception |
     (Effect.EXECUTE, True, True, True),
     (Effect.NETWORK, False, False, True),
 )
-def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
+def test_tool_gets_only_the_context_that_its_effect_allows(
     effect: Effect, changes: bool, has_commands: bool, has_network: bool, run: Runner, tmp_path: Path
 ) -> None:
     seen: list[tuple[bool, bool, bool]] = []
@@ -326,7 +326,7 @@ def test_tool_gets_what_its_effect_speaks_of_and_nothing_else(
 
 
 @rows(*Effect)
-def test_cache_holds_as_long_as_nothing_may_have_changed(effect: Effect, context: ToolContext) -> None:
+def test_cache_is_cleared_by_tools_that_may_change_files(effect: Effect, context: ToolContext) -> None:
     other = make(ok, effect, name="other")
     assert counted_around(other, context) == (2 if effect in {Effect.WRITE, Effect.EXECUTE} else 1)
     assert counted_around(replace(other, child=True), context) == 2
@@ -339,7 +339,7 @@ def test_failed_result_is_not_cached(sink: TraceSink, context: ToolContext) -> N
     assert [run_sync(cached, call(), context).result.ok for _ in range(2)] == [False, True]
 
 
-def test_everything_that_an_output_shows_is_free_of_secrets(sink: TraceSink, context: ToolContext) -> None:
+def test_every_part_of_an_output_is_redacted(sink: TraceSink, context: ToolContext) -> None:
     word = "quokka-4471-lantern"
     change = CHANGE.model_copy(update={"path": f"{word}.py", "diff": f"+{word}"})
     blocks = ({"type": "text", "text": word},)
@@ -358,7 +358,7 @@ def test_everything_that_an_output_shows_is_free_of_secrets(sink: TraceSink, con
     assert failed.result.error == error.model_copy(update={"message": f"no {MARK}", "suggestions": (f"a/{MARK}",)})
 
 
-def test_awaited_call_has_the_time_of_the_configuration_at_most(sink: TraceSink, context: ToolContext) -> None:
+def test_async_call_is_limited_by_the_configured_timeout(sink: TraceSink, context: ToolContext) -> None:
     async def slow(*_: object) -> ToolOutput:
         await asyncio.sleep(30)
         return ToolOutput.ok()
@@ -369,7 +369,7 @@ def test_awaited_call_has_the_time_of_the_configuration_at_most(sink: TraceSink,
     assert EngineConfig() == EngineConfig(max_retries=1, async_timeout_s=30.0, enable_cache=True)
 
 
-def test_all_attempts_share_the_time_that_is_left(sink: TraceSink, context: ToolContext) -> None:
+def test_all_attempts_share_the_time_left(sink: TraceSink, context: ToolContext) -> None:
     seen: list[float] = []
 
     def body(given: ToolContext, _: Any) -> ToolOutput:
@@ -384,9 +384,7 @@ def test_all_attempts_share_the_time_that_is_left(sink: TraceSink, context: Tool
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_after_a_scope_is_closed_nothing_is_tried_again(
-    run: Runner, sink: TraceSink, context: ToolContext, closed: bool
-) -> None:
+def test_closed_scope_prevents_retries(run: Runner, sink: TraceSink, context: ToolContext, closed: bool) -> None:
     scope = CancellationScope()
     if closed:
         scope.close()
@@ -394,9 +392,7 @@ def test_after_a_scope_is_closed_nothing_is_tried_again(
     assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
 
 
-def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
-    run: Runner, sink: TraceSink, context: ToolContext
-) -> None:
+def test_retry_beyond_the_time_left_is_not_waited_for(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     rules = CallRules(retries=RetryPolicy(max_retries=3, backoff_s=60.0))
     policy = CallPolicy(rules, PolicyMemory(lambda: 0.0))
     patient = engine(sink, make(failing(RetryableToolError("x"))), policy=policy)
@@ -404,9 +400,7 @@ def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
     assert (done.error, done.attempts) == ("tool_error:x", 1)
 
 
-def test_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
-    sink: TraceSink, context: ToolContext
-) -> None:
+def test_non_json_result_is_an_error_and_the_change_is_recorded(sink: TraceSink, context: ToolContext) -> None:
     output = ToolOutput(ToolResult.success(a=object()), (CHANGE,))
     done = run_sync(engine(sink, make(lambda *_: output, Effect.WRITE)), call(), context)
     reason = "its result cannot be used (Type is not JSON serializable: object)"
@@ -434,7 +428,7 @@ def ways_of(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[Call
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
+def test_tool_changes_nothing_after_its_deadline(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
     tried = threading.Event()
 
     def write_late(given: ToolContext) -> None:
@@ -465,7 +459,7 @@ def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_pat
         assert list(tmp_path.iterdir()) == []
 
 
-def test_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
+def test_sleeping_tool_is_stopped_at_once_and_leaves_no_thread(context: ToolContext) -> None:
     """In the main thread, and in an event loop (async)."""
 
     def sleep(*_: object) -> None:
@@ -485,7 +479,7 @@ def test_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolConte
         assert [thread.name for thread in threading.enumerate() if thread.name == "tool"] == []
 
 
-def test_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(context: ToolContext) -> None:
+def test_coroutine_that_ignores_cancellation_is_abandoned(context: ToolContext) -> None:
     release = asyncio.Event()
 
     async def stubborn(*_: object) -> ToolOutput:
@@ -504,7 +498,7 @@ def test_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(context:
     asyncio.run(inside())
 
 
-def test_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: ToolContext) -> None:
+def test_self_timed_tool_gets_a_grace_period(context: ToolContext) -> None:
     def slow(*_: object) -> ToolOutput:
         time.sleep(0.1)
         return ToolOutput.ok(own=True)

@@ -34,7 +34,7 @@ def refused(environment: Environment, action: str, arguments: JsonMap) -> str | 
 
 
 @rows("../a.txt", "/etc/a.txt", "link.txt", "~/a.txt", "../base-evil/a.txt")
-def test_paths_that_lead_out_are_blocked(path: str, tmp_path: Path) -> None:
+def test_path_that_leads_out_is_blocked(path: str, tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (tmp_path / "base-evil").mkdir()
@@ -45,7 +45,7 @@ def test_paths_that_lead_out_are_blocked(path: str, tmp_path: Path) -> None:
     assert errors == ["Path traversal blocked."] * len(errors)
 
 
-def test_file_of_another_extension_is_refused_and_a_folder_has_none(tmp_path: Path) -> None:
+def test_file_with_another_extension_is_refused_but_a_folder_is_not(tmp_path: Path) -> None:
     environment, files = Environment(base_dir=str(tmp_path)), (*READING[:3], *WRITING)
     assert {refused(environment, action, {"path": "a.py"}) for action in files} == {"Extension '.py' not allowed."}
     assert {refused(environment, action, {"path": "src"}) for action in READING[3:]} == {None}
@@ -57,7 +57,7 @@ def test_file_of_another_extension_is_refused_and_a_folder_has_none(tmp_path: Pa
     ("fetch_url", {"url": "http://a:b@a.example"}, "user name or password"),
     ("read_file", ["a.txt"], "the arguments of an action are a mapping, not list"),
 )
-def test_arguments_that_cannot_be_judged_are_refused(action: str, arguments: Any, error: str) -> None:
+def test_arguments_that_cannot_be_checked_are_refused(action: str, arguments: Any, error: str) -> None:
     run = Do(action, echo)
     result = Environment(allow_net=True).execute_action(run, arguments)
     assert (result["ok"], run.calls) == (False, [])
@@ -65,7 +65,7 @@ def test_arguments_that_cannot_be_judged_are_refused(action: str, arguments: Any
 
 
 @rows("http_get", "http_post", "fetch_url")
-def test_every_action_that_goes_out_is_judged(action: str) -> None:
+def test_every_network_action_is_checked(action: str) -> None:
     open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])
     closed = refused(Environment(), action, {"url": "http://a.example"})
     errors = [
@@ -81,7 +81,9 @@ def test_every_action_that_goes_out_is_judged(action: str) -> None:
     *(("sleepy", effect, 1) for effect in (Effect.READ, Effect.NETWORK)),
     *(("sleepy", effect, 0) for effect in (Effect.WRITE, Effect.EXECUTE)),
 )
-def test_timeout_is_retried_unless_something_is_known_to_change(name: str, effect: Effect | None, retries: int) -> None:
+def test_timeout_is_retried_unless_the_action_may_change_something(
+    name: str, effect: Effect | None, retries: int
+) -> None:
     environment = Environment(allow_net=True, retry_backoff_s=0)
     action = Do(name, fail(TimeoutError("no answer from db")), effect)
     result = environment.execute(action, {"file_name": "a.txt", "content": "c", "url": "http://a.example"})
@@ -89,7 +91,7 @@ def test_timeout_is_retried_unless_something_is_known_to_change(name: str, effec
     assert (result.retries, len(action.calls)) == (retries, retries + 1)
 
 
-def test_timeout_of_its_own_may_be_longer_and_is_named() -> None:
+def test_timeout_of_an_action_may_be_longer_and_is_named() -> None:
     slow = CallRules(timeouts={"sleepy": 1.0, "later": 0.25})
     environment = Environment(timeout_s=0.05, rules=slow, max_retries=0)
     assert environment.execute(Do("sleepy", lambda: time.sleep(0.2)), {}).ok
@@ -98,7 +100,7 @@ def test_timeout_of_its_own_may_be_longer_and_is_named() -> None:
     assert environment.execute(Do("other", lambda: time.sleep(30)), {}).error == "Action 'other' timed out after 0.1s"
 
 
-def test_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
+def test_validator_may_return_objects_and_cannot_change_the_callers_dict() -> None:
     thing, given = object(), {"a": 1}
     action = Do("x", lambda **_: 1)
     environment = Environment(arg_validators={"x": lambda args: args.update(a=thing) or args})
@@ -106,7 +108,7 @@ def test_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
     assert (action.calls, given) == ([{"a": thing}], {"a": 1})
 
 
-def test_endpoint_that_is_down_rests_and_a_mistake_does_not_lock() -> None:
+def test_outage_opens_the_circuit_and_a_mistake_does_not() -> None:
     now = [0.0]
     environment = Environment(
         breaker=BreakerConfig(failures=2, open_s=30), allow_net=True, retry_backoff_s=0, clock=lambda: now[0]
@@ -126,7 +128,7 @@ def test_endpoint_that_is_down_rests_and_a_mistake_does_not_lock() -> None:
         assert kinds == [type(error).__name__] * 5
 
 
-def test_same_key_has_its_effect_once() -> None:
+def test_idempotency_key_runs_its_action_once() -> None:
     environment, action = Environment(), Do("pay", lambda **_: "paid")
     first = environment.execute_action(action, {"cents": 5}, idempotency_key="k")
     assert environment.execute_action(action, {"cents": 5}, idempotency_key="k") == first
@@ -165,7 +167,7 @@ def circle() -> JsonMap:
 
 
 @rows((Fighting(), "<Fighting>"), (2**70, 2**70), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"]))
-def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any, told: Any) -> None:
+def test_any_object_is_passed_unchanged_and_logged_by_its_type(value: Any, told: Any) -> None:
     records = list[JsonMap]()
     action = Do("x", lambda **given: given["thing"])
     result = Environment(logger=records.append).execute(action, {"thing": value})
@@ -174,20 +176,20 @@ def test_any_object_goes_in_and_out_as_it_is_and_is_told_by_its_type(value: Any,
     assert records[0]["data"] == told
 
 
-def test_typed_failure_of_a_tool_is_a_failure() -> None:
+def test_tool_error_returned_by_an_action_is_a_failure() -> None:
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")
     result = Environment().execute(Do("x", lambda: error), {})
     assert (result.ok, result.data, result.error, result.error_type) == (False, None, "no such file", "not_found")
     assert Environment().execute(Do("x", lambda: ToolOutput.ok(a=1)), {}).data == {"a": 1}
 
 
-def test_mark_of_a_secret_is_written_nowhere() -> None:
+def test_redaction_mark_in_arguments_is_refused() -> None:
     action = Do("x", echo)
     assert Environment().execute(action, {"deep": [{"x": (MARK,)}]}).error_type == "ValueError"
     assert action.calls == []
 
 
-def test_key_is_for_one_call_at_a_time() -> None:
+def test_concurrent_call_with_the_same_key_is_refused() -> None:
     environment = Environment()
 
     def again(**_: object) -> str | None:
@@ -199,7 +201,7 @@ def test_key_is_for_one_call_at_a_time() -> None:
     assert len(action.calls) == 1
 
 
-def test_result_of_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_of_the_oldest_key_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.documents.environment.MOST_RESULTS", 2)
     environment, pay = Environment(), Do("pay", lambda: "paid")
     for key in ("a", "b", "b", "c"):
@@ -219,7 +221,7 @@ def test_alert_is_logged_when_the_error_rate_jumps() -> None:
     assert [alert["kind"] for alert in alerts] == ["error_rate"]
 
 
-def test_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
+def test_temporary_refusal_does_not_use_up_its_idempotency_key() -> None:
     now = [0.0]
     once = CallRules(rate_limits={"pay": RateLimit(1, 10)})
     environment, pay = Environment(rules=once, clock=lambda: now[0]), Do("pay", lambda: "paid")
@@ -250,7 +252,7 @@ CONSUMABLE: list[Callable[[], Any]] = [
 
 @rows(*CONSUMABLE)
 @rows([], ["xyzzy-" + "plugh-4711"])
-def test_iterator_is_handed_on_untouched(secrets: list[str], make: Callable[[], Any]) -> None:
+def test_iterator_is_passed_on_unconsumed(secrets: list[str], make: Callable[[], Any]) -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append, secrets=secrets)
 
@@ -267,7 +269,7 @@ def test_endless_result_is_not_iterated() -> None:
     assert (result["ok"], next(result["data"])) == (True, 3)
 
 
-def test_list_that_reads_its_rows_when_it_is_iterated_is_not_read() -> None:
+def test_lazy_list_is_not_iterated() -> None:
     class Lazy(list[int]):
         def __iter__(self) -> Iterator[int]:
             raise AssertionError("iterated")
@@ -278,13 +280,13 @@ def test_list_that_reads_its_rows_when_it_is_iterated_is_not_read() -> None:
     assert (type(result["data"]), result["args"], logged[0]["data"]) == (Lazy, {"rows": [1, 2]}, [1, 2])
 
 
-def test_iterator_has_no_idempotency_key() -> None:
+def test_iterator_cannot_have_an_idempotency_key() -> None:
     action, given = Do("x", echo), iter([1, 2])
     result = Environment().execute_action(action, {"rows": given}, idempotency_key="k")
     assert (result["error_type"], action.calls, list(given)) == ("TypeError", [], [1, 2])
 
 
-def test_of_a_long_result_the_log_has_the_beginning_and_the_caller_all() -> None:
+def test_long_result_is_logged_in_part_and_returned_in_full() -> None:
     records: list[JsonMap] = []
     table = [{"id": number, "name": "ann"} for number in range(20_000)]
     result = Environment(logger=records.append).execute_action(Do("rows", lambda: table), {})
@@ -294,7 +296,7 @@ def test_of_a_long_result_the_log_has_the_beginning_and_the_caller_all() -> None
     assert records[0]["clipped"] == [f"data: {20_000 - len(records[0]['data'])} of 20000 items left out after item 500"]
 
 
-def test_known_secret_is_masked_in_the_data_and_the_rest_is_the_same_object() -> None:
+def test_known_secret_is_redacted_and_the_rest_is_the_same_object() -> None:
     known = "xyzzy-" + "plugh-4711"
     deep = [1, "harmless"]
     data = {"rows": (f"it is {known}", deep), "deep": deep}

@@ -77,7 +77,7 @@ def described(effect: FileEffect) -> FileChange:
 
 
 @pytest.mark.parametrize("changes", [(), ((ChangeState.UNDONE, [EDITED]),)])
-def test_write_of_one_change_that_is_not_done_is_made_again(
+def test_write_with_one_change_not_done_runs_again(
     changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
 ) -> None:
     assert recorded_outcome(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
@@ -86,7 +86,7 @@ def test_write_of_one_change_that_is_not_done_is_made_again(
     assert error_of(ran.as_record()).code is ToolErrorCode.OUTCOME_UNKNOWN
 
 
-def test_write_of_one_change_that_is_done_has_gone_well() -> None:
+def test_write_with_one_change_done_has_succeeded() -> None:
     known = recorded((ChangeState.DONE, [EDITED, MADE]))
     ran = recorded_outcome(CALL, one(Effect.WRITE, one_change=True), known, described)
     files = [{"path": "a.py", "action": "edited"}, {"path": "b.py", "action": "created"}]
@@ -98,7 +98,7 @@ def test_write_of_one_change_that_is_done_has_gone_well() -> None:
     assert ran == ToolOutcome("call_1", "save", output, attempts=1)
 
 
-def test_outcome_of_a_change_that_a_person_has_taken_back_counts_no_more() -> None:
+def test_recorded_outcome_of_a_reverted_change_is_ignored() -> None:
     outcome = TypeAdapter(ToolOutcome).dump_json(ToolOutcome("", "", ToolOutput.ok(n=1), attempts=1)).decode()
     save = one(Effect.WRITE, one_change=True)
 
@@ -107,7 +107,7 @@ def test_outcome_of_a_change_that_a_person_has_taken_back_counts_no_more() -> No
     assert recorded_outcome(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described) is None
 
 
-def test_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_again() -> None:
+def test_write_that_may_make_more_changes_is_unknown_and_not_repeated() -> None:
     ran = recorded_outcome(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
     assert ran is not None
     assert ran.result.error is not None
@@ -116,7 +116,7 @@ def test_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_aga
 
 
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
-def test_file_that_somebody_else_changed_ends_the_run(effect: Effect) -> None:
+def test_file_changed_by_somebody_else_ends_the_run(effect: Effect) -> None:
     known = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
     ran = recorded_outcome(CALL, one(effect, one_change=True), known, described)
     assert ran is not None
@@ -226,7 +226,7 @@ def error_of(run: CallResult) -> ToolError:
     return run.result.error
 
 
-def test_calls_are_recorded_with_what_came_of_them(root: str, journal: Journal) -> None:
+def test_calls_are_recorded_with_their_outcomes(root: str, journal: Journal) -> None:
     runs = Step(root, READ, WRITE, COUNT).run(journal)
     recorded = journal.calls_of_step("run", 1)
     step = Step(root, READ, WRITE, COUNT)
@@ -237,7 +237,7 @@ def test_calls_are_recorded_with_what_came_of_them(root: str, journal: Journal) 
     ]
 
 
-def test_call_that_a_person_has_edited_is_not_what_its_text_says(root: str) -> None:
+def test_call_edited_by_a_person_uses_the_edited_arguments(root: str) -> None:
     Path(root, "b.py").write_text("b = 2\n")
     step = Step(root, READ, ("read_file", {"path": "b.py", "start_line": 1, "limit": 200}))
     step.calls[:] = [call.model_copy(update={"raw_arguments": '{"path": "a.py"}'}) for call in step.calls]
@@ -245,7 +245,7 @@ def test_call_that_a_person_has_edited_is_not_what_its_text_says(root: str) -> N
     assert [run.result.data["path"] for run in step.run(None)] == ["a.py", "b.py"]
 
 
-def test_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(root: str, journal: Journal) -> None:
+def test_repeated_step_gives_the_same_results_without_repeating_effects(root: str, journal: Journal) -> None:
     step = Step(root, READ, WRITE, COUNT)
     first = step.run(journal)
     Path(root, "a.py").write_text("a = 'somebody else'\n")
@@ -253,7 +253,7 @@ def test_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(ro
     assert COUNTED == ["once"]
 
 
-def test_command_that_was_cut_off_is_not_run_again(root: str, folder: str, journal: Journal) -> None:
+def test_interrupted_command_is_not_run_again(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, COUNT)
     with pytest.raises(KeyboardInterrupt):
         step.run(cut(folder, "end", KeyboardInterrupt))
@@ -261,9 +261,7 @@ def test_command_that_was_cut_off_is_not_run_again(root: str, folder: str, journ
     assert COUNTED == ["once"]
 
 
-def test_of_calls_side_by_side_only_the_one_that_was_cut_off_is_unknown(
-    root: str, folder: str, journal: Journal
-) -> None:
+def test_only_the_interrupted_call_of_a_parallel_step_is_unknown(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, *[("order", {"name": each}) for each in "abc"])
     with pytest.raises(KeyboardInterrupt):
         step.run(cut(folder, "end", KeyboardInterrupt, "b is on its way"))
@@ -273,7 +271,7 @@ def test_of_calls_side_by_side_only_the_one_that_was_cut_off_is_unknown(
     assert sorted(COUNTED) == ["a", "b", "c"]
 
 
-def test_write_that_was_cut_off_after_its_change_has_gone_well(root: str, folder: str, journal: Journal) -> None:
+def test_write_interrupted_after_its_change_has_succeeded(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, WRITE)
     with pytest.raises(KeyboardInterrupt):
         step.run(cut(folder, "end", KeyboardInterrupt))
@@ -284,7 +282,7 @@ def test_write_that_was_cut_off_after_its_change_has_gone_well(root: str, folder
     assert Path(root, "new.py").stat().st_ino == before
 
 
-def test_write_that_was_cut_off_before_its_change_is_made_again(root: str, folder: str, journal: Journal) -> None:
+def test_write_interrupted_before_its_change_runs_again(root: str, folder: str, journal: Journal) -> None:
     step, run = Step(root, WRITE), Execution("run", "", 1)
     with pytest.raises(KeyboardInterrupt):
         step.run(cut(folder, "intend", KeyboardInterrupt))
@@ -295,7 +293,7 @@ def test_write_that_was_cut_off_before_its_change_is_made_again(root: str, folde
     assert made.as_record() == again
 
 
-def test_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journal: Journal) -> None:
+def test_outcome_of_a_cancelled_call_is_not_recorded(root: str, journal: Journal) -> None:
     """What it has done is decided by the files, or unknown: a result that nobody heard is not how it ended."""
     step = Step(root, ("count_and_give_up", {}))
     step.run(journal)
@@ -305,7 +303,7 @@ def test_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journa
 
 
 @pytest.mark.parametrize("method", ["find", "begin"])
-def test_where_no_record_can_be_made_nothing_with_an_effect_is_run(root: str, folder: str, method: str) -> None:
+def test_call_with_an_effect_does_not_run_if_it_cannot_be_recorded(root: str, folder: str, method: str) -> None:
     broken = cut(folder, method, lambda: StoreError("the disk is full"))
     read, write, counted = Step(root, READ, WRITE, COUNT).run(broken)
     assert read.result.ok
@@ -314,7 +312,7 @@ def test_where_no_record_can_be_made_nothing_with_an_effect_is_run(root: str, fo
     assert (COUNTED, Path(root, "new.py").exists()) == ([], False)
 
 
-def test_without_a_journal_a_call_without_an_effect_runs(root: str) -> None:
+def test_call_without_an_effect_runs_without_a_journal(root: str) -> None:
     why = ToolError(code=ToolErrorCode.UNAVAILABLE, message="Another run is working in this workspace.")
     read, write = Step(root, READ, WRITE).run(why)
     assert read.result.ok
@@ -322,7 +320,7 @@ def test_without_a_journal_a_call_without_an_effect_runs(root: str) -> None:
     assert why.message in error_of(write).message
 
 
-def test_only_calls_that_may_run_and_have_an_effect_change_something(root: str) -> None:
+def test_only_allowed_calls_with_an_effect_count_as_changes(root: str) -> None:
     get, unknown = ("http_get", {"url": "http://x"}), ("no_such_tool", {"x": "y"})
     for calls, kind, expected in (
         ([READ], VerdictKind.ALLOW, False),
@@ -336,7 +334,7 @@ def test_only_calls_that_may_run_and_have_an_effect_change_something(root: str) 
         assert changes_something(step.calls, [Verdict(kind=kind)] * len(calls), step.tools.registry) is expected
 
 
-def test_outcome_of_a_cut_off_step_is_known_by_places(root: str, journal: Journal) -> None:
+def test_outcomes_of_an_interrupted_step_are_matched_by_place(root: str, journal: Journal) -> None:
     step, run = Step(root, READ, WRITE, COUNT, COUNT), Execution("run", "", 1)
     first = step.run(journal)[:2]
     error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 0, "{", "cut")

@@ -89,7 +89,7 @@ def called(tool: Tool, context: ToolContext) -> Any:
     return output.result.error or output.result.data["text"]
 
 
-def test_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolContext) -> None:
+def test_tools_of_a_real_server_become_tools(tmp_path: Path, context: ToolContext) -> None:
     (tmp_path / "calc.py").write_text(REAL, encoding="utf-8")
     args = [str(tmp_path / "calc.py")]
     add, show = loaded({"calc": {"transport": "stdio", "command": sys.executable, "args": args}})
@@ -143,7 +143,7 @@ def test_resources_are_read_by_a_tool_that_names_them(tmp_path: Path, context: T
     assert "note:" in read.s(context, uri="note:").result.error.message
 
 
-def test_server_over_http_has_tools_too(context: ToolContext) -> None:
+def test_http_server_provides_tools_too(context: ToolContext) -> None:
     with http_server() as url:
         [echo] = loaded({"web": {"transport": "http", "url": url}})
         assert called(echo, context) == '{"a": 1}'
@@ -151,7 +151,7 @@ def test_server_over_http_has_tools_too(context: ToolContext) -> None:
     assert called(echo, context) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=gone)
 
 
-def test_effects_are_what_the_user_says(tmp_path: Path) -> None:
+def test_effects_are_those_that_the_user_declares(tmp_path: Path) -> None:
     two = {"a": program(tmp_path, "", ECHO, {**ECHO, "name": "other"})}
     found = loaded(two, effects={"a": Effect.READ, "a__other": Effect.NETWORK})
     assert {each.name: each.effect for each in found} == {"a__echo": Effect.READ, "a__other": Effect.NETWORK}
@@ -167,7 +167,7 @@ def named(name: str, **fields: Any) -> dict[str, Any]:
     return {**ECHO, "name": name, **fields}
 
 
-def test_names_and_descriptions_become_valid_bounded_and_plain(tmp_path: Path) -> None:
+def test_names_and_descriptions_are_made_valid_and_bounded(tmp_path: Path) -> None:
     tools = [
         named("read/file", description="a\u202eb \x1b " + "x" * 100_000),
         named("é" * 99, description=None, title="Says\nnothing"),
@@ -190,7 +190,7 @@ HOSTILE = [
 ]
 
 
-def test_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path) -> None:
+def test_hostile_schema_makes_only_its_own_tool_unavailable(tmp_path: Path) -> None:
     tools = [named(f"t{at}", inputSchema=schema) for at, (schema, _) in enumerate(HOSTILE)]
     *refused, other = loaded({"s": program(tmp_path, "", *tools, named("u"))})
     assert other.description == "Echoes."
@@ -200,7 +200,7 @@ def test_hostile_schema_makes_its_tool_alone_unavailable(tmp_path: Path) -> None
         assert (answer.code, f"Not available. {answer.message}") == (ToolErrorCode.UNAVAILABLE, tool.description)
 
 
-def test_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> None:
+def test_deeply_nested_schema_allows_anything_below_a_bound(tmp_path: Path) -> None:
     schema: JsonMap = {"type": "object"}
     for _ in range(20):  # two levels of JSON each
         schema = {"type": "object", "properties": {"a": schema}}
@@ -209,7 +209,7 @@ def test_schema_that_is_nested_deep_allows_anything_below(tmp_path: Path) -> Non
     assert (tool.description, shown.count("'a'")) == ("Echoes.", 16)
 
 
-def test_list_without_an_end_is_refused(tmp_path: Path) -> None:
+def test_endless_list_of_tools_is_refused(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
     assert found == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
     message = f"The MCP server 's' failed: its list of tools has more than {MOST_PAGES} pages"
@@ -217,7 +217,7 @@ def test_list_without_an_end_is_refused(tmp_path: Path) -> None:
     assert found == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
-def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
+def test_sync_loading_inside_an_event_loop_says_what_to_await() -> None:
     async def inside() -> object:
         return load_mcp_tools_sync({})
 
@@ -229,7 +229,7 @@ def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
 # --- Conversations
 
 
-def test_program_that_writes_more_than_answers_is_asked_and_ended(
+def test_server_that_writes_extra_output_is_called_and_ended(
     tmp_path: Path, context: ToolContext, capfd: pytest.CaptureFixture[str]
 ) -> None:
     [echo] = loaded({"s": program(tmp_path, "banner chatty")})
@@ -237,7 +237,7 @@ def test_program_that_writes_more_than_answers_is_asked_and_ended(
     assert (running(tmp_path), capfd.readouterr().err) == ([], "")
 
 
-def test_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None:
+def test_server_that_ends_at_once_is_unavailable(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
     message = "The MCP server 'bad' failed: it ended; it said: a line for people \\x1b[31m"
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
@@ -245,14 +245,14 @@ def test_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None
 
 
 @rows((f"bad token {KEY}", "bad token ***"), ("a" * 100 + "b" * 499, "b" * 499))
-def test_last_words_of_a_program_are_told_without_keys_and_bounded(said: str, told: str) -> None:
+def test_last_output_of_a_server_is_shown_redacted_and_bounded(said: str, told: str) -> None:
     code = f"import sys; print({said!r}, file=sys.stderr)"
     found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": ["-c", code]}})
     message = f"The MCP server 's' failed: it ended; it said: {told}"
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def test_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context: ToolContext) -> None:
+def test_engine_waits_until_a_hanging_server_is_gone(tmp_path: Path, context: ToolContext) -> None:
     assert SELF_TIMED_GRACE_S > END_S
     [echo] = loaded({"s": program(tmp_path, "hang")})
     message = "The MCP server 's' did not answer within 0.5 s, and was ended."
@@ -263,13 +263,13 @@ def test_engine_waits_until_a_program_that_hangs_is_gone(tmp_path: Path, context
     assert running(tmp_path) == []
 
 
-def test_program_that_is_given_up_has_a_moment_to_tidy_up(tmp_path: Path, context: ToolContext) -> None:
+def test_server_that_timed_out_may_clean_up(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang tidy")})
     called(echo, replace(context, timeout_s=0.5))
     assert (tmp_path / "pids.tidied").exists()
 
 
-def test_caller_that_gives_up_leaves_no_program_behind(tmp_path: Path, context: ToolContext) -> None:
+def test_cancelled_call_leaves_no_server_running(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang")})
 
     async def give_up() -> None:
@@ -280,7 +280,7 @@ def test_caller_that_gives_up_leaves_no_program_behind(tmp_path: Path, context: 
     assert running(tmp_path) == []
 
 
-def test_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_gets_only_the_variables_of_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     monkeypatch.setenv("OTHER", "value")
     show = "import os, sys; sys.stderr.write(repr([os.environ.get(n) for n in ('OPENAI_API_KEY', 'A', 'B', 'C')]))"
@@ -300,7 +300,7 @@ def test_connection_without_a_url_or_a_command_is_refused(connection: dict[str, 
     assert load_mcp_tools_sync({"s": connection}) == invalid(message)
 
 
-def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langchain_mcp_adapters.sessions", None)
     message = f"MCP tools need {how_to_add('mcp')}."
     assert load_mcp_tools_sync({"s": {}}) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
@@ -329,7 +329,7 @@ UTF = {"type": "resource", "mimeType": "text/plain", "uri": "a:b", "text": "é"}
     ({"content": [], "structuredContent": {"a": 1}}, {"structured": {"a": 1}}),
     ({"content": [FILE, text("a")]}, {"text": "a", "attachments": [UTF]}),
 )
-def test_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
+def test_result_content_becomes_data(answer: JsonMap, data: JsonMap) -> None:
     assert call_result("s__t", answer) == ToolOutput(ToolResult(ok=True, data=data))
 
 
@@ -338,7 +338,7 @@ def test_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
     ([{"type": "image"}], "s__t failed: it gave no reason"),
     ([text("x" * 1_000_000)], f"s__t failed: {'x' * (LONGEST_ERROR - 3)}..."),
 )
-def test_error_is_bounded_and_plain(content: list[Any], message: str) -> None:
+def test_error_is_bounded_and_escaped(content: list[Any], message: str) -> None:
     error = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
     assert call_result("s__t", {"content": content, "isError": True}) == ToolOutput.failed(error)
 
@@ -355,7 +355,7 @@ TIFF, LARGE = {**PNG, "mimeType": "image/tiff"}, {**PNG, "data": "AAAA" * 2_000_
     ({**PNG, "data": "?"}, {**SAID, "left_out": "its data is not Base64"}, None),
     (LARGE, {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"}, None),
 )
-def test_images_and_sounds_are_shown_as_blocks_and_others_are_described(
+def test_images_and_audio_become_blocks_and_others_are_described(
     block: JsonMap, attachment: JsonMap, shown: tuple[str, str] | None
 ) -> None:
     output = call_result("s__t", {"content": [block]})

@@ -18,7 +18,7 @@ from tests.row_tables import rows
 from tests.workspace.execute_tools.action_doubles import Do
 
 
-def test_action_sees_by_its_flag_that_its_time_is_over() -> None:
+def test_action_can_see_that_it_is_cancelled() -> None:
     seen: list[str] = []
 
     class Patient:
@@ -74,7 +74,7 @@ def test_registered_action_is_executed_by_an_environment(action: Any, data: Any,
     assert registered.execute(file_name=str(tmp_path / "notes.txt")) == data
 
 
-def test_tool_of_the_package_that_is_executed_by_itself_raises_its_error() -> None:
+def test_tool_of_the_package_raises_its_error_if_executed_directly() -> None:
     with pytest.raises(ActionError, match="no workspace") as raised:
         read_file.execute(path="notes.txt")
     assert raised.value.kind == "permission_denied"
@@ -90,7 +90,7 @@ class Shout:
     execute = Louder()
 
 
-def test_method_of_an_action_may_be_an_object_that_can_be_called() -> None:
+def test_execute_of_an_action_may_be_any_callable() -> None:
     result = Environment(allowed_exts=None).execute_action(Shout(), {"text": "a"})
     assert (result["data"], result["error"]) == ("A", None)
 
@@ -101,12 +101,12 @@ def circle() -> list[Any]:
     return itself
 
 
-def test_value_that_holds_itself_is_a_mark_where_secrets_are_known() -> None:
+def test_self_referencing_value_is_redacted_if_secrets_are_known() -> None:
     environment = Environment(allowed_exts=None, secrets=["xyzzy" + "-4711-plugh"])
     assert environment.execute_action(Do("circle", circle), {})["data"] == MARK
 
 
-def test_registered_action_has_a_schema_and_arguments_that_do_not_fit_are_refused() -> None:
+def test_registered_action_has_a_schema_that_checks_arguments() -> None:
     registry = ActionRegistry([Notebook()])
     [spec] = registry.specs()
     assert spec.parameters["required"] == ["file_name"]
@@ -129,7 +129,7 @@ def first_two_numbers(rows: Iterable[int]) -> list[int]:
 
 
 @rows(first_two, first_two_numbers)
-def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable[..., Any]) -> None:
+def test_registered_action_receives_an_endless_iterator_unconsumed(execute: Callable[..., Any]) -> None:
     action = Do("take", execute)
     environment = Environment(actions=ActionRegistry([tool(execute, effect=Effect.READ, name="take")]))
     named = environment.execute_action("take", {"rows": itertools.count(3)})
@@ -137,7 +137,7 @@ def test_registered_action_takes_an_endless_iterator_untouched(execute: Callable
     assert environment.execute_action(action, {"rows": itertools.count(3)})["data"] == [3, 4]
 
 
-def test_only_registered_names_are_known_and_none_twice() -> None:
+def test_only_registered_names_are_known_and_duplicates_are_refused() -> None:
     unknown = Environment(actions=ActionRegistry([Notebook()])).execute_action("launch_rocket", {"x": 1})
     assert unknown["error"] == "There is no action 'launch_rocket'. There are: read_file."
     assert unknown["error_type"] == Environment().execute_action("read_file", {})["error_type"] == "unknown_tool"
@@ -157,7 +157,7 @@ def test_tool_of_the_package_works_on_the_base_directory(tmp_path: Path) -> None
     assert Environment().execute_action(read_file, {"path": "notes.txt"})["error_type"] == "permission_denied"
 
 
-def test_validator_of_the_registry_checks_after_the_schema_and_normalises() -> None:
+def test_registry_validator_runs_after_the_schema_and_normalizes() -> None:
     def positive(args: JsonMap) -> JsonMap:
         if args["lines"] < 1:
             raise ValueError("lines must be positive")
@@ -175,7 +175,7 @@ def test_validator_of_the_registry_checks_after_the_schema_and_normalises() -> N
         ActionRegistry([Notebook()], {"nope": positive})
 
 
-def test_validator_of_the_registry_holds_in_an_environment(tmp_path: Path) -> None:
+def test_registry_validator_applies_in_an_environment(tmp_path: Path) -> None:
     def first_line(args: JsonMap) -> JsonMap:
         if args["lines"] < 1:
             raise ValueError("lines must be positive")

@@ -72,7 +72,7 @@ def test_typed_function_is_a_tool() -> None:
     )
 
 
-def test_registry_finds_by_name(registry: ActionRegistry) -> None:
+def test_registry_looks_up_tools_by_name(registry: ActionRegistry) -> None:
     assert registry.get("show") is show
     assert registry.get("nope") is None
     assert registry.names() == {"show", "open_ended", "later"}
@@ -89,13 +89,13 @@ def test_registry_finds_by_name(registry: ActionRegistry) -> None:
     ("open_ended", {"x": "2", "extra": 7}, {"x": 2, "extra": 7}),
     ("nope", {}, ["unknown tool 'nope'"]),
 )
-def test_arguments_become_canonical_or_sentences(
+def test_arguments_are_normalized_or_described_as_errors(
     name: str, arguments: dict[str, Any], expected: dict[str, Any] | list[str], registry: ActionRegistry
 ) -> None:
     assert registry.validate(name, arguments) == expected
 
 
-def test_tool_without_a_docstring_is_a_programming_error() -> None:
+def test_tool_without_a_docstring_is_refused() -> None:
     def mute(context: ToolContext, arguments: OpenArguments) -> ToolOutput:
         raise NotImplementedError
 
@@ -121,7 +121,7 @@ def moody(_: ToolContext, arguments: Moody) -> ToolOutput:
     return ToolOutput.ok(**arguments.model_dump())
 
 
-def test_validator_that_breaks_refuses_the_arguments() -> None:
+def test_exception_in_a_validator_refuses_the_arguments() -> None:
     assert moody.validate({"x": 1}) == ["the arguments could not be checked (KeyError: 1)"]
 
 
@@ -134,7 +134,7 @@ def count_lines(
     return found if isinstance(found, ToolError) else {"lines": len(found.data.decode(encoding).splitlines())}
 
 
-def test_function_with_arguments_of_its_own_is_a_tool(context: ToolContext, tmp_path: Path) -> None:
+def test_function_with_plain_arguments_is_a_tool(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1\n2\n", encoding="utf-8")
     spec, written = count_lines.spec, {"description": "How it is written.", "default": "utf-8"}
     assert (spec.name, spec.description, spec.effect) == ("count_lines", "Count the lines of a file.", Effect.READ)
@@ -150,7 +150,7 @@ def _paths(arguments: JsonMap) -> list[str]:
     return [str(arguments["a"])]
 
 
-def test_effect_is_never_guessed_and_path_fields_have_to_exist() -> None:
+def test_effect_is_required_and_path_fields_must_exist() -> None:
     wrong: list[Any] = [None, "read"]
     for effect in wrong:
         with pytest.raises(TypeError, match=r"A tool needs an effect, as in @tool\(effect=Effect.READ\)"):
@@ -185,7 +185,7 @@ def called(function: Callable[..., Any], **arguments: Any) -> Any:
     return run(Context(), model.model_validate(arguments))
 
 
-def test_context_is_found_by_its_type_wherever_it_stands() -> None:
+def test_context_argument_is_found_by_its_type_in_any_position() -> None:
     def first(context: Context, a: int) -> object:
         return context.name, a
 
@@ -198,7 +198,7 @@ def test_context_is_found_by_its_type_wherever_it_stands() -> None:
     assert [called(function, a=1) for function in (first, last, default)] == [("context", 1)] * 3
 
 
-def test_single_model_stands_for_all_arguments() -> None:
+def test_single_model_argument_stands_for_all_arguments() -> None:
     def model_first(point: Point, context: Context) -> object:
         return context, point.x
 
@@ -220,7 +220,7 @@ def _extras(context: Context, path: str = "", **rest: Any) -> object:
     return path, rest
 
 
-def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
+def test_extra_arguments_need_no_type_and_cannot_replace_the_context() -> None:
     def untyped(ctx, x: int = 0, **kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003, ANN202 - spec 5's form
         return ctx, x, kwargs
 
@@ -231,7 +231,7 @@ def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
     assert [called(_extras, **{name: "a"}) for name in ("path", "filename", "file_name")] == [("a", {})] * 3
 
 
-def test_open_tool_leaves_a_closed_model_in_its_arguments_closed() -> None:
+def test_nested_closed_model_of_an_open_tool_stays_closed() -> None:
     class Closed(BaseModel):
         model_config = ConfigDict(extra="forbid")
 
@@ -246,14 +246,14 @@ def test_open_tool_leaves_a_closed_model_in_its_arguments_closed() -> None:
     assert isinstance(nested.validate({"inner": {"x": 1, "y": 2}}), list)
 
 
-def test_type_whose_metadata_has_no_hash_is_an_argument() -> None:
+def test_annotation_with_unhashable_metadata_is_accepted() -> None:
     def measured(path: Annotated[str, {"unit": "m"}]) -> object:
         return path
 
     assert called(measured, path="a") == "a"
 
 
-def test_default_of_none_needs_no_type_of_its_own() -> None:
+def test_argument_with_default_none_may_be_none() -> None:
     def implicit(x: int = None) -> object:  # type: ignore[assignment]  # noqa: RUF013 - as people write it
         return x
 
@@ -295,7 +295,7 @@ REFUSED: list[tuple[Callable[..., Any], str]] = [
 
 
 @rows(*REFUSED)
-def test_signature_that_says_too_little_is_refused_with_the_remedy(function: Callable[..., Any], message: str) -> None:
+def test_incomplete_signature_is_refused_with_the_remedy(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         read_signature(function, (), ToolContext)
     assert str(caught.value).startswith(f"The tool {function.__name__!r} {message}")

@@ -86,7 +86,7 @@ def step(
     return run_step(items, [Verdict(kind=VerdictKind.ALLOW)] * len(items), before or [None] * len(items), using)
 
 
-def test_call_sees_what_the_ones_before_it_read_changed_and_planned() -> None:
+def test_call_sees_what_earlier_calls_read_changed_and_planned() -> None:
     read, edit, plan, look = call("read"), call("edit"), call("plan"), call("look")
     engine = Engine(
         read=ToolOutput(OK, files_read={"a.py": "1", "b.py": "1"}),
@@ -108,7 +108,7 @@ def test_call_sees_what_the_ones_before_it_read_changed_and_planned() -> None:
     ]
 
 
-def test_calls_for_which_no_time_is_left_do_not_run() -> None:
+def test_calls_without_time_left_do_not_run() -> None:
     engine = Engine()
     items = [call("read", f"c{index}") for index in range(3)]
     context = replace(CONTEXT, timeout_s=1.0, seconds_left=0.008)
@@ -118,7 +118,7 @@ def test_calls_for_which_no_time_is_left_do_not_run() -> None:
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
 
 
-def test_time_between_the_records_of_a_call_is_its_time_too() -> None:
+def test_time_spent_between_calls_counts() -> None:
     lefts: list[float] = []
 
     def run(item: ToolCall, context: ToolContext) -> ToolOutcome:
@@ -150,7 +150,7 @@ class Stopping(Engine):
 NOT_BEGUN = ToolResult.failure(ToolErrorCode.CANCELLED, "The run was stopped before this call, so it did not run.")
 
 
-def test_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
+def test_stop_lets_the_running_call_finish_and_starts_no_other() -> None:
     scope = CancellationScope()
     engine = Stopping(scope, "c1", edit=ToolOutput(OK, changes=(change("a.py"),)))
     read, edit, other, last = call("read", "c0"), call("edit", "c1"), call("edit", "c2"), call("read", "c3")
@@ -161,7 +161,7 @@ def test_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
 
 
-def test_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
+def test_stop_keeps_an_answer_if_every_call_succeeded() -> None:
     scope = CancellationScope()
     context = replace(CONTEXT, scope=scope)
     answered = step(Stopping(scope, "read"), [READ, ANSWER], context=context)
@@ -195,7 +195,7 @@ DENIED_READ, BAD = settled(READ), broken("x")
     ([BAD, ANSWER], [settled(BAD), None], [settled(BAD), not_yet(ANSWER, 1)], ""),
     ([ANSWER], [settled(ANSWER)], [settled(ANSWER)], ""),
 )
-def test_final_answer_comes_last_and_stands_only_when_all_went_well(
+def test_final_answer_runs_last_and_only_if_every_call_succeeded(
     items: list[ToolCall | CallError], before: list[CallResult | None], results: list[CallResult], ran: str
 ) -> None:
     engine = Engine(edit=ToolOutput(FAILED))
@@ -204,7 +204,7 @@ def test_final_answer_comes_last_and_stands_only_when_all_went_well(
 
 
 @rows((1.0, True), (0.0, False))
-def test_child_for_which_no_time_is_left_does_not_run(seconds_left: float, ran: bool) -> None:
+def test_child_without_time_left_does_not_run(seconds_left: float, ran: bool) -> None:
     item = call("delegate")
     using = StepResources(
         Engine().run,
@@ -223,7 +223,7 @@ SAME = ToolResult.failure(ToolErrorCode.UNCHANGED, "The block is identical.")
 
 
 @rows(((),), ((change("b.py"),),))
-def test_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(changes: tuple[FileChange, ...]) -> None:
+def test_unchanged_file_beside_a_change_does_not_block_the_answer(changes: tuple[FileChange, ...]) -> None:
     engine = Engine(read=ToolOutput(OK, changes), edit=ToolOutput(SAME))
     before = step(Engine(edit=ToolOutput(SAME)), [EDIT, ANSWER], context=replace(CONTEXT, changes=changes)).results
     answers = step(engine, [READ, EDIT, ANSWER]).results[-1], before[-1]
@@ -240,7 +240,7 @@ CHECKS = call("run_checks").model_copy(update={"implied": True})
     ({"edit": ToolOutput(SAME)}, None, False),
     ({"read": ToolOutput(OK, changes=(change("b.py"),)), "edit": ToolOutput(SAME)}, None, True),
 )
-def test_implied_checks_run_only_where_there_is_something_to_judge(
+def test_implied_checks_run_only_if_there_is_something_to_judge(
     outputs: dict[str, ToolOutput], before: CallResult | None, runs: bool
 ) -> None:
     engine = Engine(**outputs)
@@ -254,7 +254,7 @@ def test_implied_checks_run_only_where_there_is_something_to_judge(
 
 
 @rows(True, False)
-def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
+def test_only_the_last_of_several_edits_is_judged(gated: bool) -> None:
     seen: list[tuple[str, bool]] = []
 
     def run(item: ToolCall, context: ToolContext) -> ToolOutcome:
@@ -267,14 +267,14 @@ def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
 
 
 @rows((False, False), (["f"], True), ([], True))
-def test_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(changed: Any, taken: bool) -> None:
+def test_edit_without_changes_blocks_the_answer(changed: Any, taken: bool) -> None:
     engine = Engine(edit=ToolOutput.ok(path="a.py", changed=changed), final_answer=ToolOutput(OK))
     done = step(engine, [call("edit"), call("final_answer")])
     assert [result.result.ok for result in done.results] == [True, taken]
 
 
 @rows(((),), (("path",),))
-def test_arguments_that_a_person_has_edited_count_and_not_the_text_of_the_model(edited: tuple[str, ...]) -> None:
+def test_edited_arguments_replace_the_raw_text_of_the_model(edited: tuple[str, ...]) -> None:
     seen: list[str] = []
 
     def run(item: ToolCall, context: ToolContext) -> ToolOutcome:
@@ -297,7 +297,7 @@ def test_arguments_that_a_person_has_edited_count_and_not_the_text_of_the_model(
         ((), ToolErrorCode.CONFLICT),
     ],
 )
-def test_call_that_a_person_has_approved_changes_what_was_shown(
+def test_approved_call_changes_only_what_was_shown(
     workspace: Workspace, pins: tuple[tuple[str, str, str], ...] | None, code: ToolErrorCode | None
 ) -> None:
     def run(item: ToolCall, context: ToolContext) -> ToolOutcome:

@@ -36,7 +36,7 @@ def test_bytes_mode_and_owner_are_exact(tmp_path: Path, folder_fd: int) -> None:
             (tmp_path / "t").unlink()
 
 
-def test_file_system_without_hard_links_overwrites_nothing_either(tmp_path: Path, folder_fd: int) -> None:
+def test_file_is_never_overwritten_without_hard_links(tmp_path: Path, folder_fd: int) -> None:
     (tmp_path / "t").write_text("new")
     with failing("link", number=errno.EPERM):
         name_exclusively(folder_fd, "t", "f")
@@ -48,7 +48,7 @@ def test_file_system_without_hard_links_overwrites_nothing_either(tmp_path: Path
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"f": "new", "t": "newer"}
 
 
-def test_sync_that_fails_is_told_where_the_system_knows_it(folder_fd: int) -> None:
+def test_failed_fsync_is_reported_if_supported(folder_fd: int) -> None:
     for number in (errno.EIO, errno.ENOSPC):
         with failing("fsync", number=number), pytest.raises(OSError, match=os.strerror(number)):
             sync_folder(folder_fd)
@@ -56,7 +56,7 @@ def test_sync_that_fails_is_told_where_the_system_knows_it(folder_fd: int) -> No
         sync_folder(folder_fd)
 
 
-def test_link_in_place_of_a_folder_is_not_followed_when_it_is_removed(tmp_path: Path) -> None:
+def test_link_in_place_of_a_created_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     root = build(tmp_path / "tree")
     (tmp_path / "tree" / "outside" / "empty").mkdir()

@@ -40,7 +40,7 @@ PARTS: list[tuple[Change, ...]] = [
 ]
 
 
-def test_last_part_of_bare_repository_is_refused(tmp_path: Path) -> None:
+def test_last_file_of_a_bare_repository_is_refused(tmp_path: Path) -> None:
     for number, (*before, last) in enumerate(PARTS):
         (tmp_path / str(number)).mkdir()
         workspace = Workspace(str(tmp_path / str(number)), allow)
@@ -62,7 +62,7 @@ def test_bare_repository_at_the_root_or_through_a_link_is_refused(tmp_path: Path
     assert "would make '.' a git repository" in refusal_of(workspace, WriteFile("HEAD", b""))
 
 
-def test_bare_repository_that_exists_is_not_changed(tmp_path: Path) -> None:
+def test_existing_bare_repository_is_not_changed(tmp_path: Path) -> None:
     bare = tmp_path / "store"
     subprocess.run(["git", "init", "--quiet", "--bare", "--template=", str(bare)], check=True)
     workspace = Workspace(str(tmp_path), allow)

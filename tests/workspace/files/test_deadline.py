@@ -41,7 +41,7 @@ def no_thread_is_left() -> bool:
     return all(thread.name != "tool" for thread in threading.enumerate())
 
 
-def test_call_returns_its_result_or_raises_what_means_nothing_else() -> None:
+def test_call_returns_its_result_or_raises_an_unambiguous_exception() -> None:
     errors = (StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), CancelledError(), GeneratorExit())
     for way in (in_a_thread, in_a_loop, here):
         assert way(5, lambda: 1) == 1
@@ -62,7 +62,7 @@ def test_timeout_does_not_wait_for_the_worker() -> None:
     assert no_thread_is_left()
 
 
-def test_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:
+def test_timeout_in_the_main_thread_leaves_no_thread() -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError, match=r"given up after 0\.2 s"):
         here(0.2, lambda: time.sleep(30))
@@ -70,7 +70,7 @@ def test_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:
     assert [thread for thread in threading.enumerate() if thread.name == "tool"] == []
 
 
-def test_without_a_deadline_the_timer_stays_free_and_the_thread_is_the_callers() -> None:
+def test_without_a_deadline_the_call_runs_in_the_callers_thread() -> None:
     def function() -> tuple[float, int]:
         return signal.getitimer(signal.ITIMER_REAL)[0], threading.get_ident()
 
@@ -78,7 +78,7 @@ def test_without_a_deadline_the_timer_stays_free_and_the_thread_is_the_callers()
     assert in_a_thread(5, lambda: here(float("inf"), lambda: 1)) == 1
 
 
-def test_handler_and_timer_that_the_call_leaves_stay() -> None:
+def test_handler_and_timer_set_by_the_call_are_kept() -> None:
     def install(interval: float) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 50, interval)
@@ -94,7 +94,7 @@ def test_handler_and_timer_that_the_call_leaves_stay() -> None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def test_timer_that_is_in_use_is_left_alone() -> None:
+def test_timer_in_use_is_not_replaced() -> None:
     before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
     try:
         assert here(5, lambda: threading.current_thread().name) == "tool"
@@ -103,7 +103,7 @@ def test_timer_that_is_in_use_is_left_alone() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_after_a_timeout_nothing_changes_any_more() -> None:
+def test_nothing_changes_after_a_timeout() -> None:
     for way in (call_here, call_within):
         scope, entered = CancellationScope(), threading.Event()
 
@@ -123,7 +123,7 @@ def test_after_a_timeout_nothing_changes_any_more() -> None:
         assert no_thread_is_left()
 
 
-def test_effect_that_has_begun_is_finished_first() -> None:
+def test_started_effect_is_finished_before_the_timeout() -> None:
     scope, done = CancellationScope(), []
 
     def write() -> str:
@@ -156,7 +156,7 @@ def test_call_in_the_loop_is_cancelled_when_its_thread_is_left() -> None:
     assert asyncio.run(left())
 
 
-def test_running_effect_is_finished_under_a_closed_scope_and_no_other_begins() -> None:
+def test_closed_scope_finishes_the_running_effect_and_starts_no_other() -> None:
     step = CancellationScope()
     call = CancellationScope(step)
     step.close()

@@ -19,7 +19,7 @@ from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal,
 # --- All of them, or none
 
 
-def test_files_are_made_changed_moved_and_deleted_together(root: Path, workspace: Workspace) -> None:
+def test_files_are_created_changed_moved_and_deleted_together(root: Path, workspace: Workspace) -> None:
     (root / "c.py").write_bytes(b"c")
     (root / "d.py").write_bytes(b"d")
     (root / "d.py").chmod(0o640)
@@ -57,7 +57,7 @@ def test_files_are_made_changed_moved_and_deleted_together(root: Path, workspace
 
 
 @pytest.mark.parametrize("function", ["rename", "link", "fsync", "mkdir", "write", "open"])
-def test_failing_call_leaves_everything_as_it_was_or_that_is_said(root: Path, function: str) -> None:
+def test_failed_change_is_rolled_back_or_reported(root: Path, function: str) -> None:
     failed = 0
     for nth in count(1):
         (root.parent / str(nth)).mkdir()
@@ -81,7 +81,7 @@ def test_failing_call_leaves_everything_as_it_was_or_that_is_said(root: Path, fu
 
 
 @pytest.mark.parametrize("function", ["rename", "link"])
-def test_interrupt_leaves_everything_as_it_was(root: Path, workspace: Workspace, function: str) -> None:
+def test_interrupted_change_is_rolled_back(root: Path, workspace: Workspace, function: str) -> None:
     changes, journal, calls = all_kinds(root), MemoryJournal(), count(1)
     before = everything(root)
 
@@ -94,7 +94,7 @@ def test_interrupt_leaves_everything_as_it_was(root: Path, workspace: Workspace,
     assert (everything(root), journal.told) == (before, ["intended", "undone"])
 
 
-def test_old_file_that_cannot_be_put_back_is_kept_and_named(root: Path, workspace: Workspace) -> None:
+def test_file_that_cannot_be_restored_is_kept_and_named(root: Path, workspace: Workspace) -> None:
     (root / "c.py").write_bytes(b"c")
     before, journal = tree_of(root), MemoryJournal()
     with failing("rename", 2, ever_after=True):
@@ -118,9 +118,7 @@ def test_old_file_that_cannot_be_put_back_is_kept_and_named(root: Path, workspac
 # --- The record
 
 
-def test_change_is_recorded_before_it_begins_and_settled_when_it_is_on_the_disk(
-    root: Path, workspace: Workspace
-) -> None:
+def test_change_is_recorded_before_it_starts_and_settled_once_on_disk(root: Path, workspace: Workspace) -> None:
     changes = all_kinds(root)
     before = everything(root)
     with noted("fsync") as calls:
@@ -133,14 +131,14 @@ def test_change_is_recorded_before_it_begins_and_settled_when_it_is_on_the_disk(
     assert len([name for name in synced if name.endswith(TEMPORARY_SUFFIX)]) == 4
 
 
-def test_removal_of_the_old_file_is_on_the_disk_before_the_change_is_settled(workspace: Workspace) -> None:
+def test_removal_of_the_old_file_is_on_disk_before_the_change_is_settled(workspace: Workspace) -> None:
     with noted("unlink", "fsync") as calls:
         journal = WatchingJournal(lambda: calls.append(("journal", "")))
         assert isinstance(workspace.recorded(journal).change_files([DeleteFile("a.py", A)]), tuple)
     assert [name for name, _ in calls[-3:]] == ["unlink", "fsync", "journal"]
 
 
-def test_without_a_record_nothing_is_changed(root: Path, workspace: Workspace) -> None:
+def test_nothing_is_changed_if_it_cannot_be_recorded(root: Path, workspace: Workspace) -> None:
     changes, journal = all_kinds(root), BrokenJournal("intend")
     before = everything(root)
     assert workspace.recorded(journal).change_files(changes) == ToolError(
@@ -151,7 +149,7 @@ def test_without_a_record_nothing_is_changed(root: Path, workspace: Workspace) -
     assert (everything(root), journal.told) == (before, [])
 
 
-def test_change_that_cannot_be_settled_stands_and_stays_open(root: Path, workspace: Workspace) -> None:
+def test_change_that_cannot_be_settled_is_kept_and_stays_open(root: Path, workspace: Workspace) -> None:
     journal = BrokenJournal("settle")
     done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", A)])
     assert done == (ChangedFile("a.py", sha256=sha(b"new")),)
@@ -161,7 +159,7 @@ def test_change_that_cannot_be_settled_stands_and_stays_open(root: Path, workspa
 
 
 @pytest.mark.parametrize("function", ["unlink", "fsync"])
-def test_change_that_cannot_be_cleaned_up_stays_open_for_the_next_start(
+def test_change_that_cannot_be_cleaned_up_stays_open_until_recovery(
     root: Path, workspace: Workspace, function: str
 ) -> None:
     before, journal = tree_of(root), MemoryJournal()
@@ -189,7 +187,7 @@ def test_file_that_appears_at_the_target_is_not_overwritten(root: Path, workspac
     assert tree_of(root) == {**before, "new.py": b"theirs"}
 
 
-def test_moved_file_is_the_same_file_with_its_mode_and_its_other_names(root: Path, workspace: Workspace) -> None:
+def test_moved_file_keeps_its_inode_mode_and_hard_links(root: Path, workspace: Workspace) -> None:
     (root / "a.py").chmod(0o444)
     os.link(root / "a.py", root / "second.py")
     before = (root / "a.py").stat()
@@ -200,7 +198,7 @@ def test_moved_file_is_the_same_file_with_its_mode_and_its_other_names(root: Pat
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EXDEV])
-def test_file_is_copied_where_it_cannot_have_two_names(root: Path, workspace: Workspace, number: int) -> None:
+def test_file_is_copied_if_hard_links_are_unsupported(root: Path, workspace: Workspace, number: int) -> None:
     link = os.link
 
     def one_name(source: str, name: str, **named: Any) -> None:
@@ -221,9 +219,7 @@ def test_file_is_copied_where_it_cannot_have_two_names(root: Path, workspace: Wo
     assert [name for name in everything(root) if name.endswith(TEMPORARY_SUFFIX)] == []
 
 
-def test_directory_that_is_moved_to_where_nothing_may_be_written_gets_no_new_file(
-    root: Path, workspace: Workspace
-) -> None:
+def test_directory_moved_to_a_protected_place_gets_no_new_file(root: Path, workspace: Workspace) -> None:
     def move(name: str, *_: object) -> None:
         if name == "hooks":
             os.rename(root / "hooks", root / ".git" / "hooks")
@@ -234,9 +230,7 @@ def test_directory_that_is_moved_to_where_nothing_may_be_written_gets_no_new_fil
     assert not (root / ".git" / "hooks" / "pre-commit").exists()
 
 
-def test_directory_that_is_moved_into_a_denied_one_while_it_is_opened_gets_no_new_file(
-    root: Path, workspace: Workspace
-) -> None:
+def test_directory_moved_into_a_denied_one_while_opened_gets_no_new_file(root: Path, workspace: Workspace) -> None:
     def move(name: str, *_: object) -> None:
         if name == "src" and (root / "src").exists():
             os.rename(root / "src", root / ".git" / "hooks")
@@ -246,7 +240,7 @@ def test_directory_that_is_moved_into_a_denied_one_while_it_is_opened_gets_no_ne
     assert os.listdir(root / ".git" / "hooks") == ["b.py"]
 
 
-def test_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, workspace: Workspace) -> None:
+def test_directory_moved_after_planning_gets_no_new_file(root: Path, workspace: Workspace) -> None:
     def move() -> None:
         if (root / "src").exists():
             os.rename(root / "src", root / ".git" / "hooks")
@@ -264,7 +258,7 @@ def test_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, wor
 
 @pytest.mark.parametrize("linkable", [True, False])
 @pytest.mark.parametrize("in_place", [True, False])
-def test_file_that_is_changed_after_the_plan_is_not_moved(
+def test_file_changed_after_planning_is_not_moved(
     root: Path, workspace: Workspace, linkable: bool, in_place: bool
 ) -> None:
     def change() -> None:
@@ -282,7 +276,7 @@ def test_file_that_is_changed_after_the_plan_is_not_moved(
     assert ((root / "a.py").read_bytes(), (root / "x").exists()) == (b"theirs", False)
 
 
-def test_file_with_another_text_of_the_same_length_is_not_moved(root: Path, workspace: Workspace) -> None:
+def test_file_with_different_text_of_the_same_length_is_not_moved(root: Path, workspace: Workspace) -> None:
     os.utime(root / "a.py", (1_000_000_000, 1_000_000_000))
     journal = WatchingJournal(lambda: (root / "a.py").write_bytes(b"a = 9\r\n"))
     done = workspace.recorded(journal).change_files([MoveFile("a.py", "x/a.py", A)])
@@ -291,7 +285,7 @@ def test_file_with_another_text_of_the_same_length_is_not_moved(root: Path, work
     assert (done.code, (root / "a.py").read_bytes(), (root / "x").exists()) == (code, data, False)
 
 
-def test_file_that_is_swapped_while_it_goes_comes_back(root: Path, workspace: Workspace) -> None:
+def test_file_swapped_during_deletion_is_restored(root: Path, workspace: Workspace) -> None:
     before, swaps = tree_of(root), count()
 
     def swap(*_: object) -> None:

@@ -29,7 +29,7 @@ def error_of(function: Callable[..., Any], *arguments: object) -> int | None:
     return None
 
 
-def test_no_link_is_followed_wherever_it_stands_and_leads(root: Path) -> None:
+def test_no_link_is_followed_anywhere_in_a_path(root: Path) -> None:
     (root / "inside").symlink_to("src")
     made: list[str] = []
     with closing(open_root(str(root))) as handle:
@@ -50,7 +50,7 @@ def test_no_link_is_followed_wherever_it_stands_and_leads(root: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels say it in other ways")
-def test_deleted_file_has_no_name_although_it_has_another_one(root: Path) -> None:
+def test_deleted_file_has_no_name_even_with_a_hard_link(root: Path) -> None:
     with closing(open_root(str(root))) as handle:
         for more in (False, True):
             (root / "f").write_text("x")
@@ -63,7 +63,7 @@ def test_deleted_file_has_no_name_although_it_has_another_one(root: Path) -> Non
         assert status_beneath(handle, ()).st_ino == root.stat().st_ino
 
 
-def test_pipe_that_takes_the_place_of_a_file_is_not_waited_for(root: Path) -> None:
+def test_pipe_that_replaces_a_file_is_not_waited_for(root: Path) -> None:
     os.mkfifo(root / "pipe")
     status = os.stat(root / "a.py")
     with closing(open_root(str(root))) as handle, replaced(stat=lambda *_, **__: status):

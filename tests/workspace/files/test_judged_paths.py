@@ -16,7 +16,7 @@ def denied(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
-def test_judge_is_asked_about_both_names(root: Path) -> None:
+def test_requested_and_real_name_are_both_judged(root: Path) -> None:
     asked: list[tuple[str, bool]] = []
 
     def judge(path: str, for_write: bool) -> ToolError | None:
@@ -35,7 +35,7 @@ def test_judge_is_asked_about_both_names(root: Path) -> None:
     ]
 
 
-def test_name_of_the_handle_has_the_last_word(root: Path, workspace: Workspace) -> None:
+def test_name_of_the_handle_decides(root: Path, workspace: Workspace) -> None:
     def name_of_files(name: str) -> ToolError | FileContent:
         def readlink(path: str) -> str:
             descriptor = int(path.rpartition("/")[2])
@@ -53,7 +53,7 @@ def test_name_of_the_handle_has_the_last_word(root: Path, workspace: Workspace) 
     assert name_of_files("") == content("a.py", b"a = 1\r\n")
 
 
-def test_judge_that_breaks_denies(root: Path) -> None:
+def test_exception_in_the_judge_denies(root: Path) -> None:
     def broken(_path: str, _for_write: bool) -> ToolError | None:
         raise ZeroDivisionError
 
@@ -63,7 +63,7 @@ def test_judge_that_breaks_denies(root: Path) -> None:
     assert list(workspace.walk()) == []
 
 
-def test_file_can_be_judged_by_all_its_names_without_being_opened(root: Path) -> None:
+def test_file_is_judged_by_all_its_names_without_being_opened(root: Path) -> None:
     os.link(root / ".env", root / "notes.txt")
     os.link(root / "a.py", root / "twin.py")
     (root / "link_to_notes").symlink_to("notes.txt")
@@ -95,7 +95,7 @@ EXTENSIONS: dict[str, ToolError | None] = {
 }
 
 
-def test_only_files_of_the_allowed_extensions_have_a_place(root: Path) -> None:
+def test_only_files_with_allowed_extensions_are_placed(root: Path) -> None:
     (root / "notes.md").write_bytes(b"notes")
     (root / "Makefile").touch()
     (root / "shows.md").symlink_to("a.py")
@@ -114,7 +114,7 @@ def test_only_files_of_the_allowed_extensions_have_a_place(root: Path) -> None:
 @pytest.mark.parametrize(
     ("of", "name"), [(".env", "notes.txt"), (".git/config", "src/deep/er/notes.txt"), (".env", "src/.hidden")]
 )
-def test_hard_link_to_a_denied_file_can_neither_be_read_nor_written(root: Path, of: str, name: str) -> None:
+def test_hard_link_to_a_denied_file_is_neither_read_nor_written(root: Path, of: str, name: str) -> None:
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     os.link(root / of, root / name)
     workspace = Workspace(str(root), no_env)
@@ -125,7 +125,7 @@ def test_hard_link_to_a_denied_file_can_neither_be_read_nor_written(root: Path, 
     assert ((root / of).read_bytes(), (root / name).read_bytes()) == (SECRET, SECRET)
 
 
-def test_hard_link_that_is_made_later_is_found_and_the_workspace_gone_through_only_then(root: Path) -> None:
+def test_later_hard_link_is_found_and_the_workspace_walked_only_then(root: Path) -> None:
     os.link(root / "a.py", root / "b.py")
     workspace, looks = Workspace(str(root), no_env), count()
     with before_each("fwalk", lambda *_: next(looks)):
@@ -139,7 +139,7 @@ def test_hard_link_that_is_made_later_is_found_and_the_workspace_gone_through_on
     assert next(looks) == 4
 
 
-def test_file_is_denied_where_not_every_name_can_be_known(root: Path) -> None:
+def test_file_is_denied_if_not_all_its_names_can_be_known(root: Path) -> None:
     os.link(root / "a.py", root / "b.py")
     with replaced(fwalk=lambda *_, onerror, **__: onerror(PermissionError(errno.EACCES, "no"))):
         refused = Workspace(str(root), no_env).read_file("b.py")
@@ -151,7 +151,7 @@ def test_file_is_denied_where_not_every_name_can_be_known(root: Path) -> None:
     assert "it is not where it was a moment ago" in refused.message
 
 
-def test_second_name_that_a_new_file_has_for_a_moment_is_no_reason(root: Path) -> None:
+def test_temporary_second_name_of_a_new_file_is_not_denied(root: Path) -> None:
     answers = [os.stat(root / "a.py")]
     os.link(root / "a.py", root / ".a.tmp")
     answers.append(os.stat(root / "a.py"))

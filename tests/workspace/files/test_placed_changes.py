@@ -44,7 +44,7 @@ IMPOSSIBLE: list[tuple[Change, ToolErrorCode, str]] = [
 ]
 
 
-def test_change_that_cannot_be_made_is_refused_and_the_others_with_it(root: Path) -> None:
+def test_impossible_change_refuses_all_changes(root: Path) -> None:
     (root / "dangling").symlink_to("src/nothing")
     os.mkfifo(root / "pipe")
     for name in ("c.py", "locked.py"):
@@ -66,7 +66,7 @@ SPELLINGS: dict[str, Callable[[str], Change]] = {
 }
 
 
-def test_denied_path_is_denied_at_both_ends(root: Path) -> None:
+def test_denied_path_is_denied_as_source_and_target(root: Path) -> None:
     for path in (".env", "innocent.txt", "new/.env"):
         for kind, change in SPELLINGS.items():
             assert refused(root, change(path)) == DENIAL, (kind, path)
@@ -113,7 +113,7 @@ def test_recorded_file_may_have_ten_million_bytes(root: Path, workspace: Workspa
     assert isinstance(workspace.change_files([WriteFile("a.py", b"x", large)]), tuple)
 
 
-def test_text_that_may_not_be_held_is_neither_written_nor_moved_there(root: Path) -> None:
+def test_denied_content_is_neither_written_nor_moved(root: Path) -> None:
     def judge(name: str) -> Callable[[bytes], ToolError | None] | None:
         return (lambda data: DENIAL if b"secret" in data else None) if name.endswith(".cfg") else None
 
@@ -131,7 +131,7 @@ def test_text_that_may_not_be_held_is_neither_written_nor_moved_there(root: Path
     assert isinstance(workspace.change_files([WriteFile("new.cfg", b"harmless")]), tuple)
 
 
-def test_read_only_file_is_changed_only_where_that_is_said(root: Path, workspace: Workspace) -> None:
+def test_read_only_file_is_changed_only_if_requested(root: Path, workspace: Workspace) -> None:
     for even in (False, True):
         for change in (WriteFile("a.py", b"", A, even_read_only=even), DeleteFile("a.py", A, even)):
             (root / "a.py").unlink(missing_ok=True)

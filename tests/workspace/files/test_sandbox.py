@@ -65,7 +65,7 @@ PATHS: list[tuple[str, PathAccess, str | ToolErrorCode]] = [
 """What the rows of tests/specs/test_spec_2_sandbox.py and tests/workspace/attacks do not have."""
 
 
-def test_where_a_path_leads(root: Path) -> None:
+def test_path_is_resolved_or_refused(root: Path) -> None:
     for path, access, expected in PATHS:
         found = PathSandbox(str(root)).resolve(path.replace("{root}", str(root)), access)
         if isinstance(expected, ToolErrorCode):
@@ -76,7 +76,7 @@ def test_where_a_path_leads(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["C:", "~old", "http:"])
-def test_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str) -> None:
+def test_existing_name_takes_precedence_over_its_special_meaning(tmp_path: Path, name: str) -> None:
     """Whatever it means elsewhere; a repository may bring a folder of such a name."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "f.py").touch()
@@ -89,7 +89,7 @@ def test_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str) 
     assert isinstance(files.read_file(f"{name}/other.py"), ToolError)
 
 
-def test_escape_is_answered_with_a_relative_path(root: Path) -> None:
+def test_path_outside_is_answered_with_a_relative_suggestion(root: Path) -> None:
     rows = {
         "/etc/hosts": ".",
         "/etc/README.md/.": "README.md",
@@ -105,7 +105,7 @@ def test_escape_is_answered_with_a_relative_path(root: Path) -> None:
         )
 
 
-def test_path_that_is_no_text_is_refused_by_its_type(root: Path) -> None:
+def test_path_that_is_not_a_string_is_refused_with_its_type(root: Path) -> None:
     for path in (b"README.md", None, 7):
         refused: Any = PathSandbox(str(root)).resolve(path, READ)  # type: ignore[arg-type]
         assert refused.message == (
@@ -131,7 +131,7 @@ def test_refusal_is_observed_with_root_cleaned_path_and_relation(root: Path) -> 
     assert seen == [dict(zip(keys, (str(root), *row), strict=True)) for row in rows]
 
 
-def test_name_of_the_workspace_is_in_no_message(root: Path) -> None:
+def test_no_message_contains_the_name_of_the_workspace(root: Path) -> None:
     jail = PathSandbox(str(root))
     for path in ("README.md/", "none/", "README.md/x", "x" * 300):
         full, short = jail.resolve(f"{root}/{path}", READ), jail.resolve(path, READ)
@@ -158,7 +158,7 @@ PERSONAL = (
 )
 
 
-def test_directory_of_the_system_is_no_workspace(tmp_path: Path) -> None:
+def test_system_directory_is_refused_as_a_workspace(tmp_path: Path) -> None:
     assert [path for path in SYSTEM if not is_system_directory(path)] == []
     assert [path for path in PERSONAL if is_system_directory(path)] == []
     for path, code in (
@@ -176,18 +176,18 @@ def test_directory_of_the_system_is_no_workspace(tmp_path: Path) -> None:
     )
 
 
-def test_file_is_no_root(root: Path) -> None:
+def test_file_is_refused_as_a_root(root: Path) -> None:
     with pytest.raises(NotADirectoryError):
         PathSandbox(str(root / "README.md"))
 
 
-def test_names_and_paths_are_as_long_as_the_system_allows_in_bytes() -> None:
+def test_name_and_path_lengths_are_limited_in_bytes() -> None:
     assert [malformed(path) for path in ("a" * 255, "é" * 127, "é/" * 1_365 + "a")] == [None] * 3
     assert None not in [malformed(path) for path in ("a" * 256, "é" * 128, "é/" * 1_366)]
 
 
 @pytest.mark.parametrize(("existing", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
-def test_name_in_another_normal_form_is_the_file_that_is_there(tmp_path: Path, existing: Form, other: Form) -> None:
+def test_name_in_another_unicode_form_is_the_existing_file(tmp_path: Path, existing: Form, other: Form) -> None:
     name = "Größe/Über.txt"
     (tmp_path / normalize(existing, name)).parent.mkdir()
     (tmp_path / normalize(existing, name)).write_text("text")

@@ -28,7 +28,7 @@ NO_TEXTS: list[tuple[bytes, str]] = [
 ]
 
 
-def test_text_is_told_from_other_bytes() -> None:
+def test_text_and_binary_data_are_distinguished() -> None:
     for data, decoded in TEXTS:
         assert decode_text(data) == decoded
     for data, words in NO_TEXTS:
@@ -43,12 +43,12 @@ def test_decoded_text_is_encoded_to_the_same_bytes(text: str) -> None:
         assert encode_text(decoded.text, decoded.form) == text.encode()
 
 
-def test_lines_are_those_of_an_editor() -> None:
+def test_lines_are_counted_as_in_an_editor() -> None:
     texts = {"": 0, "a": 1, "a\n": 1, "a\nb": 2, "\n": 1, "a\u2028b": 1}
     assert {text: count_lines(text) for text in texts} == texts
 
 
-def test_character_that_no_text_file_can_hold_is_named_with_its_line() -> None:
+def test_unstorable_character_is_named_with_its_line() -> None:
     message = "content holds the character {} in line {}, which no text file can hold; leave it out."
     assert unstorable("fine \U0001f600\r\n", "content") == ""
     assert unstorable("a\nb\x00", "content") == message.format("U+0000", 2)

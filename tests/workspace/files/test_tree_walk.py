@@ -31,7 +31,7 @@ def walked(root: Path, start: str, files: dict[str, str]) -> list[str]:
     return [entry.path for entry in Workspace(str(root), allow).walk(start)]
 
 
-def test_walk_names_everything_in_order_and_follows_no_link(tmp_path: Path) -> None:
+def test_walk_lists_everything_in_order_and_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(".")
     names = walked(tmp_path, ".", {"b/c.py": "", "b/a/x.py": "", "a.py": "", ".git/config": "", "b/.git/config": ""})
     assert names == ["a.py", "b", "b/a", "b/a/x.py", "b/c.py", "loop"]
@@ -63,24 +63,24 @@ def test_walk_leaves_out_what_git_ignores(tmp_path: Path, start: str, expected: 
     assert walked(tmp_path, start, files) == expected
 
 
-def test_byte_order_mark_of_an_ignore_file_is_no_part_of_its_first_line(tmp_path: Path) -> None:
+def test_byte_order_mark_of_an_ignore_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_bytes(b"\xef\xbb\xbfbuild\n")
     (tmp_path / "build").touch()
     paths = [entry.path for entry in Workspace(str(tmp_path), allow).walk()]
     assert paths == [".gitignore"]
 
 
-def test_walk_does_not_enter_what_is_denied(root: Path) -> None:
+def test_walk_does_not_enter_denied_directories(root: Path) -> None:
     workspace = Workspace(str(root), lambda path, _: DENIAL if path == "src" else None)
     assert "src/b.py" not in [entry.path for entry in workspace.walk()]
 
 
-def test_walk_ends_at_its_greatest_depth(tmp_path: Path) -> None:
+def test_walk_ends_at_its_maximum_depth(tmp_path: Path) -> None:
     deep = "/".join(["d"] * (DEEPEST + 5))
     assert len(walked(tmp_path, ".", {f"{deep}/f": ""})) == DEEPEST
 
 
-def test_directory_that_moves_while_it_is_opened_is_judged_again_and_listed_under_its_name(root: Path) -> None:
+def test_directory_moved_while_opened_is_judged_and_listed_under_its_new_name(root: Path) -> None:
     paths = JudgedPaths(str(root), no_env)
     with pytest.raises(NotADirectoryError):
         judged_entries(paths, Place("a.py", "a.py"))
@@ -129,7 +129,7 @@ def hidden(text: str, parts: Sequence[str], name: str) -> bool:
 @settings(max_examples=40)
 @example(["b\\ "], [([], "b "), ([], "b")])
 @given(LINES, st.lists(NAMES, min_size=12, max_size=12))
-def test_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
+def test_ignore_rules_match_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
     text, names = "\n".join(lines), [(parts, name) for parts, name in names if parts or name]
     (repository() / ".gitignore").write_bytes(text.encode())
     asked = "\0".join("/".join([*parts, name] if name else parts) for parts, name in names)
@@ -139,7 +139,7 @@ def test_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str]
     assert [hidden(text, parts, name) for parts, name in names] == said
 
 
-def test_no_pattern_takes_for_ever() -> None:
+def test_time_for_any_ignore_pattern_is_bounded() -> None:
     rows = [
         ("*a" * 20 + "b", ["a" * 255]),
         ("**/a*/" * 40 + "b", ["a" * 60] * 60),
@@ -150,7 +150,7 @@ def test_no_pattern_takes_for_ever() -> None:
         assert not hidden(f"{line}\n" * 5, parts, "a" * 255)
 
 
-def test_ignore_files_are_bounded_and_the_rest_of_them_hides_nothing() -> None:
+def test_ignore_files_are_bounded_and_what_exceeds_the_bound_hides_nothing() -> None:
     assert hidden("x\n" * (LARGEST_IGNORE_FILE // 2), [], "x")
     assert not hidden("x\n" * (LARGEST_IGNORE_FILE // 2 + 1), [], "x")
     assert hidden("x" * LONGEST_PATTERN, [], "x" * LONGEST_PATTERN)

@@ -22,7 +22,7 @@ from tests.workspace.files.layout import allow, code_of, content, no_env, sha, t
 from tests.workspace.files.recorder_doubles import MemoryJournal
 
 
-def test_after_its_time_a_call_changes_no_files(root: Path, workspace: Workspace) -> None:
+def test_call_changes_no_files_after_its_timeout(root: Path, workspace: Workspace) -> None:
     scope = CancellationScope()
     in_scope = workspace.in_scope(scope)
     assert isinstance(in_scope.change_files([WriteFile("new.py", b"")]), tuple)
@@ -33,7 +33,7 @@ def test_after_its_time_a_call_changes_no_files(root: Path, workspace: Workspace
     assert tree_of(root) == before
 
 
-def test_every_change_is_recorded_once_a_recorder_is_given(workspace: Workspace) -> None:
+def test_every_change_is_recorded_if_a_recorder_is_given(workspace: Workspace) -> None:
     journal = MemoryJournal()
     recorded = workspace.recorded(journal)
     assert (workspace.recorder, recorded.recorder, recorded.in_scope(CancellationScope()).recorder) == (
@@ -48,7 +48,7 @@ def test_every_change_is_recorded_once_a_recorder_is_given(workspace: Workspace)
     assert journal.told == ["intended", "done"] * 2
 
 
-def test_files_of_other_extensions_are_neither_read_nor_changed(root: Path) -> None:
+def test_files_with_other_extensions_are_neither_read_nor_changed(root: Path) -> None:
     workspace = Workspace(str(root), no_env, allowed_extensions=frozenset({".md"}))
     denial = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Extension '.py' not allowed. Allowed: .md.")
     a = sha(b"a = 1\r\n")
@@ -67,7 +67,7 @@ def test_files_of_other_extensions_are_neither_read_nor_changed(root: Path) -> N
 # --- Listing ---------------------------------------------------------------------------------------------------
 
 
-def test_directory_is_listed_directories_first_and_without_git(workspace: Workspace) -> None:
+def test_directory_listing_has_directories_first_and_omits_git(workspace: Workspace) -> None:
     assert workspace.list_directory(".") == (
         Entry("src", "directory", 0),
         Entry(".env", "file", 6),
@@ -80,7 +80,7 @@ def test_directory_is_listed_directories_first_and_without_git(workspace: Worksp
     assert workspace.list_directory("src/") == (Entry("src/b.py", "file", 6),)
 
 
-def test_path_that_cannot_be_used_is_neither_read_nor_listed(workspace: Workspace) -> None:
+def test_unusable_path_is_neither_read_nor_listed(workspace: Workspace) -> None:
     denied, invalid, missing = (
         ToolErrorCode.PERMISSION_DENIED,
         ToolErrorCode.INVALID_ARGUMENT,
@@ -94,14 +94,14 @@ def test_path_that_cannot_be_used_is_neither_read_nor_listed(workspace: Workspac
         assert code_of(workspace.open_file(path)) is code
 
 
-def test_file_that_is_too_large_is_refused_with_its_size(workspace: Workspace) -> None:
+def test_too_large_file_is_refused_with_its_size(workspace: Workspace) -> None:
     assert workspace.read_file("a.py", max_bytes=7) == content("a.py", b"a = 1\r\n")
     assert workspace.read_file("a.py", max_bytes=6) == ToolError(
         code=ToolErrorCode.IO_ERROR, message="'a.py' is too large to read at once: 7 bytes, and 6 are allowed."
     )
 
 
-def test_file_is_read_piece_by_piece(workspace: Workspace) -> None:
+def test_file_is_read_in_pieces(workspace: Workspace) -> None:
     opened = workspace.open_file("link.py")
     assert isinstance(opened, OpenedFile)
     with opened as file:
@@ -118,7 +118,7 @@ def read(root: Path, *names: str, judge: PathJudge = no_env) -> list[bytes | Non
         return [read_beneath(paths, handle, name, 100) for name in names]
 
 
-def test_only_regular_files_that_are_allowed_under_all_their_names_are_read(root: Path) -> None:
+def test_only_regular_files_allowed_under_all_their_names_are_read(root: Path) -> None:
     os.link(root / ".env", root / "other.txt")
     os.link(root / "src" / "b.py", root / "linked.py")
     os.mkfifo(root / "pipe")
@@ -127,7 +127,7 @@ def test_only_regular_files_that_are_allowed_under_all_their_names_are_read(root
     assert read(root, *refused) == [None] * len(refused)
 
 
-def test_directory_that_moves_to_a_denied_place_while_it_is_opened_gives_nothing(root: Path) -> None:
+def test_directory_moved_to_a_denied_place_while_opened_is_not_read(root: Path) -> None:
     def move(name: str, *_: object) -> None:
         if name == "src" and (root / "src").exists():
             os.rename(root / "src", root / ".git" / "src")
@@ -136,7 +136,7 @@ def test_directory_that_moves_to_a_denied_place_while_it_is_opened_gives_nothing
         assert read(root, "src/b.py") == [None]
 
 
-def test_file_with_several_names_that_is_renamed_while_it_is_opened_is_not_read(root: Path) -> None:
+def test_hard_linked_file_renamed_while_opened_is_not_read(root: Path) -> None:
     os.link(root / "src" / "b.py", root / "linked.py")
 
     def move(name: str, *_: object) -> None:

@@ -38,7 +38,7 @@ def refused(result: object) -> str:
     return result.message
 
 
-def test_another_text_another_file_and_a_deletion_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+def test_change_other_than_the_approved_one_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     approved = ApprovedWorkspace.of(workspace, [PIN], {})
     other = approved.write_file("a.txt", b"one\nII\nthree\n", expected_sha256=hash_of(OLD))
     assert refused(other).startswith(
@@ -51,14 +51,14 @@ def test_another_text_another_file_and_a_deletion_are_refused(workspace: Workspa
     assert (tmp_path / "a.txt").read_bytes() == OLD
 
 
-def test_file_that_was_changed_since_is_refused_even_for_the_same_edit(workspace: Workspace, tmp_path: Path) -> None:
+def test_file_changed_since_approval_is_refused_even_for_the_same_edit(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(OLD + b"four\n")
     approved = ApprovedWorkspace.of(workspace, [PIN], {})
     again = approved.write_file("a.txt", NEW + b"four\n", expected_sha256=hash_of(OLD + b"four\n"))
     assert refused(again).startswith("'a.txt' has changed since a person was shown this call")
 
 
-def test_change_of_the_same_step_is_no_foreign_change(workspace: Workspace, tmp_path: Path) -> None:
+def test_change_of_the_same_step_does_not_invalidate_an_approval(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(OLD + b"four\n")
     approved = ApprovedWorkspace.of(workspace, [PIN], {"a.txt": hash_of(OLD + b"four\n")})
     written = approved.write_file("a.txt", NEW + b"four\n", expected_sha256=hash_of(OLD + b"four\n"))
@@ -73,7 +73,7 @@ def test_moves_and_new_files_are_pinned_like_edits(workspace: Workspace, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.txt", "n.txt"]
 
 
-def test_tool_of_a_users_is_bound_to_the_files_that_it_names_alone(workspace: Workspace, tmp_path: Path) -> None:
+def test_custom_tool_is_pinned_only_to_the_files_that_it_names(workspace: Workspace, tmp_path: Path) -> None:
     approved = ApprovedWorkspace.of(workspace, [("a.txt", hash_of(OLD), "")], {})
     assert not isinstance(approved.write_file("b.txt", b"b", expected_sha256=""), ToolError)
     assert not isinstance(approved.write_file("./a.txt", NEW, expected_sha256=hash_of(OLD)), ToolError)
@@ -82,7 +82,7 @@ def test_tool_of_a_users_is_bound_to_the_files_that_it_names_alone(workspace: Wo
     assert "has changed since" in refused(late.write_file("a.txt", b"x", expected_sha256=hash_of(OLD)))
 
 
-def test_judge_is_asked_first(tmp_path: Path) -> None:
+def test_path_rules_apply_before_the_pin(tmp_path: Path) -> None:
     denied = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Denied.")
     approved = ApprovedWorkspace.of(Workspace(str(tmp_path), lambda _path, _for_write: denied), [PIN], {})
     assert approved.write_file("a.txt", NEW, expected_sha256=hash_of(OLD)) == denied
@@ -105,7 +105,7 @@ def code_of(result: object) -> ToolErrorCode | None:
     return result.code if isinstance(result, ToolError) else None
 
 
-def test_write_is_seen_by_the_next_read_and_by_nobody_else(dry: DryWorkspace, tmp_path: Path) -> None:
+def test_dry_write_is_seen_by_the_next_read_but_not_on_disk(dry: DryWorkspace, tmp_path: Path) -> None:
     written = dry.write_file("link.txt", b"two\n", expected_sha256=hash_of(b"one\n"))
     assert written == FileContent.of("a.txt", b"two\n")
     assert dry.read_file("a.txt") == written
@@ -113,7 +113,7 @@ def test_write_is_seen_by_the_next_read_and_by_nobody_else(dry: DryWorkspace, tm
     assert (tmp_path / "a.txt").read_bytes() == b"one\n"
 
 
-def test_files_come_go_and_move(dry: DryWorkspace, tmp_path: Path) -> None:
+def test_files_are_created_deleted_and_moved_in_a_dry_run(dry: DryWorkspace, tmp_path: Path) -> None:
     done = dry.change_files([WriteFile("new/b.txt", b"b"), MoveFile("a.txt", "c.txt", hash_of(b"one\n"))])
     assert done == (ChangedFile("new/b.txt", "", hash_of(b"b")), ChangedFile("a.txt", "c.txt", hash_of(b"one\n")))
     assert [dry.exists(name) for name in ("a.txt", "c.txt", "new/b.txt", "d.txt")] == [False, True, True, False]
@@ -123,7 +123,7 @@ def test_files_come_go_and_move(dry: DryWorkspace, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "link.txt"]
 
 
-def test_dry_change_is_refused_where_a_real_one_is(dry: DryWorkspace) -> None:
+def test_dry_change_is_refused_like_a_real_one(dry: DryWorkspace) -> None:
     assert code_of(dry.write_file("no.txt", b"", expected_sha256="")) is ToolErrorCode.PERMISSION_DENIED
     assert code_of(dry.write_file("../x", b"", expected_sha256="")) is ToolErrorCode.PERMISSION_DENIED
     assert code_of(dry.write_file("a.txt", b"", expected_sha256="")) is ToolErrorCode.CONFLICT

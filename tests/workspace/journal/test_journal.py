@@ -63,7 +63,7 @@ def recorded(
 # --- Calls
 
 
-def test_call_is_found_with_its_outcome_and_one_that_begins_again_is_another(journal: Journal) -> None:
+def test_call_is_found_with_its_outcome_and_a_repeated_call_is_separate(journal: Journal) -> None:
     call = journal.begin(KEY)
     assert journal.find("run", "task", 0) == RecordedCall(call, KEY, None, ())
     journal.end(call, '{"ok": true}')
@@ -88,7 +88,7 @@ def test_calls_of_a_step_are_those_of_its_latest_execution(journal: Journal) -> 
     assert journal.calls_of_step("run", 5) == journal.calls_of_step("other", 3) == {}
 
 
-def test_outcomes_of_earlier_steps_are_dropped_and_what_was_cut_off_stays_so(journal: Journal) -> None:
+def test_outcomes_of_earlier_steps_are_dropped_and_interrupted_calls_kept(journal: Journal) -> None:
     ended = [KEY._replace(step=step, execution=f"s{step}") for step in (1, 2, 3)]
     for key in ended:
         journal.begin(key, "outcome")
@@ -105,7 +105,7 @@ def test_outcomes_of_earlier_steps_are_dropped_and_what_was_cut_off_stays_so(jou
     assert (outcome("other", "s1"), outcome("run", "s1", 1)) == ("outcome", None)
 
 
-def test_commands_that_never_ended_are_named(journal: Journal) -> None:
+def test_commands_that_never_ended_are_listed(journal: Journal) -> None:
     command = KEY._replace(tool="run_command", effect="execute")
     journal.begin(command)
     journal.end(journal.begin(command._replace(place=1)), "ended")
@@ -140,7 +140,7 @@ def test_intended_change_is_open_until_it_is_settled(journal: Journal) -> None:
     assert journal.open_changes() == []
 
 
-def test_changes_of_a_run_are_those_that_are_done_from_a_step_on_newest_first(journal: Journal) -> None:
+def test_changes_of_a_run_are_the_done_ones_from_a_step_newest_first(journal: Journal) -> None:
     first = recorded(journal, "1", key=KEY._replace(step=1, execution="a"))
     second = recorded(journal, "2", key=KEY._replace(step=2, execution="b"))
     again = recorded(journal, "3", key=KEY._replace(step=1, execution="c"))
@@ -153,7 +153,7 @@ def test_changes_of_a_run_are_those_that_are_done_from_a_step_on_newest_first(jo
     assert journal.changes_of("run", 3) == []
 
 
-def test_changes_of_a_child_belong_to_the_step_that_began_it(journal: Journal) -> None:
+def test_changes_of_a_child_belong_to_the_step_that_started_it(journal: Journal) -> None:
     child = "run|execute_tools:0f|3|1"
     own = recorded(journal, "own", key=KEY._replace(step=2, execution="a"))
     of_child = recorded(journal, "child", key=KEY._replace(thread=child, step=0))
@@ -164,14 +164,14 @@ def test_changes_of_a_child_belong_to_the_step_that_began_it(journal: Journal) -
     assert (journal.children("run"), journal.children("other")) == ([child], [])
 
 
-def test_file_of_ten_million_bytes_is_the_largest_that_is_kept(journal: Journal) -> None:
+def test_files_up_to_ten_million_bytes_are_backed_up(journal: Journal) -> None:
     kept, left = bytes(10_000_000), bytes(10_000_001)
     journal.intend(journal.begin(KEY), "token", [EFFECT], {sha(kept): kept, sha(left): left}, ())
     assert journal.backup(sha(kept)) == kept
     assert journal.backup(sha(left)) is None
 
 
-def test_change_is_written_down_once_and_whole_or_not_at_all(journal: Journal, tmp_path: Path) -> None:
+def test_change_is_recorded_once_and_atomically(journal: Journal, tmp_path: Path) -> None:
     call = journal.begin(KEY)
     journal.intend(call, "token", [EFFECT], {"a": b"a"}, ())
     journal.intend(call, "token", [EFFECT], {"b": b"b"}, ())
@@ -196,7 +196,7 @@ def test_change_is_written_down_once_and_whole_or_not_at_all(journal: Journal, t
     ),
     st.lists(st.binary(min_size=1).map(os.fsdecode), max_size=3),
 )
-def test_effects_come_back_as_they_were_whatever_bytes_the_names_are_made_of(
+def test_effects_round_trip_with_any_bytes_in_names(
     tmp_path_factory: pytest.TempPathFactory, effects: list[FileEffect], made: list[str]
 ) -> None:
     journal = Journal(str(tmp_path_factory.mktemp("journal")))
@@ -210,7 +210,7 @@ def test_effects_come_back_as_they_were_whatever_bytes_the_names_are_made_of(
 # --- Backups
 
 
-def test_damaged_backup_is_not_given(journal: Journal, tmp_path: Path) -> None:
+def test_damaged_backup_is_not_returned(journal: Journal, tmp_path: Path) -> None:
     journal.intend(journal.begin(KEY), "token", [], {sha(b"old"): b"old"}, ())
     assert journal.backup(sha(b"old")) == b"old"
     for damaged in (b"\0", zlib.compress(b"somebody else's")):
@@ -236,7 +236,7 @@ def test_damaged_record_of_a_change_is_refused(tmp_path: Path) -> None:
 # --- Who uses it
 
 
-def test_journal_goes_to_another_process_as_its_folder(tmp_path: Path) -> None:
+def test_journal_can_be_pickled_to_another_process(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path))
     with journal.connected():
         done = recorded(journal, "token")
@@ -244,7 +244,7 @@ def test_journal_goes_to_another_process_as_its_folder(tmp_path: Path) -> None:
         assert there.changes_of("run") == [done]
 
 
-def test_change_that_could_not_be_settled_is_settled_before_the_next_one(tmp_path: Path) -> None:
+def test_unsettled_change_is_settled_before_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     journal = Journal(str(tmp_path / "records"))
     recorder = journal.recorder(journal.begin(KEY))
@@ -272,7 +272,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_held_database_is_opened_once_and_not_used_by_another_process(tmp_path: Path, opened: list[str]) -> None:
+def test_shared_connection_is_opened_once_per_process(tmp_path: Path, opened: list[str]) -> None:
     journal = Journal(str(tmp_path))
     with journal.connected() as held:
         assert held is journal
@@ -287,9 +287,7 @@ def test_held_database_is_opened_once_and_not_used_by_another_process(tmp_path: 
     assert len(opened) == 3
 
 
-def test_database_that_cannot_be_used_is_named(
-    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_database_is_named(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = make_unusable(str(tmp_path), monkeypatch)
     with pytest.raises(StoreError, match=re.escape(reason)):
         journal.begin(KEY)
@@ -307,7 +305,7 @@ json_values = st.recursive(
 json_maps = st.dictionaries(st.text(), json_values, max_size=4)
 
 
-def test_key_is_the_same_in_every_process_and_version() -> None:
+def test_key_is_stable_across_processes_and_versions() -> None:
     """The SHA-256 of ["thread",3,0,"write_file",{"content":"ä","path":"a.py"}], as sha256sum gives it."""
     assert idempotency_key("thread", 3, 0, "write_file", {"path": "a.py", "content": "ä"}) == (
         "26c8a5c3b22ba35f09262302f96f364be7000a603db85eb89a84a8320bdfd28a"
@@ -320,7 +318,7 @@ def test_key_is_the_same_in_every_process_and_version() -> None:
 @given(json_maps)
 @example({"b": 1, "a": "a\ud83d"})
 @example({"b": 1, "a": 2**64})
-def test_order_of_arguments_does_not_matter(arguments: dict[str, Any]) -> None:
+def test_key_does_not_depend_on_the_order_of_arguments(arguments: dict[str, Any]) -> None:
     backwards = dict(reversed(arguments.items()))
     assert idempotency_key("t", 1, 2, "tool", backwards) == idempotency_key("t", 1, 2, "tool", arguments)
     assert call_fingerprint("tool", backwards) == call_fingerprint("tool", arguments)

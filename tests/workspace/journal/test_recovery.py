@@ -112,7 +112,7 @@ def killed_anywhere(
 
 
 @pytest.mark.parametrize("kind", ["all", "mode"])
-def test_wherever_a_change_is_killed_all_of_it_is_done_or_nothing(fresh: Callable[[], Place], kind: str) -> None:
+def test_change_killed_at_any_point_is_done_completely_or_not_at_all(fresh: Callable[[], Place], kind: str) -> None:
     expected = ends(fresh, CHANGES[kind])
     seen = set()
     for place in killed_anywhere(fresh, CHANGES[kind]):
@@ -171,7 +171,7 @@ EACH = 5
 """Of the points at which a change may be killed each deed is shown at each fifth, and all deeds together at all."""
 
 
-def test_deed_of_somebody_else_is_left_alone_and_told(fresh: Callable[[], Place]) -> None:
+def test_change_by_somebody_else_is_kept_and_reported(fresh: Callable[[], Place]) -> None:
     for number, (deed, path) in enumerate(DEEDS):
         leave_alone(fresh, deed, path, 1 + number % EACH)
 
@@ -211,7 +211,7 @@ def part_way(fresh: Callable[[], Place], changes: list[Change]) -> Place:
 TWO = CHANGES["two replaced"]
 
 
-def test_file_of_somebody_else_is_named_in_the_sentence(fresh: Callable[[], Place]) -> None:
+def test_message_names_the_file_that_somebody_else_changed(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
     (place.root / "d" / "b").write_bytes(b"theirs")
     [each] = place.recover()
@@ -226,7 +226,7 @@ def test_file_of_somebody_else_is_named_in_the_sentence(fresh: Callable[[], Plac
 
 
 @pytest.mark.parametrize("kind", ["gone", "torn"])
-def test_without_the_old_file_it_is_restored_from_its_backup(fresh: Callable[[], Place], kind: str) -> None:
+def test_lost_old_file_is_restored_from_its_backup(fresh: Callable[[], Place], kind: str) -> None:
     before = fresh().tree()
     deleted: list[Change] = [DeleteFile("d/b", sha(b"b")), WriteFile("a", b"new a", sha(b"a"))]
     for changes in (TWO, deleted):
@@ -239,7 +239,7 @@ def test_without_the_old_file_it_is_restored_from_its_backup(fresh: Callable[[],
         assert place.tree() == before
 
 
-def test_moved_file_is_back_before_it_leaves_its_new_name(fresh: Callable[[], Place]) -> None:
+def test_moved_file_is_restored_before_its_new_name_is_removed(fresh: Callable[[], Place]) -> None:
     changes: list[Change] = [MoveFile("e", "z", sha(b"e")), DeleteFile("a", sha(b"a"))]
     place = next(each for each in killed_anywhere(fresh, changes) if not (each.root / "e").exists())
     assert ((place.root / "z").exists(), (place.root / "a").exists()) == (True, True)
@@ -252,7 +252,7 @@ def test_moved_file_is_back_before_it_leaves_its_new_name(fresh: Callable[[], Pl
     assert ((place.root / "e").read_bytes(), (place.root / "z").exists()) == (b"e", False)
 
 
-def test_file_that_is_changed_while_it_is_taken_back_is_left_alone(fresh: Callable[[], Place]) -> None:
+def test_file_changed_during_rollback_is_left_unchanged(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
     looked_at = threading.Event()
 
@@ -269,7 +269,7 @@ def test_file_that_is_changed_while_it_is_taken_back_is_left_alone(fresh: Callab
     assert (place.root / "a").read_bytes() == b"theirs"
 
 
-def test_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[], Place]) -> None:
+def test_file_that_cannot_be_restored_is_named_and_left_unchanged(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
     [kept] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
     kept.unlink()
@@ -282,7 +282,7 @@ def test_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[]
 
 
 @pytest.mark.parametrize("function", ["rename", "unlink", "open"])
-def test_disk_that_refuses_leaves_the_change_open_for_the_next_time(fresh: Callable[[], Place], function: str) -> None:
+def test_failing_disk_leaves_the_change_open_for_the_next_recovery(fresh: Callable[[], Place], function: str) -> None:
     before = fresh().tree()
     sentence = "A change of 'a', 'd/b' was cut off, and cannot be brought to an end yet: Input/output error."
     for nth in count(1):
@@ -299,7 +299,7 @@ def test_disk_that_refuses_leaves_the_change_open_for_the_next_time(fresh: Calla
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO, errno.ENOTDIR])
-def test_file_that_cannot_be_read_any_more_belongs_to_somebody_else(fresh: Callable[[], Place], number: int) -> None:
+def test_unreadable_file_counts_as_changed_by_somebody_else(fresh: Callable[[], Place], number: int) -> None:
     place = part_way(fresh, TWO)
 
     def refuse(name: str, *_: object) -> None:
@@ -314,7 +314,7 @@ def test_file_that_cannot_be_read_any_more_belongs_to_somebody_else(fresh: Calla
 @pytest.mark.parametrize(
     ("kind", "state", "folders"), [("two replaced", UNDONE, ["", "/d"]), ("create", DONE, ["", "/x", "/x/y"])]
 )
-def test_recovered_file_is_on_the_disk_before_that_is_written_down(
+def test_recovered_file_is_on_disk_before_it_is_recorded(
     fresh: Callable[[], Place], kind: str, state: ChangeState, folders: list[str]
 ) -> None:
     last = {"two replaced": "a", "create": "x/y/n"}[kind]

@@ -69,7 +69,7 @@ def refused(world: World, run: str = "run") -> ToolError:
     return error
 
 
-def test_run_that_changed_nothing_has_nothing_to_restore_but_names_commands_that_never_ended(world: World) -> None:
+def test_run_without_changes_restores_nothing_and_names_unfinished_commands(world: World) -> None:
     assert undo(world) == Restored()
     assert world.journal.calls_of_step("run", 0) == {}
     world.journal.begin(CallKey("run", "e", 2, 0, "run_command", "execute", "f" * 64))
@@ -79,7 +79,7 @@ def test_run_that_changed_nothing_has_nothing_to_restore_but_names_commands_that
 # --- What stands in the way
 
 
-def test_files_that_somebody_else_has_changed_are_named_and_nothing_is_restored(world: World) -> None:
+def test_nothing_is_restored_if_a_file_was_changed_since(world: World) -> None:
     world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B), DeleteFile("d/c", C), WriteFile("x", b"x"))
     (world.root / "b").chmod(0o700)
     (world.root / "d/c").write_bytes(b"theirs")
@@ -91,7 +91,7 @@ def test_files_that_somebody_else_has_changed_are_named_and_nothing_is_restored(
     )
 
 
-def test_other_files_are_restored_where_that_is_wanted(world: World) -> None:
+def test_other_files_are_restored_with_skip_changed(world: World) -> None:
     world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B), WriteFile("new/x", b"x"))
     (world.root / "b").write_bytes(b"theirs")
     assert undo(world, skip_changed=True) == Restored(
@@ -109,7 +109,7 @@ def test_other_files_are_restored_where_that_is_wanted(world: World) -> None:
     assert (world.root / "b").read_bytes() == b"b"
 
 
-def test_change_of_somebody_else_between_two_of_the_run_is_not_lost(world: World) -> None:
+def test_foreign_change_between_two_changes_of_the_run_is_kept(world: World) -> None:
     world.done(1, WriteFile("a", b"1", A))
     (world.root / "a").write_bytes(b"theirs")
     world.done(2, WriteFile("a", b"2", sha(b"theirs")))
@@ -120,7 +120,7 @@ def test_change_of_somebody_else_between_two_of_the_run_is_not_lost(world: World
     assert (world.root / "a").read_bytes() == b"theirs"
 
 
-def test_rules_hold_for_an_undo_as_well(world: World) -> None:
+def test_path_rules_apply_to_undo(world: World) -> None:
     world.command(1, lambda root: (root / ".env").write_bytes(b"secret"))
     world.done(2, WriteFile("a", b"A", A))
     assert refused(world) == ToolError(
@@ -134,7 +134,7 @@ def test_rules_hold_for_an_undo_as_well(world: World) -> None:
     assert ((world.root / ".env").read_bytes(), (world.root / "a").read_bytes()) == (b"secret", b"a")
 
 
-def test_backup_that_is_gone_is_an_error_that_names_the_file(world: World) -> None:
+def test_missing_backup_is_an_error_that_names_the_file(world: World) -> None:
     world.done(1, WriteFile("a", b"A", A), WriteFile("x", b"x"))
     error = ToolError(
         code=ToolErrorCode.IO_ERROR,
@@ -150,7 +150,7 @@ def test_backup_that_is_gone_is_an_error_that_names_the_file(world: World) -> No
     assert (done.left, (world.root / "x").exists()) == ((LeftFile("a", Obstacle.BACKUP_MISSING),), False)
 
 
-def test_no_link_leads_out_of_the_workspace(world: World) -> None:
+def test_undo_follows_no_link_out_of_the_workspace(world: World) -> None:
     (world.folder / "outside").mkdir()
     (world.folder / "outside/x").write_bytes(b"x")
     world.done(1, WriteFile("new/x", b"x"), WriteFile("new/y", b"y"))
@@ -177,7 +177,7 @@ def many(world: World, number: int) -> Tree:
     return before
 
 
-def test_many_files_are_restored_in_changes_of_a_bounded_size(world: World) -> None:
+def test_many_files_are_restored_in_batches(world: World) -> None:
     before = many(world, 2 * MOST_CHANGES + 5)
     assert isinstance(undo(world), Restored)
     assert tree(world.root) == before
@@ -197,7 +197,7 @@ def test_many_files_are_restored_in_changes_of_a_bounded_size(world: World) -> N
     assert tree(world.root) == after
 
 
-def test_undo_that_fails_in_the_middle_is_told_and_the_next_one_goes_on(world: World) -> None:
+def test_failed_undo_is_reported_and_continued_by_the_next(world: World) -> None:
     before = many(world, MOST_CHANGES + 5)
     with failing("rename", MOST_CHANGES + 2):
         error = undo(world)
@@ -213,7 +213,7 @@ def test_undo_that_fails_in_the_middle_is_told_and_the_next_one_goes_on(world: W
     assert tree(world.root) == before
 
 
-def test_file_that_the_run_has_made_too_large_stays(world: World) -> None:
+def test_file_that_the_run_made_too_large_is_not_restored(world: World) -> None:
     world.done(1, WriteFile("a", bytes(10_000_001), A), WriteFile("b", bytes(10_000_000), B))
     assert refused(world).message == f"Nothing was restored. Too large to be replaced: 'a'. {REMEDY}"
     done = undo(world, skip_changed=True)
@@ -223,7 +223,7 @@ def test_file_that_the_run_has_made_too_large_stays(world: World) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EACCES, errno.EPERM, errno.ENOTEMPTY])
-def test_directory_that_cannot_be_taken_away_stays(world: World, number: int) -> None:
+def test_directory_that_cannot_be_removed_is_kept(world: World, number: int) -> None:
     world.done(1, WriteFile("new/x", b"x"))
     with failing("rmdir", number=number, ever_after=True):
         done = undo(world)
@@ -232,7 +232,7 @@ def test_directory_that_cannot_be_taken_away_stays(world: World, number: int) ->
     assert os.listdir(world.root / "new") == []
 
 
-def test_directory_on_a_broken_disk_is_told_and_the_next_undo_goes_on(world: World) -> None:
+def test_disk_error_on_a_directory_is_reported_and_the_next_undo_continues(world: World) -> None:
     before = tree(world.root)
     world.done(1, WriteFile("new/x", b"x"))
     with failing("rmdir", number=errno.EIO):
@@ -243,7 +243,7 @@ def test_directory_on_a_broken_disk_is_told_and_the_next_undo_goes_on(world: Wor
     assert tree(world.root) == before
 
 
-def test_undo_of_a_workspace_that_is_gone_is_told(world: World) -> None:
+def test_undo_without_its_workspace_is_an_error(world: World) -> None:
     world.done(1, WriteFile("a", b"A", A))
     world.root.rename(world.folder / "away")
     error = undo(world)
@@ -251,7 +251,7 @@ def test_undo_of_a_workspace_that_is_gone_is_told(world: World) -> None:
     assert (error.code, (world.folder / "away/a").read_bytes()) == (ToolErrorCode.NOT_FOUND, b"A")
 
 
-def test_work_that_was_taken_back_is_applied_once_and_not_without_its_backup(world: World) -> None:
+def test_reverted_work_is_applied_once_and_only_with_its_backup(world: World) -> None:
     world.done(1, WriteFile("a", b"A", A))
     assert isinstance(undo(world), Restored)
     (world.root / "a").write_bytes(b"A")
@@ -265,7 +265,7 @@ def test_work_that_was_taken_back_is_applied_once_and_not_without_its_backup(wor
     assert (world.root / "a").read_bytes() == b"a"
 
 
-def test_removal_of_a_directory_is_on_the_disk(world: World) -> None:
+def test_removal_of_a_directory_is_synced(world: World) -> None:
     world.done(1, WriteFile("new/x", b"x"))
     with noted("rmdir", "fsync") as calls:
         assert isinstance(undo(world), Restored)
@@ -308,13 +308,13 @@ PLANS: list[tuple[list[tuple[FileState, FileState]], FileState | str, FileEffect
 ]
 
 
-def test_file_that_is_as_the_run_left_it_becomes_what_it_was() -> None:
+def test_file_unchanged_since_the_run_is_restored() -> None:
     for states, now, expected in PLANS:
         [effect] = net_effects(changes_of_one_file(*states))
         assert restoring_effect(effect, now) == expected, (states, now)
 
 
-def test_directory_in_place_of_a_new_file_is_left_and_one_in_place_of_an_edited_file_is_told(world: World) -> None:
+def test_directory_in_place_of_a_file_is_kept_and_reported(world: World) -> None:
     world.done(1, WriteFile("new", b"x"))
     (world.root / "new").unlink()
     (world.root / "new").mkdir()
@@ -328,7 +328,7 @@ def test_directory_in_place_of_a_new_file_is_left_and_one_in_place_of_an_edited_
     assert (os.listdir(world.root / "new"), os.listdir(world.root / "a")) == ([], [])
 
 
-def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
+def test_links_and_special_files_are_reported_and_not_followed(world: World) -> None:
     (world.root / "link").symlink_to("a")
     os.mkfifo(world.root / "pipe")
     a_link = "it is a symbolic link now, or reached through one"
@@ -338,7 +338,7 @@ def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
         assert {path: state_at(root, path) for path in expected} == expected
 
 
-def test_journal_that_cannot_be_used_is_told(world: World) -> None:
+def test_unusable_journal_is_an_error(world: World) -> None:
     (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
     for error in (undo(world), apply_again(world.journal, world.workspace, "run")):
         assert isinstance(error, ToolError)
@@ -387,7 +387,7 @@ def act(some: Random, root: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_file_and_its_mode_is_as_before_many_changes_of_tools_and_programs(world: World, seed: int) -> None:
+def test_undo_restores_every_file_and_mode_after_many_changes(world: World, seed: int) -> None:
     some, before = Random(seed), files(tree(world.root))
     for number in range(40):
         if some.random() < 0.2:
@@ -399,7 +399,7 @@ def test_every_file_and_its_mode_is_as_before_many_changes_of_tools_and_programs
     assert undo(world) == Restored()
 
 
-def test_room_that_somebody_else_uses_is_not_made(world: World) -> None:
+def test_directory_with_a_foreign_file_is_not_replaced(world: World) -> None:
     """A command made a directory of a file; then somebody puts a file into it."""
     world.command(1, lambda root: swap(root, "a/b/c", b"new"))
     (world.root / "a/theirs").write_bytes(b"theirs")

@@ -52,7 +52,7 @@ OPENING = "exec(open('{}calc.py').read())"
     (["-c", "calc.py", OPTION.replace("{}", "")], ["-c", "calc.py", OPTION], ["settings.json"]),
     (["-c", OPENING], ["-c", OPENING], []),
 )
-def test_file_arguments_become_absolute_and_are_executed(
+def test_file_arguments_become_absolute_and_count_as_executed(
     args: list[str], resolved: list[str], executed: list[str], workspace: Path
 ) -> None:
     server = resolve(workspace, *(each.replace("{}", f"{workspace}/") for each in args))
@@ -61,15 +61,13 @@ def test_file_arguments_become_absolute_and_are_executed(
     assert executed_in(workspace, server) == executed
 
 
-def test_file_in_the_command_of_a_shell_is_executed(workspace: Path) -> None:
+def test_file_in_a_shell_command_counts_as_executed(workspace: Path) -> None:
     line = f"cd / && exec {PYTHON} {workspace}/calc.py"
     assert executed_in(workspace, resolve(workspace, "-c", line, command="/bin/sh")) == ["calc.py"]
 
 
 @pytest.mark.parametrize("args", [["-m", "pkg"], ["-mpkg"], ["-Bm", "pkg.sub", "calc.py"]])
-def test_module_that_python_finds_in_the_workspace_is_executed(
-    workspace: Path, tmp_path: Path, args: list[str]
-) -> None:
+def test_python_module_in_the_workspace_counts_as_executed(workspace: Path, tmp_path: Path, args: list[str]) -> None:
     outside = tmp_path / "site"
     outside.mkdir()
     (outside / "pkg").symlink_to(workspace / "pkg")
@@ -79,12 +77,12 @@ def test_module_that_python_finds_in_the_workspace_is_executed(
 
 
 @rows("PYTHONPATH", "NODE_PATH", "PATH")
-def test_folder_of_a_search_variable_is_executed(variable: str, workspace: Path) -> None:
+def test_folder_in_a_search_variable_counts_as_executed(variable: str, workspace: Path) -> None:
     server = resolve(workspace, "-c", "pass", env={variable: "lib"})
     assert (server.env[variable], executed_in(workspace, server)) == (f"{workspace}/lib", ["lib"])
 
 
-def test_virtual_environment_of_the_command_is_executed(workspace: Path) -> None:
+def test_virtual_environment_of_the_command_counts_as_executed(workspace: Path) -> None:
     folder = workspace / ".venv" / "bin"
     folder.mkdir(parents=True)
     (workspace / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
@@ -94,13 +92,13 @@ def test_virtual_environment_of_the_command_is_executed(workspace: Path) -> None
     assert executed_in(workspace, server) == [".venv", ".venv/bin/python"]
 
 
-def test_path_of_a_server_leaves_out_the_workspace(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_of_a_server_omits_the_workspace(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (workspace / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{workspace}/bin:lib:.:/usr/bin")
     assert resolve(workspace, "-c", "pass").env["PATH"] == "/usr/bin"
 
 
-def test_safe_path_of_python_cannot_be_taken_back(workspace: Path) -> None:
+def test_safe_path_of_python_cannot_be_unset(workspace: Path) -> None:
     assert resolve(workspace, "calc.py", env={"PYTHONSAFEPATH": ""}).env["PYTHONSAFEPATH"] == "1"
 
 
@@ -113,7 +111,7 @@ def test_safe_path_of_python_cannot_be_taken_back(workspace: Path) -> None:
     ({"command": PYTHON, "env": {"PYTHONPATH": "."}}, "PYTHONPATH names the workspace"),
     ({"command": PYTHON, "args": ["link.py"]}, "'{}/link.py' is a symbolic link in the workspace"),
 )
-def test_connection_that_the_agent_could_rewrite_is_refused(
+def test_connection_that_the_agent_could_change_is_refused(
     connection: dict[str, Any], reason: str, workspace: Path
 ) -> None:
     if not reason:
@@ -132,7 +130,7 @@ def test_connection_that_the_agent_could_rewrite_is_refused(
     "--directory {}/lib run x",
     "-c 'cd {} && make'",
 )
-def test_folder_of_the_workspace_is_refused_as_an_argument(args: str, workspace: Path) -> None:
+def test_workspace_folder_is_refused_as_an_argument(args: str, workspace: Path) -> None:
     with pytest.raises(ConnectionSettingsError, match="names a folder of the workspace, where the agent may change"):
         resolve(workspace, *shlex.split(args.replace("{}", str(workspace))), command="/bin/sh")
 
@@ -142,13 +140,13 @@ def test_folder_of_the_workspace_is_refused_as_an_argument(args: str, workspace:
     ("uvx", "mcp-server-git --repository ."),
     ("python3", "server.py ."),
 )
-def test_folder_of_the_workspace_may_be_data_of_a_server(program: str, args: str, workspace: Path) -> None:
+def test_workspace_folder_may_be_data_of_a_known_server(program: str, args: str, workspace: Path) -> None:
     server = resolve(workspace, *args.split(), command=executable(workspace.parent / program))
     assert server.argv[-1] == str(workspace.resolve())
 
 
 @rows(("uv", "--directory . run x"), ("npx", "--prefix=. x"))
-def test_folder_whose_files_a_program_executes_is_refused(program: str, args: str, workspace: Path) -> None:
+def test_folder_with_files_that_a_program_executes_is_refused(program: str, args: str, workspace: Path) -> None:
     with pytest.raises(ConnectionSettingsError, match="names a folder of the workspace"):
         resolve(workspace, *args.split(), command=executable(workspace.parent / program))
 
@@ -168,10 +166,10 @@ def test_refused_connection_executes_nothing(workspace: Path) -> None:
     ("python -c code x.py", ("c", "code", 2, 1)),
     ("python -Xmc -W ignore -Ec code", ("c", "code", 5, 4)),
 )
-def test_target_of_python_is_read_from_a_command_line(argv: str, target: tuple[str, str, int, int]) -> None:
+def test_python_target_is_read_from_a_command_line(argv: str, target: tuple[str, str, int, int]) -> None:
     assert python_target(argv.split()) == target
 
 
-def test_command_line_without_a_target_of_python_has_none() -> None:
+def test_command_line_without_a_python_target_has_none() -> None:
     lines = ("node x.js", "python", "python -V", "python -m")
     assert [python_target(line.split()) for line in lines] == [None] * 4

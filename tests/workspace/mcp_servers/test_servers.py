@@ -58,7 +58,7 @@ def test_calls_of_one_session_reach_one_process(tmp_path: Path) -> None:
     assert running(tmp_path) == []
 
 
-def test_loop_that_cannot_be_made_is_an_error_and_the_next_call_tries_again(
+def test_failed_event_loop_is_an_error_and_the_next_call_retries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     echo = load_echo(program(tmp_path))
@@ -77,7 +77,7 @@ def test_loop_that_cannot_be_made_is_an_error_and_the_next_call_tries_again(
         assert call(echo, context_of(tmp_path, session)) == '{"name": "echo", "arguments": {"a": 1}}'
 
 
-def test_forgotten_session_ends_its_servers(tmp_path: Path) -> None:
+def test_garbage_collected_session_ends_its_servers(tmp_path: Path) -> None:
     echo = load_echo(program(tmp_path))
     session = McpServers()
     call(echo, context_of(tmp_path, session))
@@ -86,7 +86,7 @@ def test_forgotten_session_ends_its_servers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["stubborn", "stubborn hang"])
-def test_server_that_ignores_eof_and_sigterm_dies_with_its_children(tmp_path: Path, behaviour: str) -> None:
+def test_server_that_ignores_eof_and_sigterm_is_killed_with_its_children(tmp_path: Path, behaviour: str) -> None:
     echo = load_echo(program(tmp_path, behaviour))
     with McpServers() as session:
         call(echo, context_of(tmp_path, session, timeout_s=0.5 if "hang" in behaviour else 30))
@@ -101,7 +101,7 @@ def test_server_that_ignores_eof_and_sigterm_dies_with_its_children(tmp_path: Pa
         ("hang", "The MCP server 's' did not answer within 0.5 s, and was ended."),
     ],
 )
-def test_server_that_ended_is_started_again_by_the_next_call(tmp_path: Path, behaviour: str, message: str) -> None:
+def test_ended_server_is_restarted_by_the_next_call(tmp_path: Path, behaviour: str, message: str) -> None:
     echo = load_echo(program(tmp_path, behaviour))
     with McpServers() as session:
         context = context_of(tmp_path, session, timeout_s=0.5 if behaviour == "hang" else 30)
@@ -110,7 +110,7 @@ def test_server_that_ended_is_started_again_by_the_next_call(tmp_path: Path, beh
     assert running(tmp_path) == []
 
 
-def test_server_that_refuses_a_request_goes_on(tmp_path: Path) -> None:
+def test_server_that_refuses_a_request_keeps_running(tmp_path: Path) -> None:
     echo = load_echo(program(tmp_path, "refuses"))
     with McpServers() as session:
         context = context_of(tmp_path, session)
@@ -121,7 +121,7 @@ def test_server_that_refuses_a_request_goes_on(tmp_path: Path) -> None:
 # --- Hostile servers
 
 
-def test_message_beyond_its_limit_ends_the_server(tmp_path: Path) -> None:
+def test_oversized_message_ends_the_server(tmp_path: Path) -> None:
     echo = load_echo(program(tmp_path, "huge"))
     with McpServers() as session:
         message = f"it sent a message of more than {limits.MOST_MESSAGE_BYTES} bytes"
@@ -130,7 +130,7 @@ def test_message_beyond_its_limit_ends_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["floods", "floods errors"])
-def test_flood_beyond_its_limit_ends_the_server(
+def test_too_much_unsolicited_output_ends_the_server(
     tmp_path: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio_process, "MOST_UNASKED_BYTES", 1_000_000)
@@ -141,7 +141,7 @@ def test_flood_beyond_its_limit_ends_the_server(
         assert running(tmp_path) == []
 
 
-def test_message_that_nests_too_deep_is_ignored(tmp_path: Path) -> None:
+def test_too_deeply_nested_message_is_ignored(tmp_path: Path) -> None:
     echo = load_echo(program(tmp_path, "nests"))
     with McpServers() as session:
         assert call(echo, context_of(tmp_path, session)) == "The MCP server 's' failed: said"
@@ -155,7 +155,7 @@ def test_server_that_never_answers_initialize_is_ended(tmp_path: Path, monkeypat
     assert running(tmp_path) == []
 
 
-def test_http_response_beyond_its_limit_is_an_error(tmp_path: Path) -> None:
+def test_oversized_http_response_is_an_error(tmp_path: Path) -> None:
     with http_server() as url, McpServers() as session:
         echo = load_echo({"transport": "http", "url": url})
         context = context_of(tmp_path, session)
@@ -179,7 +179,7 @@ def test_server_starts_in_an_empty_directory_with_a_safe_path(tmp_path: Path) ->
     assert str(tmp_path) not in tools.message
 
 
-def test_tool_outside_of_a_session_has_a_process_of_its_own(tmp_path: Path) -> None:
+def test_tool_outside_a_session_has_its_own_process(tmp_path: Path) -> None:
     echo = load_echo(program(tmp_path))
     context = replace(context_of(tmp_path, McpServers()), servers=None)
     call(echo, context)

@@ -45,7 +45,7 @@ def fetch(backend: httpcore2.NetworkBackend) -> int:
 
 
 @rows("127.0.0.1", "10.0.0.1", "93.184.216.35")
-def test_far_end_of_the_connection_is_checked_before_a_byte_is_sent(far_end: str) -> None:
+def test_peer_address_is_checked_before_a_byte_is_sent(far_end: str) -> None:
     with Listener(http_answer()) as listener:
         with pytest.raises(RefusedConnectionError):
             fetch(CheckedBackend(TARGET, [PUBLIC], Deadline(5), Everywhere(listener, far_end=far_end)))
@@ -53,7 +53,7 @@ def test_far_end_of_the_connection_is_checked_before_a_byte_is_sent(far_end: str
     assert [bool(each) for each in listener.requests] == [False, True]
 
 
-def test_every_step_has_the_time_that_is_left() -> None:
+def test_every_step_has_the_remaining_time() -> None:
     with Listener(http_answer()) as listener:
         stream = CheckedBackend(TARGET, [PUBLIC], Deadline(0.05), Everywhere(listener)).connect_tcp("a.test", 80)
         with pytest.raises((httpcore2.ReadTimeout, TimeoutError)):
@@ -78,7 +78,7 @@ def ask(host: str, listener: Listener, tls: ssl.SSLContext | None, seconds: floa
     return network.get(f"https://{host}/", seconds)
 
 
-def test_certificate_that_is_trusted_and_for_the_name(certificate: str) -> None:
+def test_trusted_certificate_for_the_name_is_accepted(certificate: str) -> None:
     with Listener(http_answer(), tls=serving(certificate)) as listener:
         answer = ask("a.test", listener, ssl.create_default_context(cafile=certificate))
     assert answer == HttpResponse(200, "https://a.test/", "text/plain", "hello", 5, cut=False)
@@ -97,7 +97,7 @@ def test_any_other_certificate_is_refused_before_a_request(
 # --- Addresses
 
 
-def test_eight_addresses_of_a_host_are_tried_and_all_are_judged() -> None:
+def test_eight_addresses_of_a_host_are_tried_and_all_are_checked() -> None:
     public = [f"93.184.216.{number}" for number in range(1, 10)]
     assert allowed_addresses(TARGET, resolving(*public), Deadline(5)) == public[:8]
     with pytest.raises(RefusedConnectionError):
@@ -106,7 +106,7 @@ def test_eight_addresses_of_a_host_are_tried_and_all_are_judged() -> None:
 
 @rows("10.0.0.0", "10.255.255.255", "172.16.0.0", "172.31.255.255", "192.168.0.0", "100.64.0.1", "127.8.8.8", "::1",
      "fc00::1", "fdff::1")  # fmt: skip
-def test_private_addresses_are_for_hosts_that_are_named_for_it(address: str) -> None:
+def test_private_address_is_allowed_only_for_named_hosts(address: str) -> None:
     assert (why_forbidden(address), why_forbidden(address, private_allowed=True)) == ("private", "")
     named = Target("http", "a.test", 80, "/", private_allowed=True)
     assert allowed_addresses(named, resolving(PUBLIC, address), Deadline(5)) == [PUBLIC, address]
@@ -127,18 +127,18 @@ FORBIDDEN = (
 )
 
 
-def test_special_addresses_are_for_no_host() -> None:
+def test_special_addresses_are_never_allowed() -> None:
     assert [address for address in FORBIDDEN if not why_forbidden(address)] == []
     assert [address for address in FORBIDDEN if not why_forbidden(address, private_allowed=True)] == []
 
 
-def test_public_addresses_are_allowed_also_behind_a_gateway() -> None:
+def test_public_addresses_are_allowed_also_behind_nat64() -> None:
     assert [why_forbidden(each) for each in (PUBLIC, "2606:2800:220:1::1", "64:ff9b::5db8:d822")] == ["", "", ""]
     assert why_forbidden("64:ff9b::7f00:1", private_allowed=True) == "private"
 
 
 @rows(socket.gaierror(-2, "Name or service not known"), UnicodeError("too long"))
-def test_name_without_an_address_is_no_outage(error: Exception) -> None:
+def test_unresolvable_name_is_not_an_outage(error: Exception) -> None:
     def fail(*_: object) -> Sequence[str]:
         raise error
 
@@ -147,7 +147,7 @@ def test_name_without_an_address_is_no_outage(error: Exception) -> None:
     assert found.code is ToolErrorCode.IO_ERROR
 
 
-def test_host_that_is_dead_at_one_address_is_asked_at_the_next() -> None:
+def test_next_address_is_tried_if_one_is_unreachable() -> None:
     with Listener(http_answer()) as listener:
         network = Everywhere(listener, dead=("1.1.1.1",))
         assert fetch(CheckedBackend(TARGET, ["1.1.1.1", PUBLIC], Deadline(5), network)) == 200

@@ -36,7 +36,7 @@ def test_document_is_read_with_its_type() -> None:
     assert answer == HttpResponse(200, "http://good.test/a?b", "application/json", '{"a": 1}', 8, cut=False)
 
 
-def test_request_is_fixed_and_says_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_is_fixed_and_contains_nothing_about_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     cookie = http_answer(status="302 Found", location="/b", set_cookie="a=b", content_length="0")
@@ -51,7 +51,7 @@ def test_request_is_fixed_and_says_nothing_of_the_user(monkeypatch: pytest.Monke
 
 
 @rows("127.0.0.1", "::1")
-def test_real_connection_to_a_host_that_may_be_private(host: str) -> None:
+def test_allowed_private_host_is_reached_over_a_real_connection(host: str) -> None:
     """Nothing stands in for the system here; by name of localhost, the same listener is refused."""
     with Listener(http_answer(), host=require(host)) as listener:
         entry = f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
@@ -72,7 +72,7 @@ def test_real_connection_to_a_host_that_may_be_private(host: str) -> None:
         ("http://good.test@evil.test/", "user name or password"), ("ftp://good.test/", "not http or https"),
         ("file:///etc/passwd", "not http or https"), ("http://good.test\\@evil.test/", "percent-encoded"),
         ("/\\evil.test/", "percent-encoded"), ("http://[", "not a URL"), ("/a\tb", r"the character '\t'"),)  # fmt: skip
-def test_redirect_that_is_not_allowed_is_not_followed(location: str, part: str) -> None:
+def test_disallowed_redirect_is_not_followed(location: str, part: str) -> None:
     """The listener stands for every host there is: only the first request reaches it."""
     with Listener(http_answer(status="302 Found", location=location)) as listener:
         network = Everywhere(listener)
@@ -84,7 +84,7 @@ def test_redirect_that_is_not_allowed_is_not_followed(location: str, part: str) 
 
 
 @rows("301", "302", "303", "307", "308")
-def test_redirect_of_any_kind_is_followed(status: str) -> None:
+def test_every_kind_of_redirect_is_followed(status: str) -> None:
     away = http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")
     with Listener(lambda head: [away if b" /a " in head else http_answer()]) as listener:
         answer = asking(listener).get("http://good.test/a", 5)
@@ -92,7 +92,7 @@ def test_redirect_of_any_kind_is_followed(status: str) -> None:
 
 
 @rows("300", "304", "305")
-def test_other_status_is_an_answer_although_it_names_another_place(status: str) -> None:
+def test_other_status_with_a_location_is_an_answer(status: str) -> None:
     with Listener(http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")) as listener:
         answer = asking(listener).get("http://good.test/a", 5)
     assert isinstance(answer, HttpResponse)
@@ -118,7 +118,7 @@ def test_long_answer_is_cut() -> None:
     (http_answer(b"a\x00b"), "binary content that calls itself text/plain"),
     (http_answer(b"x", content_encoding="gzip"), "content encoded as 'gzip'"),
 )
-def test_answer_that_is_no_text_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
+def test_non_text_answer_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
     with Listener(answer) as listener:
         code, said = error_of(asking(listener).get("http://good.test/", 5))
     assert code is ToolErrorCode.INVALID_ARGUMENT
@@ -141,7 +141,7 @@ def dripping(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
     (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
     (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
 )
-def test_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
+def test_slow_dripping_server_times_out(head: bytes, drop: bytes) -> None:
     with Listener(dripping(head, drop)) as listener:
         began = time.monotonic()
         code, message = error_of(asking(listener).get("http://good.test/", 0.3))
@@ -157,7 +157,7 @@ def test_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
     http_answer(b"zz\r\nhello", content_length="", transfer_encoding="chunked"),
     b"HTTP/1.1 200 OK\r\na: " + b"b" * 1_000_000,
 )
-def test_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> None:
+def test_unintelligible_response_is_a_typed_error(answer: bytes) -> None:
     with Listener(answer) as listener:
         code, message = error_of(asking(listener).get("http://good.test/", 5))
     assert code is ToolErrorCode.IO_ERROR
@@ -179,7 +179,7 @@ def test_refused_address_is_not_looked_up(url: str) -> None:
     assert (asked, listener.connections) == ([], 0)
 
 
-def test_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled() -> None:
+def test_url_that_only_looks_allowed_is_refused_unlike_in_plain_httpx() -> None:
     with Listener(http_answer(b"secret")) as listener:
         url = f"http://good.test@127.0.0.1:{listener.port}/"
         assert isinstance(asking(listener).get(url, 5), ToolError)
@@ -199,10 +199,10 @@ def test_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled()
     (b"", "text/plain", ""),
     (b"a\x00b", "text/plain", None),
 )
-def test_text_of_a_body_is_decoded_by_its_type(data: bytes, content_type: str, text: str | None) -> None:
+def test_body_is_decoded_by_its_content_type(data: bytes, content_type: str, text: str | None) -> None:
     assert decode_text(data, content_type) == text
 
 
-def test_character_that_was_cut_in_two_is_left_out() -> None:
+def test_truncated_character_is_dropped() -> None:
     assert decode_text("hé".encode()[:2], "text/plain", cut=True) == "h"
     assert decode_text("hé".encode()[:2], "text/plain") == "h\ufffd"

@@ -51,7 +51,7 @@ def test_service_with_a_key_returns_results(name: str, host: str, tmp_path: Path
     assert search.host == f"https://{host}"
 
 
-def test_server_of_the_user_is_asked_without_a_key() -> None:
+def test_users_own_search_server_is_called_without_a_key() -> None:
     with SearchServer("searxng", [PAGE]) as server:
         search = opened("searxng", {"SEARXNG_URL": f"{server.url}/"})
         assert (search.host, search.results("C++ std::move", 10)) == (server.url, [PAGE])
@@ -64,7 +64,7 @@ def test_search_without_matches_has_no_results(tmp_path: Path) -> None:
         assert reaching(server, certificate, "brave").results("x", 10) == []
 
 
-def test_results_are_bounded_and_have_no_address_that_cannot_be_read() -> None:
+def test_results_are_bounded_and_exclude_unreadable_addresses() -> None:
     long = {"title": "a &amp;\n b" + "t" * 900, "url": PAGE["url"], "snippet": "s" * 9000}
     bad = [{**PAGE, "url": url} for url in ("javascript:x()", "https://a.test/" + "x" * 600, "", "file:///etc/passwd")]
     with SearchServer("searxng", [*bad, *([long] * 30)]) as server:
@@ -101,7 +101,7 @@ def test_failure_is_a_typed_error_with_a_remedy(
 
 
 @rows(("brave", "X-Subscription-Token"), ("tavily", "Authorization"))
-def test_refused_key_and_redirect_leave_the_key_with_its_service(name: str, header: str, tmp_path: Path) -> None:
+def test_refused_key_or_redirect_sends_the_key_nowhere_else(name: str, header: str, tmp_path: Path) -> None:
     search = opened(name, {SERVICES[name].variable: KEY})
     host = search.target.host
     certificate = certificate_for(host, tmp_path)
@@ -117,7 +117,7 @@ def test_refused_key_and_redirect_leave_the_key_with_its_service(name: str, head
     assert header in search.headers
 
 
-def test_service_whose_name_leads_to_a_private_address_gets_no_request(tmp_path: Path) -> None:
+def test_service_that_resolves_to_a_private_address_gets_no_request(tmp_path: Path) -> None:
     certificate = certificate_for("api.tavily.com", tmp_path)
     with SearchServer("tavily", tls=serving(certificate)) as server:
         code, message = error_of(reaching(server, certificate, "tavily", "10.0.0.1").results("x", 10))
@@ -136,7 +136,7 @@ def test_service_that_does_not_answer_is_a_timeout() -> None:
     ("searxng", "http://user:pass@a.test"), ("searxng", "ftp://a.test"),
     ("searxng", "http://a.test/?key=1"), ("searxng", "http://a.test/#part"),
 )  # fmt: skip
-def test_missing_key_or_address_names_its_variable_and_repeats_nothing(name: str, value: str) -> None:
+def test_missing_key_or_address_names_its_variable_without_its_value(name: str, value: str) -> None:
     variable = SERVICES[name].variable
     error = open_search(name, {variable: value}, NetworkRules())
     assert isinstance(error, ToolError)

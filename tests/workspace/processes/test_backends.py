@@ -12,7 +12,7 @@ from tests.architecture.product import ROOT
 from tests.sandboxes import set_sandbox_problem
 
 
-def test_where_no_sandbox_starts_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_says_why_no_sandbox_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, "it does not start")
     refusal = choose_sandbox()
 

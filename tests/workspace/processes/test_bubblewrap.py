@@ -50,7 +50,7 @@ def refusal(folder: Path, *command: str) -> str:
         return run.message
 
 
-def test_bubblewrap_that_cannot_start_is_told_with_a_remedy(install: Install) -> None:
+def test_unstartable_bubblewrap_is_reported_with_a_remedy(install: Install) -> None:
     for script, reason in (
         ("echo 'bwrap: no permission' >&2; echo more >&2; exit 1", "bwrap: no permission"),
         ("exit 7", "exit code 7"),
@@ -60,7 +60,7 @@ def test_bubblewrap_that_cannot_start_is_told_with_a_remedy(install: Install) ->
         assert bubblewrap_problem() == f"bubblewrap is installed but cannot start here ({reason}): {REMEDY}"
 
 
-def test_sandbox_that_does_not_report_is_not_waited_for_and_ended(tmp_path: Path, install: Install) -> None:
+def test_sandbox_that_reports_no_process_is_ended(tmp_path: Path, install: Install) -> None:
     mark = f"7{os.getpid()}.25"
     install(f"exec /bin/sleep {mark}")
     reason = "no process of the sandbox was reported within 0.2 s"
@@ -82,13 +82,13 @@ def test_program_does_not_start_without_its_limits(
     assert place.error("sh", "-c", "echo x > made").endswith(message)
 
 
-def test_without_bubblewrap_no_program_runs(place: Place, install: Install) -> None:
+def test_no_program_runs_without_bubblewrap(place: Place, install: Install) -> None:
     install("")
     assert place.error("sh", "-c", "echo x > made") == f"unavailable: {bubblewrap.NOT_INSTALLED}."
     assert not (place.root / "made").exists()
 
 
-def test_bubblewrap_that_is_killed_is_a_signal_of_the_program(place: Place, install: Install) -> None:
+def test_killed_bubblewrap_is_reported_as_a_signal(place: Place, install: Install) -> None:
     install("kill -KILL $$")
     result = place.result("true")
     assert (result.exit_code, result.signal, result.timed_out) == (137, 9, False)
@@ -103,7 +103,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-def test_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: Path) -> None:
+def test_only_the_workspace_is_writable(place: Place, tmp_path: Path) -> None:
     outside, scratch = tmp_path / "outside", unique()
     outside.mkdir()
     (outside / "a").write_text("whole")
@@ -123,7 +123,7 @@ def test_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: Path)
     assert not os.path.exists(f"/tmp/{scratch}")
 
 
-def test_home_and_other_folders_are_not_there(place: Place, tmp_path: Path) -> None:
+def test_home_and_other_folders_are_not_visible(place: Place, tmp_path: Path) -> None:
     home = Path(os.environ["HOME"])
     (home / ".ssh").mkdir(exist_ok=True)
     (home / ".ssh/key").write_text("canary")
@@ -153,7 +153,7 @@ def test_program_has_no_network(place: Place) -> None:
     assert place.says("ls /sys/class/net; cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '").endswith("\nlo\n")
 
 
-def test_environment_of_a_program_has_only_what_it_needs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_a_program_is_minimal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "MY_SECRET", "PYTHONPATH", "VIRTUAL_ENV", "LD_PRELOAD_CANARY", "SSH_AUTH_SOCK"):
         monkeypatch.setenv(name, "canary")
     monkeypatch.setenv("LANG", "C.UTF-8")
@@ -185,13 +185,13 @@ def test_program_shares_no_namespace_with_the_agent(place: Place) -> None:
     assert [name for name, one, other in zip(names, inside, outside, strict=True) if one == other] == []
 
 
-def test_program_runs_in_a_session_of_its_sandbox(place: Place) -> None:
+def test_program_has_its_own_session(place: Place) -> None:
     """A program in the session of the terminal could type into it (TIOCSTI)."""
     result = place.result("python3", "-c", "import os; print(os.getsid(0))")
     assert int(result.stdout.head) > 0  # 0 stands for a session outside of the process namespace
 
 
-def test_readable_folder_cannot_be_changed_and_its_sockets_lead_nowhere(tmp_path: Path) -> None:
+def test_readable_folder_is_read_only_and_its_sockets_are_unreachable(tmp_path: Path) -> None:
     root, shown = tmp_path.resolve() / "root", tmp_path.resolve() / "shown"
     for folder in (root, shown):
         folder.mkdir()

@@ -54,7 +54,7 @@ def is_(data: bytes) -> FileState:
     return FileState(sha(data), 0o644)
 
 
-def test_file_that_looks_the_same_is_a_change(place: Path) -> None:
+def test_change_without_new_size_or_time_is_found(place: Path) -> None:
     before = os.stat(place / "a.py")
 
     def run() -> None:
@@ -64,7 +64,7 @@ def test_file_that_looks_the_same_is_a_change(place: Path) -> None:
     assert [change.effect.path for change in watch(place, run).files] == ["a.py"]
 
 
-def test_file_that_is_denied_by_now_is_not_given_from_memory(place: Path) -> None:
+def test_file_denied_in_the_meantime_is_not_read_from_the_cache(place: Path) -> None:
     watch(place, lambda: None)
 
     def judge(path: str, for_write: bool) -> ToolError | None:
@@ -75,7 +75,7 @@ def test_file_that_is_denied_by_now_is_not_given_from_memory(place: Path) -> Non
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(place: Path, moment: str) -> None:
+def test_directory_unreadable_before_or_after_adds_no_changes(place: Path, moment: str) -> None:
     closed = moment == "before"
 
     def refuse(name: str, *_: object) -> None:
@@ -92,7 +92,7 @@ def test_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(place: Pa
     assert ([change.effect.path for change in found.files], found.new_folders) == (["a.py"], ())
 
 
-def test_denied_directories_git_bytecode_and_ignored_files_are_not_looked_at(place: Path, tmp_path: Path) -> None:
+def test_denied_git_bytecode_and_ignored_files_are_not_watched(place: Path, tmp_path: Path) -> None:
     (tmp_path / "rules").write_text("*\n")
     (place / "src" / ".gitignore").symlink_to(tmp_path / "rules")  # no ignore file is read through a link
     (place / ".gitignore").write_text("*.log\n")
@@ -139,7 +139,7 @@ def state_of(name: str, file: tuple[bytes, bool] | None, largest: int) -> FileSt
 
 @settings(max_examples=30)
 @given(before=_FILES, after=_FILES, in_place=st.sets(st.sampled_from(_NAMES)))
-def test_exactly_what_differs_is_told_and_can_be_restored(
+def test_exactly_the_differences_are_reported_and_can_be_restored(
     before: dict[str, tuple[bytes, bool]], after: dict[str, tuple[bytes, bool]], in_place: set[str]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -182,7 +182,7 @@ def restore(root: Path, change: CommandChange) -> None:
 
 
 @pytest.mark.parametrize("entries", [3, 4])
-def test_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, entries: int) -> None:
+def test_too_large_workspace_is_not_watched(place: Path, entries: int) -> None:
     journal = MemoryJournal()
 
     def run() -> int:
@@ -205,7 +205,7 @@ def test_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
     assert watched(workspace, lambda: 1, -1.0, LIMITS).changes == late
 
 
-def test_only_files_that_were_changed_last_are_known_as_far_as_they_fit(place: Path) -> None:
+def test_recently_changed_files_are_kept_as_far_as_they_fit(place: Path) -> None:
     for age, name in enumerate(("new", "large", "old")):
         (place / name).write_bytes(b"0123456789" * (age + 1))
         os.utime(place / name, (2**33 - age, 2**33 - age))
@@ -221,7 +221,7 @@ def test_only_files_that_were_changed_last_are_known_as_far_as_they_fit(place: P
 # --- What is recorded
 
 
-def test_changes_are_recorded_with_the_bytes_before(place: Path) -> None:
+def test_changes_are_recorded_with_the_previous_bytes(place: Path) -> None:
     (place / "big").write_bytes(b"1" * 20)
     journal = MemoryJournal()
 
@@ -246,7 +246,7 @@ def test_changes_are_recorded_with_the_bytes_before(place: Path) -> None:
 
 
 @pytest.mark.parametrize("journal", [MemoryJournal(), BrokenJournal("intend")])
-def test_change_before_a_command_was_cut_off_is_recorded(place: Path, journal: MemoryJournal) -> None:
+def test_changes_of_an_interrupted_command_are_recorded(place: Path, journal: MemoryJournal) -> None:
     def run() -> None:
         (place / "a.py").write_bytes(b"2")
         raise KeyboardInterrupt

@@ -35,7 +35,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-def test_program_gets_its_arguments_as_they_are_and_its_outputs_are_told(place: Place) -> None:
+def test_program_gets_its_arguments_verbatim_and_its_output_is_returned(place: Place) -> None:
     words = ["a b", "$HOME", ";true", "*", "é\n", "--", ""]
     program = "import json,sys; print(json.dumps(sys.argv[1:])); sys.stderr.write('err'); sys.exit(3)"
     result = place.result("python3", "-c", program, *words, timeout_s=1_000.0)
@@ -44,7 +44,7 @@ def test_program_gets_its_arguments_as_they_are_and_its_outputs_are_told(place: 
     assert 0 < result.seconds < result.limit_s == 30.0  # more time than the rules allow cannot be asked for
 
 
-def test_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
+def test_program_in_the_workspace_does_not_shadow_a_system_program(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.root / "git").write_text("#!/bin/sh\necho false\n")
@@ -65,13 +65,13 @@ FORBIDDEN_FOLDERS = {
 }
 
 
-def test_folder_in_which_no_command_runs_is_told(place: Place) -> None:
+def test_forbidden_working_folder_is_an_error(place: Place) -> None:
     (place.root / "out").symlink_to("/etc")
     (place.root / "to-keys").symlink_to("src/keys")
     assert {cwd: place.error("true", cwd=cwd) for cwd in FORBIDDEN_FOLDERS} == FORBIDDEN_FOLDERS
 
 
-def test_program_that_takes_too_long_is_asked_to_end_and_then_killed(place: Place) -> None:
+def test_slow_program_is_terminated_and_then_killed(place: Place) -> None:
     mark = unique()
     result = opened(place.root, grace_s=60.0, sandbox=place.sandbox).run(["sleep", mark], timeout_s=1.0)
     assert isinstance(result, CommandResult)
@@ -90,7 +90,7 @@ ORPHANS = (
 """A double fork, and one that hears nothing in a group of its own."""
 
 
-def test_processes_that_a_program_leaves_behind_die_with_it(place: Place) -> None:
+def test_background_processes_of_a_program_are_killed_with_it(place: Place) -> None:
     marks = [unique() for _ in ORPHANS]
     started = "\n".join(script.format(mark=mark) for script, mark in zip(ORPHANS, marks, strict=True))
     place.says(f"{started}\nsleep 0.1; ps -eo args > seen || cat /proc/[0-9]*/cmdline > seen; true")
@@ -98,7 +98,7 @@ def test_processes_that_a_program_leaves_behind_die_with_it(place: Place) -> Non
     assert [(mark in seen, alive(mark)) for mark in marks] == [(True, False)] * 2
 
 
-def test_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
+def test_cancelled_call_starts_nothing_and_its_program_is_killed(place: Place) -> None:
     scope, mark = CancellationScope(), unique()
     in_scope = place.commands.in_scope(scope)
 
@@ -117,14 +117,14 @@ def test_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: 
     assert place.result("true").exit_code == 0  # another call may
 
 
-def test_program_that_cannot_be_started_is_a_typed_error(place: Place) -> None:
+def test_program_that_cannot_start_is_a_typed_error(place: Place) -> None:
     message = "unavailable: '/no/such/program' could not be started in the sandbox (execvp /no/such/program: "
     assert place.error("/no/such/program").startswith(message)
     for argument in ("a\0b", "\ud800"):
         assert place.error("sh", argument).startswith("invalid_argument: ")
 
 
-def test_place_where_no_command_can_run_is_told(place: Place) -> None:
+def test_workspace_where_no_command_can_run_is_an_error(place: Place) -> None:
     for root, readable, code in (
         ("/etc", (), ToolErrorCode.PERMISSION_DENIED),
         (str(place.root), ("relative",), ToolErrorCode.INVALID_ARGUMENT),
@@ -139,7 +139,7 @@ def test_place_where_no_command_can_run_is_told(place: Place) -> None:
     assert place.error("true").startswith("not_found: ")
 
 
-def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
+def test_program_is_killed_with_its_agent(place: Place) -> None:
     mark = unique()
     program = (
         "from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules\n"
@@ -160,7 +160,7 @@ def test_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
     assert not alive(f"\nsleep {mark}\n")
 
 
-def test_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
+def test_read_only_program_changes_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "src").mkdir(parents=True)
     (root / ".env").write_text("KEY=1\n")
@@ -178,7 +178,7 @@ def test_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
 
 
-def test_text_in_the_place_of_a_file_opens_nothing_that_is_denied(tmp_path: Path) -> None:
+def test_replacement_text_of_a_file_reveals_no_denied_file(tmp_path: Path) -> None:
     root, shown, beside = (tmp_path.resolve() / name for name in ("root", "tools/shown", "tools/beside"))
     for folder in (root / "src", shown, beside):
         folder.mkdir(parents=True)
@@ -208,14 +208,14 @@ def test_program_that_is_not_allowed_is_refused() -> None:
         assert find_program(name, RULES, "/w", "/usr/bin:/bin") == refused
 
 
-def test_where_allowed_programs_are() -> None:
+def test_allowed_programs_are_found() -> None:
     assert find_program("tools/own", RULES, "/w", "") == "/w/tools/own"
     assert find_program("/opt/x", RULES, "/w", "") == "/opt/x"
     assert find_program("x", RULES, "/w", "/usr/bin") == "/opt/x"
     assert find_program("sh", RULES, "/w", "/no/such/folder:/bin:/usr/bin") == "/bin/sh"
 
 
-def test_program_that_is_not_installed() -> None:
+def test_program_that_is_not_installed_is_an_error() -> None:
     message = (
         "The program 'no-such-program' is not installed where commands can see it. Whoever starts the run can allow it"
         " by its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
@@ -224,7 +224,7 @@ def test_program_that_is_not_installed() -> None:
     assert found == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
-def test_folder_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_made_readable_is_refused(tmp_path: Path) -> None:
     service = str(tmp_path / "service")
     with closing_socket(socket.socket(socket.AF_UNIX)) as listening:
         listening.bind(service)
@@ -237,7 +237,7 @@ def test_folder_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
             assert readable_folders(CommandRules(readable=("/usr", name))) == refused
 
 
-def test_own_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
+def test_own_python_is_readable_unless_it_is_the_systems_or_contains_a_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path.resolve()
@@ -250,7 +250,7 @@ def test_own_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
     assert readable_folders(CommandRules(readable=("~/../link", str(root / "python")))) == (str(root / "python"),)
 
 
-def test_path_has_nothing_of_the_workspace_or_of_what_is_not_shown(
+def test_path_contains_only_readable_folders_outside_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path.resolve()

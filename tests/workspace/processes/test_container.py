@@ -18,7 +18,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-def test_program_works_in_the_workspace_itself(place: Place) -> None:
+def test_program_works_directly_in_the_workspace(place: Place) -> None:
     text = place.says("pwd; echo new > src/new.py; cat .env; echo changed > .git/config")
 
     assert text == f"{place.root}\ncanary of .env\n"  # denied files are not hidden
@@ -44,7 +44,7 @@ def test_program_has_no_privileges_and_no_handles_of_the_agent(place: Place) -> 
     assert text.splitlines()[-4:] == ["0", "1", "2", "3"]  # 3 is that of the listing
 
 
-def test_program_cannot_signal_its_supervisor_the_agent_or_everybody(place: Place) -> None:
+def test_program_cannot_signal_its_supervisor_the_agent_or_all_processes(place: Place) -> None:
     script = "for p in $PPID {agent} -$PPID -{agent} -1; do kill -0 $p && echo allowed; done; kill -0 $$ && echo own"
     text = place.says(script.format(agent=os.getpid()))
 
@@ -52,7 +52,7 @@ def test_program_cannot_signal_its_supervisor_the_agent_or_everybody(place: Plac
     assert text.endswith("own\n")
 
 
-def test_given_text_has_a_private_place_that_no_output_shows(place: Place) -> None:
+def test_given_text_has_a_private_path_that_no_output_shows(place: Place) -> None:
     commands = place.commands.read_only({"/run/given/a.txt": b"given\n"}, {"MODE": "check"})
     script = 'cat /run/given/a.txt; echo "$0" $MODE'
     result = commands.run(["sh", "-c", script, "/run/given/a.txt"])
@@ -61,7 +61,7 @@ def test_given_text_has_a_private_place_that_no_output_shows(place: Place) -> No
     assert result.stdout.head.decode() == "given\n/run/given/a.txt check\n"
 
 
-def test_earlier_versions_of_files_are_refused_and_the_files_stay(place: Place) -> None:
+def test_earlier_versions_of_files_are_refused_and_files_unchanged(place: Place) -> None:
     commands = place.commands.read_only({f"{place.root}/src/a.py": b"then\n"}, {})
     refusal = commands.run(["sh", "-c", "cat src/a.py"])
 

@@ -55,7 +55,7 @@ VARIABLES = {
 }
 
 
-def test_git_is_started_with_these_settings_and_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_runs_only_with_these_settings_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin")
     environment = git_environment((("safe.directory", "/a"), ("safe.directory", "/b")))
     count = int(environment.pop("GIT_CONFIG_COUNT"))
@@ -97,14 +97,14 @@ def test_worktree_is_not_locked_and_only_its_own_records_are_removed(tmp_path: P
     assert not os.path.exists(records)
 
 
-def test_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_git_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = run_git(["version"], cwd="/")
     message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def test_full_disk_is_told_as_everywhere_else() -> None:
+def test_full_disk_in_git_is_reported_as_such() -> None:
     for stderr, reason in (
         (b"fatal: sha1 file 'x' write error. Out of diskspace\n", "the disk is full"),
         (b"fatal: write error: Disk quota exceeded\n", "the disk quota is used up"),
@@ -119,7 +119,7 @@ def error(found: object) -> str:
     return f"{found.code.value}: {found.message}"
 
 
-def test_repository_is_found_from_its_top_a_folder_in_it_a_worktree_and_a_bare_one(tmp_path: Path) -> None:
+def test_repository_is_found_from_its_top_subfolder_worktree_or_bare(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     git(main, "worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"))
     git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
@@ -134,7 +134,7 @@ def test_repository_is_found_from_its_top_a_folder_in_it_a_worktree_and_a_bare_o
     assert find_repository(str(tmp_path)) is None
 
 
-def test_revision_is_a_commit(tmp_path: Path) -> None:
+def test_revision_is_resolved_to_a_commit(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     first = head(main)
     git(main, "tag", "-a", "v1", "-m", "v1")
@@ -152,7 +152,7 @@ def test_revision_is_a_commit(tmp_path: Path) -> None:
         assert refused.endswith(" is not a git revision: name a branch, a tag or a commit.")
 
 
-def test_revision_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_revision_is_an_error(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     assert error(find_commit(found(main), "side")) == (
         f"not_found: There is no commit 'side' in the repository '{main}': name a branch, a tag or a commit that"
@@ -160,20 +160,20 @@ def test_revision_that_is_not_there_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_repository_with_a_damaged_index_is_told(tmp_path: Path) -> None:
+def test_damaged_index_is_an_error(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     (main / ".git/index").write_bytes(b"no index")
     assert error(find_uncommitted(found(main))).startswith(f"io_error: Git could not look for changes in '{main}': ")
 
 
-def test_repository_without_commits_is_told(tmp_path: Path) -> None:
+def test_repository_without_commits_is_an_error(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     assert error(find_commit(found(tmp_path))) == (
         f"not_found: The repository '{tmp_path}' has no commit yet: commit the files first."
     )
 
 
-def test_changes_that_are_not_committed_are_found(tmp_path: Path) -> None:
+def test_uncommitted_changes_are_found(tmp_path: Path) -> None:
     main = repository(tmp_path / "main", {"a": "a\n" * 20, "b": "b", "c": "c", "src/d": "d", "src/e f": "e"})
     before = (main / ".git/index").read_bytes()
     os.utime(main / "a")
@@ -212,7 +212,7 @@ def added(main: Path, folder: Path, commit: str = "") -> str | ToolError:
     return add_worktree(found(main), commit or head(main), str(folder), "workspace")
 
 
-def test_worktree_of_a_killed_process_is_made_anew(tmp_path: Path) -> None:
+def test_worktree_of_a_killed_process_is_recreated(tmp_path: Path) -> None:
     main, folder = repository(tmp_path / "main"), tmp_path / "one"
     git(main, "worktree", "add", "--lock", "--detach", str(folder / worktree_name(str(folder))))
     git(main, "worktree", "add", "--detach", str(tmp_path / "another"))
@@ -221,13 +221,13 @@ def test_worktree_of_a_killed_process_is_made_anew(tmp_path: Path) -> None:
     assert sorted(os.listdir(main / ".git/worktrees")) == ["another", worktree_name(str(folder))]
 
 
-def test_worktree_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_worktree_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     (main / ".git/worktrees").write_text("in the way")
     assert error(added(main, tmp_path / "one")).startswith(f"io_error: Git could not make a worktree of '{main}': ")
 
 
-def test_git_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_old_git_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\nprintf -- '--path-format=absolute\\n.git\\nfalse\\n--show-object-format\\n'\n")
     program.chmod(0o755)
@@ -236,7 +236,7 @@ def test_git_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert error(find_repository(str(tmp_path))) == f"unavailable: {message}"
 
 
-def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None:
+def test_blobs_of_a_partial_clone_are_not_fetched(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     git(main, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "--quiet", "--no-checkout", "--filter=blob:none", f"file://{main}", "partial")
@@ -245,7 +245,7 @@ def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None
     assert failed.code is ToolErrorCode.IO_ERROR
 
 
-def test_absent_submodules_are_the_empty_folders_that_gitmodules_names(tmp_path: Path) -> None:
+def test_absent_submodules_are_empty_folders_listed_in_gitmodules(tmp_path: Path) -> None:
     names = ("lib/one", '"lib/with space"', "lib/there", "lib/stale", "lib/gone", "../out", "/etc", ".", "")
     text = "".join(f'[submodule "{name}"]\n\tpath = {name}\n\turl = x\n' for name in names)
     write(tmp_path, {".gitmodules": text, ".git": "", "lib/there/.git": "", "lib/stale/a.py": "", "src/a.py": ""})

@@ -63,7 +63,7 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
     place.jobs.end()
 
 
-def test_command_without_jobs_is_as_ever(shared: Shared) -> None:
+def test_command_without_jobs_behaves_as_usual(shared: Shared) -> None:
     result = shared.run("cat .env; echo out; echo err >&2; sleep 100 & kill -9 $$")
     assert isinstance(result, CommandResult)
     assert (result.exit_code, result.stdout.head) == (137, b"out\n")
@@ -74,7 +74,7 @@ def test_command_without_jobs_is_as_ever(shared: Shared) -> None:
     assert refused.code is ToolErrorCode.PERMISSION_DENIED
 
 
-def test_command_that_outlives_its_time_goes_on_as_a_job(shared: Shared) -> None:
+def test_command_that_exceeds_its_timeout_becomes_a_job(shared: Shared) -> None:
     job = shared.run("echo first; read line < /dev/null; while ! test -f go; do sleep 0.05; done; exit 7", 0.5)
     assert isinstance(job, Job)
     assert (job.name, job.is_running) == ("3.1", True)
@@ -93,7 +93,7 @@ def test_later_command_shares_processes_and_temporary_files_of_a_job(shared: Sha
     assert not alive(f"sleep {mark}")
 
 
-def test_end_of_a_job_ends_what_it_has_left(shared: Shared) -> None:
+def test_end_of_a_job_ends_its_remaining_processes(shared: Shared) -> None:
     mark = unique()
     job = shared.job(f"sleep {mark} & setsid sleep {mark}0 & exit 0")
     shared.wait(job)
@@ -110,7 +110,7 @@ def test_cancelled_call_ends_its_command(shared: Shared) -> None:
     assert shared.jobs.have_ended
 
 
-def test_denied_file_that_appears_refuses_further_commands(shared: Shared) -> None:
+def test_new_denied_file_blocks_further_commands(shared: Shared) -> None:
     shared.job("sleep 100")
     (shared.root / "keys").mkdir()
     refused = shared.run("true")
@@ -118,7 +118,7 @@ def test_denied_file_that_appears_refuses_further_commands(shared: Shared) -> No
     assert (refused.code, "end the jobs by job_kill" in refused.message) == (ToolErrorCode.CONFLICT, True)
 
 
-def test_denied_file_that_is_replaced_ends_the_jobs(shared: Shared) -> None:
+def test_replaced_denied_file_ends_the_jobs(shared: Shared) -> None:
     job = shared.job("while true; do cat .env; sleep 0.05; done")
     (shared.root / "new").write_text("KEY=2\n")
     (shared.root / "new").rename(shared.root / ".env")
@@ -126,7 +126,7 @@ def test_denied_file_that_is_replaced_ends_the_jobs(shared: Shared) -> None:
     assert (job.is_running, job.command.why) == (False, CHANGED)
 
 
-def test_sandbox_that_works_on_a_copy_has_no_jobs(tmp_path: Path) -> None:
+def test_sandbox_that_uses_a_copy_has_no_jobs(tmp_path: Path) -> None:
     problem = Jobs.problem(opened(tmp_path, sandbox="landlock"))
     assert problem.startswith("No command can run in the background in the sandbox 'landlock', only in bubblewrap: ")
 
@@ -144,7 +144,7 @@ def test_number_of_jobs_is_limited(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "run"])
-def test_sandbox_that_does_not_answer_is_closed(shared: Shared, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_unresponsive_sandbox_is_closed(shared: Shared, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     job = shared.job(f"{STOP_LAUNCHER}; echo stopped; sleep 100")
     assert shared.wait(job, "stopped") == "stopped\n"
     monkeypatch.setattr("mendgraph.nodes.workspace.sandboxes.shared._ANSWER_S", 0.2)
@@ -157,14 +157,14 @@ def test_sandbox_that_does_not_answer_is_closed(shared: Shared, monkeypatch: pyt
     assert (job.is_running, shared.jobs.have_ended) == (False, True)
 
 
-def test_jobs_end_after_their_longest_time(shared: Shared) -> None:
+def test_jobs_end_after_their_time_limit(shared: Shared) -> None:
     shared.jobs = Jobs(0.3)
     job = shared.job("sleep 100")
     shared.wait(job)
     assert (job.is_running, job.command.why) == (False, TOO_LONG)
 
 
-def test_jobs_of_two_sandboxes_have_names_of_their_own(shared: Shared) -> None:
+def test_jobs_of_two_sandboxes_have_different_names(shared: Shared) -> None:
     first = shared.job("exit 0")
     shared.wait(first)
     assert shared.says("echo done") == "done\n"
@@ -194,7 +194,7 @@ def test_job_of_a_dead_process_is_reported_as_ended() -> None:
     )
 
 
-def test_job_dies_with_an_agent_that_is_killed(shared: Shared) -> None:
+def test_job_is_killed_with_its_agent(shared: Shared) -> None:
     mark = unique()
     program = (
         "import time\n"

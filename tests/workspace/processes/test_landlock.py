@@ -34,7 +34,7 @@ def errors(place: Place, script: str) -> list[str]:
     return place.result("sh", "-c", script).stderr.head.decode().splitlines()
 
 
-def test_version_of_landlock_decides_what_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guarantees_depend_on_the_landlock_version(monkeypatch: pytest.MonkeyPatch) -> None:
     for version, starts, holds_signals in ((0, False, False), (2, False, False), (3, True, False), (6, True, True)):
         monkeypatch.setattr(launcher, "landlock_version", lambda version=version: version)
         sandbox = Landlock()
@@ -42,7 +42,7 @@ def test_version_of_landlock_decides_what_holds(monkeypatch: pytest.MonkeyPatch)
         assert (Guarantee.SIGNALS in sandbox.guarantees) is holds_signals
 
 
-def test_folder_that_is_not_locked_yet_is_not_removed_by_another_process() -> None:
+def test_new_folder_is_not_removed_by_another_process_before_it_is_locked() -> None:
     began: list[str] = []
     others: list[PrivateFolder] = []
 
@@ -82,7 +82,7 @@ def test_changes_of_a_program_are_applied(place: Place) -> None:
     assert stat.S_IMODE((root / "new").stat().st_mode) == 0o700
 
 
-def test_next_program_sees_changes_of_the_last_one_and_of_others(place: Place) -> None:
+def test_next_program_sees_earlier_changes_by_programs_and_others(place: Place) -> None:
     place.says("echo one > src/b.py; echo two > src/c.py")
     (place.root / "src/b.py").write_text("edited\n")
     (place.root / "src/c.py").unlink()
@@ -90,7 +90,7 @@ def test_next_program_sees_changes_of_the_last_one_and_of_others(place: Place) -
     assert place.says("cat src/b.py; ls src") == "edited\na.py\nb.py\n"
 
 
-def test_file_that_nobody_changed_is_not_written(place: Place) -> None:
+def test_unchanged_file_is_not_written(place: Place) -> None:
     path = place.root / "src/a.py"
     before = path.stat()
     place.says("cat src/a.py; echo x > other")
@@ -99,7 +99,7 @@ def test_file_that_nobody_changed_is_not_written(place: Place) -> None:
     assert (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns)
 
 
-def test_change_below_a_protected_name_is_named_and_not_applied(place: Place) -> None:
+def test_change_below_a_protected_name_is_reported_and_not_applied(place: Place) -> None:
     lines = errors(place, "rm .git; mkdir .git; echo evil > .git/config; mkdir sub; git init -q sub; echo x > seen")
 
     assert lines[-2:] == [
@@ -111,7 +111,7 @@ def test_change_below_a_protected_name_is_named_and_not_applied(place: Place) ->
     assert (place.root / "seen").exists()
 
 
-def test_locked_files_and_folders_of_a_program_are_applied(place: Place) -> None:
+def test_files_and_folders_without_permissions_are_applied(place: Place) -> None:
     place.says("mkdir locked; echo x > locked/file; chmod 000 locked/file locked; chmod 000 src/a.py")
 
     modes = [stat.S_IMODE((place.root / name).stat().st_mode) for name in ("locked", "src/a.py")]
@@ -120,7 +120,7 @@ def test_locked_files_and_folders_of_a_program_are_applied(place: Place) -> None
     assert stat.S_IMODE((place.root / "locked/file").stat().st_mode) == 0
 
 
-def test_link_in_the_place_of_a_folder_leads_nowhere(place: Place, tmp_path: Path) -> None:
+def test_link_that_replaces_a_folder_is_not_followed(place: Place, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a.py").write_text("outside\n")
@@ -132,7 +132,7 @@ def test_link_in_the_place_of_a_folder_leads_nowhere(place: Place, tmp_path: Pat
     assert (place.root / "copy").read_text() == ""
 
 
-def test_absolute_name_of_the_workspace_works_in_arguments_texts_and_links(place: Place) -> None:
+def test_absolute_workspace_path_works_in_arguments_texts_and_links(place: Place) -> None:
     root = place.root
     (root / "script").write_text(f"#!/bin/sh\ncat {root}/src/a.py\n")
     (root / "script").chmod(0o755)
@@ -149,9 +149,7 @@ def test_absolute_name_of_the_workspace_works_in_arguments_texts_and_links(place
     not os.path.isdir(MEMORY) or os.stat(MEMORY).st_dev == os.stat(tempfile.gettempdir()).st_dev,
     reason="all folders are on one file system",
 )
-def test_workspace_on_another_file_system_than_its_copy_is_copied_and_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_on_another_file_system_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", MEMORY)
     with command_place(tmp_path, "landlock") as place:
         (place.root / "large").write_bytes(b"x" * 2 * LARGEST_TEXT)
@@ -160,7 +158,7 @@ def test_workspace_on_another_file_system_than_its_copy_is_copied_and_changed(
         assert (place.root / "larger").stat().st_size == 4 * LARGEST_TEXT
 
 
-def test_nothing_is_applied_once_a_call_was_given_up(place: Place) -> None:
+def test_nothing_is_applied_after_a_cancelled_call(place: Place) -> None:
     scope, mark = CancellationScope(), unique()
 
     def give_up() -> None:
@@ -192,7 +190,7 @@ def test_number_of_files_is_bounded_before_and_after_a_program(place: Place, mon
 # --- What a program cannot reach
 
 
-def test_program_cannot_look_into_the_agent(place: Place) -> None:
+def test_program_cannot_inspect_the_agent(place: Place) -> None:
     names = " ".join(f"/proc/{os.getpid()}/{name}" for name in ("environ", "mem", "cwd/x", "root/etc/shadow", "fd/0"))
     text = place.says(f"for name in {names}; do head -c 1 $name 2>/dev/null && echo read $name; done; echo done")
 
@@ -215,7 +213,7 @@ def test_file_outside_cannot_be_opened_linked_listed_or_replaced(place: Place, t
     assert secret.read_text() == "canary\n"
 
 
-def test_program_has_no_sockets_but_pairs(place: Place) -> None:
+def test_program_can_create_only_socket_pairs(place: Place) -> None:
     program = (
         "import socket\n"
         "socket.socketpair()\n"

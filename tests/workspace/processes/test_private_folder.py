@@ -4,7 +4,7 @@ from pathlib import Path
 from mendgraph.nodes.workspace.sandboxes.private_folder import remove_tree
 
 
-def test_folder_is_removed_however_deep_it_is_and_no_link_is_followed(tmp_path: Path) -> None:
+def test_deep_folder_is_removed_without_following_links(tmp_path: Path) -> None:
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("kept")

@@ -45,7 +45,7 @@ def test_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == ProcessResult(0, b"['HOME', 'LANG', 'PATH']\n", b"")
 
 
-def test_child_that_stays_behind_is_killed_and_not_waited_for(tmp_path: Path) -> None:
+def test_leftover_child_is_killed_and_not_waited_for(tmp_path: Path) -> None:
     program = (
         "import subprocess,sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
         "print(child.pid)"
@@ -55,7 +55,7 @@ def test_child_that_stays_behind_is_killed_and_not_waited_for(tmp_path: Path) ->
     assert (found.exit_code, gone(int(found.stdout))) == (0, True)
 
 
-def test_output_without_end_is_cut_and_the_program_stopped(tmp_path: Path) -> None:
+def test_endless_output_is_cut_and_the_program_stopped(tmp_path: Path) -> None:
     found = python("while True: print('x' * 1000)", tmp_path, most=5_000)
     assert isinstance(found, ProcessResult)
     assert (len(found.stdout), found.stderr, found.truncated) == (5_000, b"", True)
@@ -77,7 +77,7 @@ def test_program_that_cannot_start_is_a_typed_error(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
-def test_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
+def test_kept_ends_of_an_output_do_not_depend_on_its_chunks(chunks: list[bytes], most: int) -> None:
     kept = CapturedOutput(most=most)
     assert [kept.add(chunk) for chunk in chunks] == [True] * len(chunks)
     whole, tail = b"".join(chunks), most // 2
@@ -87,7 +87,7 @@ def test_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[b
     assert kept.left_out == max(0, len(whole) - most)
 
 
-def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path: Path) -> None:
+def test_reading_stops_on_its_check_or_deadline(tmp_path: Path) -> None:
     process = start_process(["sleep", "60"], cwd=str(tmp_path), env=dict(os.environ))
     assert not isinstance(process, ToolError)
     stdout, stderr = outputs(process)
@@ -114,7 +114,7 @@ class LateProcess(subprocess.Popen[bytes]):
         return super().poll()
 
 
-def test_last_words_of_a_program_between_two_looks_are_read() -> None:
+def test_last_output_before_exit_is_read() -> None:
     program = "import sys; sys.stdin.read(); print('the last word')"
     printed = CapturedOutput(most=100)
     with LateProcess([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

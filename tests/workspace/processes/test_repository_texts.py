@@ -42,7 +42,7 @@ def commands(request: pytest.FixtureRequest, root: Path) -> Iterator[Commands]:
     assert "canary" in (root / ".git/config").read_text()
 
 
-def test_password_of_remote_is_not_seen_and_git_works(commands: Commands) -> None:
+def test_password_of_a_remote_is_hidden_and_git_works(commands: Commands) -> None:
     said = says(commands, "git config remote.origin.url; cat .git/config; git status --short; git log --oneline")
     assert "canary" not in said
     assert said.startswith("https://host.example/x.git\n")
@@ -60,7 +60,7 @@ OTHER_FILES = {
 }
 
 
-def test_login_in_another_file_of_a_repository_is_not_seen(commands: Commands) -> None:
+def test_login_in_another_file_of_a_repository_is_hidden(commands: Commands) -> None:
     root = Path(commands.root)
     git(root, "init", "--quiet", "--bare", "store")
     write(root, OTHER_FILES)
@@ -69,7 +69,7 @@ def test_login_in_another_file_of_a_repository_is_not_seen(commands: Commands) -
     assert {name: (root / name).read_text() for name in OTHER_FILES} == OTHER_FILES
 
 
-def test_login_of_repository_of_a_worktree_is_not_seen(root: Path, tmp_path: Path) -> None:
+def test_login_in_the_repository_of_a_worktree_is_hidden(root: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     git(root, "worktree", "add", "--quiet", "--detach", str(tree))
     commands = opened(tree)
@@ -82,7 +82,7 @@ def test_login_of_repository_of_a_worktree_is_not_seen(root: Path, tmp_path: Pat
         assert said.endswith(" more\n")
 
 
-def test_login_of_repository_in_a_shown_folder_is_not_seen(root: Path, tmp_path: Path) -> None:
+def test_login_in_a_repository_in_a_readable_folder_is_hidden(root: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other", {"a.py": "a = 1\n"})
     commands = opened(other, readable=(str(root),))
     said = says(commands, f"cat {root}/.git/config")
@@ -90,7 +90,7 @@ def test_login_of_repository_in_a_shown_folder_is_not_seen(root: Path, tmp_path:
     assert ("Permission denied" if commands.sandbox.name == "landlock" else "host.example") in said
 
 
-def test_login_that_comes_between_two_commands_is_not_seen(root: Path) -> None:
+def test_login_added_between_two_commands_is_hidden(root: Path) -> None:
     commands = opened(root)
     git(root, "config", "remote.origin.url", "https://host.example/")
     assert "host.example" in says(commands, "cat .git/config")
@@ -98,7 +98,7 @@ def test_login_that_comes_between_two_commands_is_not_seen(root: Path) -> None:
     assert "canary" not in says(commands, "cat .git/config")
 
 
-def test_settings_that_are_too_large_are_not_seen(root: Path) -> None:
+def test_too_large_repository_settings_are_hidden(root: Path) -> None:
     with (root / ".git/config").open("a") as file:
         file.write("# a comment\n" * 90_000)
     assert says(opened(root), "cat .git/config") == ""
@@ -119,5 +119,5 @@ LOGINS = {
 }
 
 
-def test_logins_and_nothing_else_are_taken_out_of_settings() -> None:
+def test_only_logins_are_removed_from_settings() -> None:
     assert {settings: without_logins(settings) for settings in LOGINS} == LOGINS

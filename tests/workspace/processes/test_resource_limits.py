@@ -18,7 +18,7 @@ from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import Place, alive, opened, unique
 
 
-def test_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limit_of_a_container_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, limit in (("outer", "300000000\n"), ("outer/own", "max\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "memory.max").write_text(limit)
@@ -87,7 +87,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("sandbox", "name"), ROWS)
-def test_program_that_takes_too_much_is_ended_and_the_limit_is_told(tmp_path: Path, sandbox: str, name: str) -> None:
+def test_program_over_a_limit_is_ended_and_the_limit_is_named(tmp_path: Path, sandbox: str, name: str) -> None:
     program, limit = TOO_MUCH[name]
     mark = unique()
     with limited(tmp_path, sandbox) as place:
@@ -108,7 +108,7 @@ def test_program_that_fills_the_disk_is_ended(tmp_path: Path) -> None:
     assert (result.limit.limit, result.limit.reached > result.limit.allowed) == (Limit.DISK, True)
 
 
-def test_memory_that_processes_share_is_counted_once(tmp_path: Path) -> None:
+def test_shared_memory_is_counted_once(tmp_path: Path) -> None:
     made = opened(tmp_path.resolve(), limits=ROOM)
     program = (
         "import os, time\nkept = bytearray(b'x') * 90_000_000\n"
@@ -120,16 +120,14 @@ def test_memory_that_processes_share_is_counted_once(tmp_path: Path) -> None:
     assert (result.exit_code, result.limit) == (0, None), result
 
 
-def test_program_is_ended_where_the_machine_has_no_memory_left(
-    bubblewrap: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_program_is_ended_if_the_machine_runs_out_of_memory(bubblewrap: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter([[32_000 * MB, 3_000 * MB]])
     monkeypatch.setattr(resource_limits, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
     result = bubblewrap.result("sleep", "60")
     assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB must stay free."
 
 
-def test_refused_fork_is_known_by_its_words(bubblewrap: Place) -> None:
+def test_refused_fork_is_recognized_by_its_message(bubblewrap: Place) -> None:
     result = bubblewrap.result("sh", "-c", "echo 'sh: Cannot fork' >&2; exit 2")
     assert result.limit == LimitReached(Limit.PROCESSES, 20, 20)
 
@@ -155,7 +153,7 @@ COUNTS_PROCESSES_OF_A_SANDBOX = [int(part) for part in re.findall(r"\d+", os.una
 """Older kernels count all processes of a user."""
 
 
-def test_program_inherits_its_limits_and_yields_to_the_agent(place: Place) -> None:
+def test_program_inherits_its_limits_and_has_lower_priority_than_the_agent(place: Place) -> None:
     """It cannot raise them; it is the first that the kernel ends, and file systems in memory are bounded."""
     result = python(place, f"import sys\n{REPORT}", *["/dev/shm"] * (place.sandbox != "landlock"))
     found = json.loads(result.stdout.head)
@@ -171,7 +169,7 @@ def test_program_inherits_its_limits_and_yields_to_the_agent(place: Place) -> No
         assert soft == 21 if place.sandbox == "bubblewrap" else soft >= 20
 
 
-def test_limit_that_the_agent_has_itself_is_not_raised(bubblewrap: Place) -> None:
+def test_limit_of_the_agent_itself_is_not_raised(bubblewrap: Place) -> None:
     own = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10 * MB, own[1]))
     try:

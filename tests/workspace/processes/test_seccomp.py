@@ -83,7 +83,7 @@ REFUSED_NUMBERS = {
 """From the kernel's headers: asm/unistd_64.h and asm-generic/unistd.h."""
 
 
-def test_calls_that_reach_beyond_namespaces_are_refused_and_ordinary_ones_allowed() -> None:
+def test_namespace_escaping_calls_are_refused_and_ordinary_ones_allowed() -> None:
     for machine, refused in REFUSED_NUMBERS.items():
         special = set(numbers_of(machine).numbers.values())
         answers = {number: answer(machine, number) for number in range(600)}
@@ -93,7 +93,7 @@ def test_calls_that_reach_beyond_namespaces_are_refused_and_ordinary_ones_allowe
         assert answer(machine, 0x4000_0000 | 250) == "ENOSYS"
 
 
-def test_architectures_have_the_same_names() -> None:
+def test_all_architectures_define_the_same_names() -> None:
     names = numbers_of("x86_64").numbers.keys()
     for machine in ARCHITECTURES:
         assert numbers_of(machine).numbers.keys() == names
@@ -113,7 +113,7 @@ SOCKETS: list[tuple[int, int, str]] = [
 ]
 
 
-def test_socket_is_allowed_for_listed_families_only() -> None:
+def test_only_listed_socket_families_are_allowed() -> None:
     for machine in ARCHITECTURES:
         numbers = numbers_of(machine).numbers
         for family, protocol, expected in SOCKETS:
@@ -124,7 +124,7 @@ def test_socket_is_allowed_for_listed_families_only() -> None:
         assert answer(machine, numbers["socketpair"], 30, network=False) == "EAFNOSUPPORT"
 
 
-def test_clone_is_allowed_without_namespaces_only() -> None:
+def test_clone_is_allowed_only_without_namespaces() -> None:
     for machine in ARCHITECTURES:
         numbers = numbers_of(machine).numbers
         assert answer(machine, numbers["clone"], THREAD) == ALLOWED

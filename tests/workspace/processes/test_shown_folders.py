@@ -75,17 +75,17 @@ def reader(root: Path, *readable: Path) -> Callable[..., list[str]]:
     return read
 
 
-def test_secrets_in_environment_are_hidden(root: Path, environment: Path) -> None:
+def test_secrets_in_an_environment_are_hidden(root: Path, environment: Path) -> None:
     read = reader(root, environment)
     for _ in range(2):  # the second time they are remembered
         assert read(*(environment / name for name in SECRETS)) == [""] * len(SECRETS)
 
 
-def test_files_without_secrets_in_environment_are_shown(root: Path, environment: Path) -> None:
+def test_files_without_secrets_in_an_environment_are_readable(root: Path, environment: Path) -> None:
     assert reader(root, environment)(*(environment / name for name in PUBLIC)) == [*PUBLIC.values()]
 
 
-def test_secrets_beside_the_packages_of_own_installation_are_hidden(
+def test_secrets_beside_the_packages_of_the_own_installation_are_hidden(
     root: Path, environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "base_prefix", str(environment))
@@ -95,7 +95,7 @@ def test_secrets_beside_the_packages_of_own_installation_are_hidden(
     assert read(environment / "pip.ini") == [PUBLIC["pip.ini"]]
 
 
-def test_secret_that_comes_between_two_commands_is_hidden(root: Path, environment: Path) -> None:
+def test_secret_added_between_two_commands_is_hidden(root: Path, environment: Path) -> None:
     read = reader(root, environment)
     read(environment)
     names = [environment / folder / "local.env" for folder in ("", "etc", PACKAGES, "new")]
@@ -111,13 +111,13 @@ def test_file_that_gets_a_secret_between_two_commands_is_hidden(root: Path, envi
     assert read(environment / "etc/settings.json") == [""]
 
 
-def test_other_name_of_a_secret_is_hidden(root: Path, environment: Path) -> None:
+def test_hard_link_to_a_secret_is_hidden(root: Path, environment: Path) -> None:
     os.link(environment / ".env", environment / "etc/notes.py")
     (environment / "link").symlink_to("pip.conf")
     assert reader(root, environment)(environment / "etc/notes.py", environment / "link") == ["", ""]
 
 
-def test_workspace_in_a_shown_folder_is_judged_as_workspace(tmp_path: Path, root: Path) -> None:
+def test_workspace_inside_a_readable_folder_follows_workspace_rules(tmp_path: Path, root: Path) -> None:
     write(root, {"keys/a.py": "a\n", ".env": "canary"})
     assert reader(root, tmp_path)(root / "keys/a.py", root / ".env") == ["a\n", ""]
 
@@ -129,7 +129,7 @@ def found(shown: ShownFolders, *folders: Path, root: str = "/w", seconds: float 
     return shown.find(map(str, folders), root, time.monotonic() + seconds)
 
 
-def test_rules_that_break_hide(environment: Path) -> None:
+def test_exception_in_a_rule_hides_the_file(environment: Path) -> None:
     def breaks(_: str) -> Any:
         raise ValueError
 
@@ -143,7 +143,7 @@ def test_rules_that_break_hide(environment: Path) -> None:
     assert str(environment / "pyvenv.cfg") in by_content.files
 
 
-def test_sockets_and_pipes_are_found_beside_the_workspace_and_not_in_it(tmp_path: Path) -> None:
+def test_sockets_and_pipes_are_found_outside_the_workspace_only(tmp_path: Path) -> None:
     for name in ("a", "a/.git", "root", "lib/python3.11/x"):
         put_ways_out(tmp_path / name)
     write(tmp_path, {"a/.git/refs/x.env": "", "file": ""})
@@ -154,7 +154,7 @@ def test_sockets_and_pipes_are_found_beside_the_workspace_and_not_in_it(tmp_path
     assert hidden == Hidden(tuple(names))
 
 
-def test_too_much_to_hide_is_refused(tmp_path: Path) -> None:
+def test_too_many_files_to_hide_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "lib", {f"{number}.env": "" for number in range(301)})
     shown = ShownFolders(lambda name: name.endswith("env"), lambda _: None)
     refusal = found(shown, tmp_path)

@@ -49,7 +49,7 @@ def put(root: Path, *names: str) -> None:
         (root / name).write_text("x")
 
 
-def test_denied_names_and_repositories_are_found_at_any_depth_and_in_ignored_folders(tmp_path: Path) -> None:
+def test_denied_names_and_repositories_are_found_at_any_depth(tmp_path: Path) -> None:
     put(tmp_path, ".env", "a/b/c/prod.env", "build/.env", "secrets/.env", "ok.py", "a/.git", ".git/config", "b/.git/x")
     put(tmp_path, ".gitignore")
     (tmp_path / ".gitignore").write_text("build/\n")
@@ -63,7 +63,7 @@ def test_denied_names_and_repositories_are_found_at_any_depth_and_in_ignored_fol
     )
 
 
-def test_other_names_of_protected_files_are_hidden(tmp_path: Path) -> None:
+def test_hard_links_to_protected_files_are_hidden(tmp_path: Path) -> None:
     put(tmp_path, "server.py", "other.py", "tools/pkg/a.py", "tools/pkg/b/c.py", "tools/pkg/.env")
     os.link(tmp_path / "server.py", tmp_path / "second.py")
     os.link(tmp_path / "tools/pkg/b/c.py", tmp_path / "third.py")
@@ -85,9 +85,7 @@ def test_links_are_neither_covered_nor_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "folders"), [(errno.EACCES, ["a/closed", "secrets"]), (errno.ENOENT, ["secrets"])])
-def test_folder_that_does_not_open_is_covered_unless_it_is_gone(
-    tmp_path: Path, number: int, folders: list[str]
-) -> None:
+def test_unreadable_folder_is_covered_unless_it_is_gone(tmp_path: Path, number: int, folders: list[str]) -> None:
     put(tmp_path, "a/closed/.env", "a/ok", "secrets/closed/.env")
 
     def refuse(name: str, *_: object) -> None:
@@ -129,7 +127,7 @@ def put_ways_out(folder: Path) -> None:
         made.bind(f"/proc/self/fd/{here}/socket")  # names of sockets are short
 
 
-def test_sockets_and_pipes_are_hidden_in_the_workspace_and_in_repositories(tmp_path: Path) -> None:
+def test_sockets_and_pipes_in_the_workspace_are_hidden(tmp_path: Path) -> None:
     for name in ("a", ".git/deep", "secrets"):
         put_ways_out(tmp_path / name)
     put(tmp_path, "a/ok")
@@ -153,7 +151,7 @@ def bubblewrap_place(tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
-def test_denied_file_cannot_be_read_by_any_name_nor_one_be_put_beside_it(place: Place) -> None:
+def test_denied_file_cannot_be_read_by_any_name_or_get_a_sibling(place: Place) -> None:
     (place.root / "link").symlink_to("src/keys/one")
     attacks = "; ".join(
         f"cat {name}; cat $PWD/{name}; cp {name} copy; cat copy; ln {name} hard; cat hard; rm -f copy hard"
@@ -177,7 +175,7 @@ def test_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Pl
     assert (place.root / ".git/config").read_text() == "canary of .git/config\n"
 
 
-def test_other_names_of_what_is_protected_are_no_way_to_it(place: Place) -> None:
+def test_hard_links_to_protected_files_give_no_access(place: Place) -> None:
     for name in (".env", "src/keys/one", ".git/config"):
         (place.root / f"other-{Path(name).name}").hardlink_to(place.root / name)
     said = place.says("cat other-*; for o in other-.env other-one other-config; do echo x > $o; cat $o; rm $o; done")
@@ -192,7 +190,7 @@ def protected(root: Path) -> Iterator[ToolError | None]:
         yield problem
 
 
-def test_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
+def test_missing_git_folder_gets_a_temporary_placeholder(tmp_path: Path) -> None:
     with protected(tmp_path) as problem:
         assert problem is None
         assert os.listdir(tmp_path / ".git") == []
@@ -204,7 +202,7 @@ def test_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
     assert (tmp_path / ".git/config").exists()
 
 
-def test_pointer_to_any_other_folder_is_not_followed(tmp_path: Path) -> None:
+def test_git_pointer_to_an_unrelated_folder_is_not_followed(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     put(tmp_path / "outside", "worktrees/x/gitdir", "HEAD")
@@ -230,7 +228,7 @@ def test_repository_cannot_be_made_while_another_run_ends(bubblewrap_place: Plac
     assert not (place.root / ".git").exists()
 
 
-def test_placeholder_of_a_killed_command_is_removed_unless_it_is_needed_or_holds_something(tmp_path: Path) -> None:
+def test_leftover_placeholder_is_removed_unless_needed_or_not_empty(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     with protected(tmp_path):
         remove_placeholder(str(tmp_path))
@@ -260,7 +258,7 @@ ATTACKS = (
 )
 
 
-def test_settings_stay_as_they_are(place: Place) -> None:
+def test_settings_file_is_protected_against_every_attack(place: Place) -> None:
     path = place.root / SETTINGS_FILE
     path.write_text(TEXT)
     os.link(path, place.root / "other-name")
@@ -269,7 +267,7 @@ def test_settings_stay_as_they_are(place: Place) -> None:
         assert (path.read_text(), path.is_symlink(), names(place.root)) == (TEXT, False, [SETTINGS_FILE]), attack
 
 
-def test_settings_that_a_command_makes_are_set_aside(place: Place) -> None:
+def test_settings_file_made_by_a_command_is_renamed(place: Place) -> None:
     for attack in ("echo evil >", "ln -sf src/a.py"):
         assert place.result("sh", "-c", f"{attack} {SETTINGS_FILE}").exit_code == 0
         assert names(place.root) == [f"{SETTINGS_FILE}{UNTRUSTED}"], attack
@@ -277,7 +275,7 @@ def test_settings_that_a_command_makes_are_set_aside(place: Place) -> None:
 
 
 @rows((0o300, never), (0o100, never), (0, lambda name: name == SETTINGS_FILE))
-def test_settings_are_set_aside_in_a_folder_that_cannot_be_listed(mode: int, guarded: NameRule, tmp_path: Path) -> None:
+def test_new_settings_are_renamed_in_an_unlistable_folder(mode: int, guarded: NameRule, tmp_path: Path) -> None:
     put(tmp_path, SETTINGS_FILE)
     with closing(open_root(str(tmp_path))) as handle:
         tmp_path.chmod(mode)
@@ -302,7 +300,7 @@ def nested_repository(root: Path, name: str) -> Path:
     return config
 
 
-def test_config_of_nested_repository_survives_attack_on_its_parents(place: Place) -> None:
+def test_config_of_a_nested_repository_survives_changes_of_its_parents(place: Place) -> None:
     """A rename, the rename of an inner folder, an exchange, a removal."""
     config = nested_repository(place.root, "lib/inner")
     for attack in (
@@ -315,7 +313,7 @@ def test_config_of_nested_repository_survives_attack_on_its_parents(place: Place
         assert config.read_text() == "own\n", attack
 
 
-def test_settings_of_folder_below_survive_rename_of_parent(place: Place) -> None:
+def test_settings_in_a_subfolder_survive_a_rename_of_the_parent(place: Place) -> None:
     settings = place.root / "lib" / SETTINGS_FILE
     settings.parent.mkdir()
     settings.write_text(TEXT)
@@ -349,7 +347,7 @@ USER_SETTINGS = [
 
 
 @pytest.mark.parametrize("sandbox", AUTOMATIC)
-def test_user_settings_in_workspace_are_not_made_or_replaced(tmp_path: Path, sandbox: str) -> None:
+def test_user_settings_in_the_workspace_are_not_created_or_replaced(tmp_path: Path, sandbox: str) -> None:
     for number, (existing, attack) in enumerate(USER_SETTINGS):
         with command_place(tmp_path / str(number), sandbox) as place:
             settings = place.root / ".config/mendgraph/config.toml"
@@ -362,7 +360,7 @@ def test_user_settings_in_workspace_are_not_made_or_replaced(tmp_path: Path, san
             assert text == ("x" if existing.endswith(".toml") else ""), (existing, attack)
 
 
-def test_user_settings_made_directly_in_workspace_are_set_aside(place: Place) -> None:
+def test_user_settings_made_at_the_workspace_root_are_renamed(place: Place) -> None:
     commands = place.opened(protected=(str(place.root / "config.toml"),))
     commands.run(["sh", "-c", "echo evil > config.toml"])
     assert not (place.root / "config.toml").exists()
@@ -384,7 +382,7 @@ def test_bare_repository_cannot_be_changed_or_replaced(place: Place) -> None:
 # --- A lock that somebody keeps
 
 
-def test_kept_lock_of_folder_without_repository_is_an_error(bubblewrap_place: Place) -> None:
+def test_foreign_lock_on_a_folder_without_a_repository_is_an_error(bubblewrap_place: Place) -> None:
     place = bubblewrap_place
     (place.root / ".git/config").unlink()
     (place.root / ".git").rmdir()
@@ -398,7 +396,7 @@ def test_kept_lock_of_folder_without_repository_is_an_error(bubblewrap_place: Pl
     assert place.result("true").exit_code == 0
 
 
-def test_lock_of_a_program_of_another_run_hinders_no_command(bubblewrap_place: Place) -> None:
+def test_lock_held_by_a_program_of_another_run_blocks_no_command(bubblewrap_place: Place) -> None:
     place = bubblewrap_place
     (place.root / ".git/config").unlink()
     (place.root / ".git").rmdir()
@@ -416,7 +414,7 @@ def test_lock_of_a_program_of_another_run_hinders_no_command(bubblewrap_place: P
     second.join()
 
 
-def test_new_settings_are_renamed_though_a_folder_has_the_name(tmp_path: Path) -> None:
+def test_new_settings_are_renamed_even_if_the_new_name_is_taken(tmp_path: Path) -> None:
     (tmp_path / SETTINGS_FILE).touch()
     (tmp_path / f"{SETTINGS_FILE}.untrusted").mkdir()
     with closing(open_root(str(tmp_path))) as handle:

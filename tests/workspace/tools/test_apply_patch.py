@@ -67,7 +67,7 @@ def test_several_files_are_changed_together(bench: Bench) -> None:
     assert output.files_read == {change.path: change.sha256_after for change in output.changes}
 
 
-def test_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench) -> None:
+def test_patch_follows_a_link_and_a_pure_move_keeps_the_inode(bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "link.py").symlink_to("old.py")
     inode = (bench.root / "src/m.py").stat().st_ino
@@ -87,7 +87,7 @@ AGAIN = "read_file it again, and base your change on what it holds now."
     ("*** Delete File: a.py\n", b"x\n", f": {AGAIN}"),
     ("*** Delete File: a.py\n", b"x\x00", ", and is binary now, so it cannot be read again: leave it as it is."),
 )
-def test_file_that_changed_since_it_was_read_is_left_with_all_others(
+def test_file_changed_since_it_was_read_refuses_the_whole_patch(
     body: str, now: bytes, message: str, bench: Bench
 ) -> None:
     bench.put({"a.py": "old\n", "b.py": "b\n"})
@@ -108,7 +108,7 @@ BREAKING = patch(
 )
 
 
-def test_gate_that_refuses_lets_no_file_of_a_patch_through(bench: Bench) -> None:
+def test_refusal_by_the_syntax_gate_applies_to_the_whole_patch(bench: Bench) -> None:
     bench.put({"a.py": "x = 1\n", "b.txt": "{}\n"})
     bench.syntax_gate = "refuse"
     error = bench.error(apply_patch, patch=BREAKING)
@@ -136,7 +136,7 @@ REFUSED: list[tuple[str, ToolErrorCode, str]] = [
 
 
 @rows(*REFUSED)
-def test_file_that_cannot_be_changed_leaves_all_as_they_were(
+def test_file_that_cannot_be_changed_leaves_all_files_unchanged(
     body: str, code: ToolErrorCode, message: str, bench: Bench
 ) -> None:
     bench.put({**FILES, ".env": "KEY=1"})
@@ -150,13 +150,13 @@ def test_file_that_cannot_be_changed_leaves_all_as_they_were(
 
 
 @rows(("", "Line 1 of the patch: a patch begins with"), ("x\x00", "patch holds the character U+0000"))
-def test_text_that_is_no_patch_is_refused(text: str, message: str, bench: Bench) -> None:
+def test_invalid_patch_is_refused(text: str, message: str, bench: Bench) -> None:
     error = bench.error(apply_patch, patch=text)
     assert error.code is INVALID
     assert error.message.startswith(message)
 
 
-def test_hunk_that_misses_for_look_alikes_may_write_them_as_escapes(bench: Bench) -> None:
+def test_hunk_with_lookalike_characters_may_use_escapes(bench: Bench) -> None:
     bench.put({"a.md": "head\na\u200bb\u2019s\nGru\u0308n\n"})
     error = bench.error(apply_patch, patch=patch("*** Update File: a.md\n@@\n-ab's\n+x\n Gr\u00fcn\n"))
     assert "do not occur in 'a.md'. It looks like lines 2-3, but for characters that" in error.message
@@ -168,7 +168,7 @@ def test_hunk_that_misses_for_look_alikes_may_write_them_as_escapes(bench: Bench
     assert bench.bytes_of("a.md") == "head\na\u200bb\u2019s, \\u2603\nGru\u0308n\n".encode()
 
 
-def test_hunk_whose_escapes_fit_in_two_places_is_refused_with_both(bench: Bench) -> None:
+def test_hunk_whose_escapes_fit_twice_is_refused_with_both_places(bench: Bench) -> None:
     bench.put({"a.md": "a\u200bb\nx\na\u200bb\n"})
     error = bench.error(apply_patch, patch=patch("*** Update File: a.md\n@@\n-a\\u200bb\n+c\n"))
     assert "fits in several places of 'a.md', at lines 1, 3" in error.message

@@ -28,7 +28,7 @@ def test_function_is_replaced_by_name(bench: Bench) -> None:
     assert "-    return a - b\n+    return a + b\n" in change.diff
 
 
-def test_new_files(bench: Bench) -> None:
+def test_new_files_are_created(bench: Bench) -> None:
     data = bench.data(edit_blocks, path="src/calc.py", content=CALC)
     assert data == {"path": "src/calc.py", "changed": ["add", "sub"], "action": "created", "content": CALC}
     assert bench.bytes_of("src/calc.py") == CALC.encode()
@@ -36,7 +36,7 @@ def test_new_files(bench: Bench) -> None:
     assert data == {"path": "a.txt", "changed": [], "action": "created", "content": "a\n"}
 
 
-def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> None:
+def test_other_file_is_replaced_as_a_whole_after_it_was_read(bench: Bench) -> None:
     bench.put({"config.yaml": CONFIG.replace("\n", "\r\n")})
     data = bench.data(edit_blocks, path="config.yaml", content=CONFIG + "new: 1\n")
     assert (data["content"], data["changed"]) == (CONFIG, False)
@@ -160,7 +160,7 @@ REPLIES = [
 
 
 @rows(*REPLIES)
-def test_reply_of_a_small_model_becomes_the_edit_that_it_means(
+def test_reply_of_a_small_model_becomes_the_intended_edit(
     path: str, task: str, content: str, edits: list[tuple[str, str]], data: JsonMap, bench: Bench
 ) -> None:
     output = reply(bench, path, task, content)
@@ -179,7 +179,7 @@ def test_reply_of_a_small_model_becomes_the_edit_that_it_means(
     ("shop.py", "Add clear", "def clear(self):\n    self.items = []\n", "No class of 'shop.py' has a method clear"),
     ("a.json", "Set a to 2", '{\n  "a": 2\n}\n', "The block would drop b, c from 'a.json'."),
 )
-def test_reply_that_would_destroy_or_says_too_little_is_refused(
+def test_destructive_or_incomplete_reply_is_refused(
     path: str, task: str, content: str, message: str, bench: Bench
 ) -> None:
     error = reply(bench, path, task, content).result.error
@@ -188,7 +188,7 @@ def test_reply_that_would_destroy_or_says_too_little_is_refused(
     assert bench.bytes_of(path).decode() == TEXTS[path]
 
 
-def test_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
+def test_definition_can_be_moved_by_a_block_for_either_file(bench: Bench) -> None:
     bench.put(
         {"a.py": "import re\n\nX = 1\n\n\ndef load(text):\n    return re.A\n\n\nprint(load)\n", "b.py": "Y = 2\n"}
     )
@@ -211,7 +211,7 @@ def test_definition_is_moved_by_a_block_for_either_file(bench: Bench) -> None:
     assert send("a.py", "X = 1\n") == "import re\nfrom b import load\n\nX = 1\n\n\nprint(load)\n"
 
 
-def test_moved_definition_is_not_lost_to_a_namesake_and_not_brought_under_its_old_name(bench: Bench) -> None:
+def test_moved_definition_does_not_replace_a_namesake_and_keeps_its_new_name(bench: Bench) -> None:
     load, other = "def load():\n    return 1\n", "def load():\n    return 2\n"
     bench.put({"a.py": f"X = 1\nY = 1\n\n\n{load}", "b.py": other, "c.py": load})
     for path in ("a.py", "b.py", "c.py"):
@@ -224,7 +224,7 @@ def test_moved_definition_is_not_lost_to_a_namesake_and_not_brought_under_its_ol
     assert bench.bytes_of("d.py").decode() == load.replace("load", "fetch")
 
 
-def test_file_that_was_not_read_is_shown_before_anything_is_taken_out_of_it(bench: Bench) -> None:
+def test_unread_file_is_shown_before_anything_is_removed_from_it(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     context = ToolContext(bench.workspace, task="Remove the function sub.")
     shown = edit_blocks.s(context, path="calc.py", content="del sub\n")
@@ -253,14 +253,14 @@ SEARCH = f"<<<<<<< SEARCH\n{OLD}=======\n{NEW}>>>>>>> REPLACE\n"
     f"*** Begin Patch\n*** Update File: calc.py\n@@ def add(a, b):\n{HUNK}*** End Patch\n",
 )
 @rows("\n", "\r\n")
-def test_edit_in_another_notation_is_made_exactly(newline: str, content: str, bench: Bench) -> None:
+def test_edit_in_another_notation_is_applied_exactly(newline: str, content: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC.replace("\n", newline)})
     data = bench.data(edit_blocks, path="calc.py", content=content)
     assert bench.bytes_of("calc.py") == MENDED.replace("\n", newline).encode()
     assert (data["action"], data["content"]) == ("edited", MENDED)
 
 
-def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added(bench: Bench) -> None:
+def test_search_blocks_are_applied_in_order_and_can_create_a_file(bench: Bench) -> None:
     bench.put({"a.txt": "one\ntwo\nthree\n"})
     blocks = "".join(f"<<<<<<< SEARCH\n{old}\n=======\n{old}!\n>>>>>>> REPLACE\n\n" for old in ("one", "three"))
     bench.data(edit_blocks, path="a.txt", content=blocks)
@@ -275,7 +275,7 @@ def test_several_search_blocks_are_made_in_order_and_a_new_file_by_what_is_added
     ("gone.py", SEARCH, ToolErrorCode.NOT_FOUND),
     (".env", SEARCH, ToolErrorCode.PERMISSION_DENIED),
 )
-def test_edit_in_another_notation_of_nothing_or_of_no_file_is_refused(
+def test_empty_edit_or_missing_file_in_another_notation_is_refused(
     path: str, content: str, code: ToolErrorCode, bench: Bench
 ) -> None:
     bench.put({"calc.py": CALC, ".env": CALC})
@@ -301,32 +301,32 @@ def test_edit_in_another_notation_of_nothing_or_of_no_file_is_refused(
     ("*** Begin Patch\n*** Delete File: calc.py\n*** End Patch\n", "this block is for 'calc.py' alone"),
     (f"*** Begin Patch\n*** Update File: calc.py\n@@\n{HUNK}", "a patch ends with '*** End Patch'"),
 )
-def test_edit_in_another_notation_that_does_not_fit_changes_nothing(content: str, message: str, bench: Bench) -> None:
+def test_edit_in_another_notation_that_does_not_match_changes_nothing(content: str, message: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     assert message in bench.error(edit_blocks, path="calc.py", content=content).message
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
-def test_search_block_that_differs_in_spaces_is_indented_as_the_file_is(bench: Bench) -> None:
+def test_loosely_matched_search_block_gets_the_indentation_of_the_file(bench: Bench) -> None:
     bench.put({"a.txt": "one\n\ttwo\n\tthree\n"})
     bench.data(edit_blocks, path="a.txt", content="<<<<<<< SEARCH\ntwo\nthree\n=======\n2\n>>>>>>> REPLACE\n")
     assert bench.bytes_of("a.txt") == b"one\n\t2\n"
 
 
-def test_heading_in_a_search_block_is_no_separator(bench: Bench) -> None:
+def test_heading_in_a_search_block_is_not_a_separator(bench: Bench) -> None:
     bench.put({"a.md": "Title\n=====\ntext\n"})
     block = "<<<<<<< SEARCH\nTitle\n=====\n=======\nTitles\n======\n>>>>>>> REPLACE\n"
     bench.data(edit_blocks, path="a.md", content=block)
     assert bench.bytes_of("a.md") == b"Titles\n======\ntext\n"
 
 
-def test_search_blocks_far_below_the_start_of_a_text_are_part_of_it(bench: Bench) -> None:
+def test_search_blocks_far_into_a_text_are_part_of_it(bench: Bench) -> None:
     guide = f"# Edits\n\nA block:\n\n    as this one\n\n{SEARCH}"
     bench.data(edit_blocks, path="guide.md", content=guide)
     assert bench.bytes_of("guide.md") == guide.encode()
 
 
-def test_text_of_a_file_that_is_a_diff_stays_one(bench: Bench) -> None:
+def test_diff_is_kept_as_the_text_of_a_new_file(bench: Bench) -> None:
     diff = f"--- a/calc.py\n+++ b/calc.py\n@@ -1,3 +1,3 @@\n{HUNK}"
     bench.data(edit_blocks, path="fix.patch", content=diff)
     assert bench.bytes_of("fix.patch") == diff.encode()

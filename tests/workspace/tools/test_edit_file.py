@@ -47,7 +47,7 @@ def test_text_around_an_edit_is_kept(bench: Bench, bom: bytes, before: str, afte
     ),
     ("add", "x\x00", "new_str holds the character U+0000 in line 1, which no text file can hold; leave it out."),
 )
-def test_edit_that_fits_nowhere_or_twice_is_refused(old: str, new: str, message: str, bench: Bench) -> None:
+def test_edit_that_matches_nowhere_or_twice_is_refused(old: str, new: str, message: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
     error = bench.error(edit_file, path="calc.py", old_str=old, new_str=new)
@@ -56,7 +56,7 @@ def test_edit_that_fits_nowhere_or_twice_is_refused(old: str, new: str, message:
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
-def test_miss_shows_the_nearest_lines(bench: Bench) -> None:
+def test_failed_match_shows_the_nearest_lines(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
     error = bench.error(edit_file, path="calc.py", old_str="def add(a,b):\n  return a-b", new_str="x")
@@ -78,7 +78,7 @@ def test_miss_shows_the_nearest_lines(bench: Bench) -> None:
     ("Gru\u0308n", "Gr\u00fcn", "Gru\\u0308n"),
     ("It's", "It\u2019s", "It's"),
 )
-def test_miss_for_a_look_alike_suggests_its_line_with_escapes_which_can_be_used(
+def test_failed_match_of_a_lookalike_suggests_usable_escapes(
     line: str, old: str, suggestion: str, bench: Bench
 ) -> None:
     bench.put({"a.md": f"head\r\n- {line}!\r\n"})
@@ -96,7 +96,7 @@ def test_miss_for_a_look_alike_suggests_its_line_with_escapes_which_can_be_used(
     assert bench.bytes_of("a.md") == f"head\r\n- {line}! \\u2603\r\n".encode()
 
 
-def test_escape_is_a_character_only_where_the_text_is_nowhere_as_it_is(bench: Bench) -> None:
+def test_escape_is_decoded_only_if_the_literal_text_does_not_occur(bench: Bench) -> None:
     bench.put({"a.py": 'a = "\\u00a0"\nb = "\u00a0"\nc = "\u00a0\u00ad"\n'})
     bench.data(edit_file, path="a.py", old_str='"\\u00a0"', new_str='"\\u00a0\\u00a0"')
     assert bench.bytes_of("a.py") == 'a = "\\u00a0\\u00a0"\nb = "\u00a0"\nc = "\u00a0\u00ad"\n'.encode()
@@ -106,7 +106,7 @@ def test_escape_is_a_character_only_where_the_text_is_nowhere_as_it_is(bench: Be
     assert bench.bytes_of("a.py").splitlines()[1] == 'b = "\u00a0\\u00ad"'.encode()
 
 
-def test_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
+def test_edit_that_breaks_the_syntax_is_reported_or_refused(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     broken = "no longer parses as Python: line 5: '(' was never closed"
     bench.syntax_gate = "refuse"
@@ -127,14 +127,14 @@ def test_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None
     ("def add(a, b): \n    return a - b", "def add(a, b):\n    return a + b", "trailing_blanks"),
     ("  def add(a, b):\n      return a - b\n", "  def add(a, b):\n      return a + b\n", "indentation"),
 )
-def test_blanks_that_differ_are_left_out_of_account(old: str, new: str, matched: str, bench: Bench) -> None:
+def test_whitespace_differences_are_tolerated(old: str, new: str, matched: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC.replace("\n", "\r\n")})
     data = bench.data(edit_file, path="calc.py", old_str=old, new_str=new)
     assert data == {"path": "calc.py", "replacements": 1, "start_line": 1, "lines_changed": 2, "matched": matched}
     assert bench.bytes_of("calc.py") == CALC.replace("a - b", "a + b", 1).replace("\n", "\r\n").encode()
 
 
-def test_edit_of_a_file_that_was_not_read_is_answered_with_the_file(bench: Bench) -> None:
+def test_edit_of_an_unread_file_returns_the_file(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     output = bench.run(edit_file, path="calc.py", old_str="print('Hello')", new_str="x")
     read = bench.data(read_file, path="calc.py")
@@ -151,7 +151,7 @@ def edit(old: str, new: str, *, everywhere: bool = False) -> JsonMap:
     return {"old_str": old, "new_str": new, "replace_all": everywhere}
 
 
-def test_edits_are_made_in_order_and_the_file_is_written_once(bench: Bench) -> None:
+def test_edits_are_applied_in_order_and_the_file_is_written_once(bench: Bench) -> None:
     bench.put({"calc.py": CALC.replace("\n", "\r\n")})
     (bench.root / "calc.py").chmod(0o755)
     output = bench.run(
@@ -182,9 +182,7 @@ def test_edits_are_made_in_order_and_the_file_is_written_once(bench: Bench) -> N
         "The edits undo each other, so nothing of 'calc.py' would change.",
     ),
 )
-def test_edit_that_fails_among_others_leaves_the_file_as_it_was(
-    edits: list[JsonMap], message: str, bench: Bench
-) -> None:
+def test_one_failed_edit_leaves_the_file_unchanged(edits: list[JsonMap], message: str, bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     bench.data(read_file, path="calc.py")
     error = bench.error(multi_edit, path="calc.py", edits=edits)
@@ -199,7 +197,7 @@ def test_number_of_edits_is_bounded(count: int, fits: bool) -> None:
     assert isinstance(multi_edit.validate(arguments), dict) is fits
 
 
-def test_loosest_match_is_told(bench: Bench) -> None:
+def test_loosest_match_is_reported(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     assert bench.error(multi_edit, path="gone.py", edits=[edit("a", "b")]).code is ToolErrorCode.NOT_FOUND
     edits = [edit(" def sub(a, b):\n", " def minus(a, b):\n"), edit("def add(a, b): \n", "def plus(a, b):\n")]

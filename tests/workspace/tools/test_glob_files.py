@@ -38,7 +38,9 @@ FILES = {
     ("*.{md,rst}", ".", ["docs/d.md"]),
     ("*", "link", ["src/b.py", "src/linked.py", "src/sub/c.py"]),
 )
-def test_paths_are_sorted_readable_and_not_ignored(pattern: str, path: str, paths: list[str], bench: Bench) -> None:
+def test_readable_paths_are_listed_sorted_without_ignored_ones(
+    pattern: str, path: str, paths: list[str], bench: Bench
+) -> None:
     bench.put(FILES)
     (bench.root / "link").symlink_to("src")
     (bench.root / "src" / "linked.py").symlink_to("b.py")
@@ -48,7 +50,7 @@ def test_paths_are_sorted_readable_and_not_ignored(pattern: str, path: str, path
 
 
 @rows(glob_files, search_files)
-def test_absolute_pattern_means_the_place_that_it_names(tool: Tool, bench: Bench) -> None:
+def test_absolute_pattern_is_resolved_to_its_place(tool: Tool, bench: Bench) -> None:
     bench.put(FILES)
 
     def asked(glob: str) -> ToolOutput:
@@ -84,32 +86,32 @@ PATTERNS: list[tuple[str, list[str], list[str]]] = [
 ]
 
 
-def test_pattern_matches_paths() -> None:
+def test_glob_pattern_matches_paths() -> None:
     for pattern, fits, fails in PATTERNS:
         glob = parse_glob(pattern)
         assert glob is not None
         assert (pattern, [path for path in fits + fails if glob.matches(path)]) == (pattern, fits)
 
 
-def test_very_large_workspace_is_not_walked_to_its_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walk_of_a_very_large_workspace_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put({f"{number}": "" for number in range(9)})
     monkeypatch.setattr(sys.modules[glob_files.run.__module__], "MAX_VISITED", 3)
     data = bench.data(glob_files, pattern="[2-8]")
     assert (data["paths"], data["has_more"]) == (["2"], True)
 
 
-def test_pattern_has_500_characters_and_64_alternatives_at_most() -> None:
+def test_pattern_is_limited_to_500_characters_and_64_alternatives() -> None:
     assert [parse_glob("a" * length) is None for length in (500, 501)] == [False, True]
     assert [parse_glob("{" + "a," * commas + "a}") is None for commas in (63, 64)] == [False, True]
 
 
-def test_no_pattern_takes_for_ever() -> None:
+def test_time_for_any_pattern_is_bounded() -> None:
     glob = parse_glob("*a" * 40 + "b/" + "**/" * 50 + "x")
     assert glob is not None
     assert not glob.matches("a" * 250 + "/a" * 100)
 
 
-def test_directories_come_first_and_paths_are_those_of_the_workspace(bench: Bench) -> None:
+def test_directories_come_first_and_paths_are_relative_to_the_workspace(bench: Bench) -> None:
     bench.put({"src/b.py": "", "src/a.py": "", "src/sub/c.py": "", "README.md": ""})
     (bench.root / "src" / "link").symlink_to("a.py")
     assert bench.data(list_files) == {"entries": ["src/", "README.md"], "directories": 1, "files": 1, "has_more": False}
@@ -136,7 +138,7 @@ ROUTES: dict[str, str | bytes] = {
     ("app/{s,x}/*", ["app/s/page.tsx"]),
 )
 @rows(glob_files, search_files)
-def test_path_that_exists_literally_wins_over_glob_characters(
+def test_literal_path_takes_precedence_over_glob_characters(
     tool: Any, pattern: str, paths: list[str], bench: Bench
 ) -> None:
     bench.put(ROUTES)
@@ -152,7 +154,7 @@ def test_path_that_exists_literally_wins_over_glob_characters(
     (glob_files, {"pattern": "*.txt"}, "a.txt b\\udce9.txt"),
     (search_files, {"pattern": "same"}, "a.txt"),
 )
-def test_name_that_is_not_utf_8_is_told(tool: Any, arguments: dict[str, str], shown: str, bench: Bench) -> None:
+def test_non_utf8_name_is_reported(tool: Any, arguments: dict[str, str], shown: str, bench: Bench) -> None:
     bench.put({"a.txt": "same\n"})
     assert "note" not in bench.data(tool, **arguments)
     Path(os.fsdecode(os.fsencode(bench.root) + b"/b\xe9.txt")).write_text("same\n", "utf-8")
@@ -162,7 +164,7 @@ def test_name_that_is_not_utf_8_is_told(tool: Any, arguments: dict[str, str], sh
     assert data["note"] == "b\\udce9.txt is not UTF-8: no tool opens a file with such a name."
 
 
-def test_many_paths_are_cut_and_as_many_as_are_shown_are_all(bench: Bench) -> None:
+def test_many_paths_are_truncated_only_above_the_limit(bench: Bench) -> None:
     bench.put({f"{number:04}": "" for number in range(MAX_PATHS + 1)})
     data = bench.data(glob_files, pattern="*")
     assert (len(data["paths"]), data["has_more"]) == (MAX_PATHS, True)
@@ -173,7 +175,7 @@ def test_many_paths_are_cut_and_as_many_as_are_shown_are_all(bench: Bench) -> No
     assert (len(data["paths"]), data["has_more"]) == (MAX_PATHS, False)
 
 
-def test_large_directory_is_cut_and_counted(bench: Bench) -> None:
+def test_large_directory_is_truncated_and_counted(bench: Bench) -> None:
     bench.put({f"{number:04}": "" for number in range(MAX_ENTRIES + 1)})
     data = bench.data(list_files)
     assert (len(data["entries"]), data["files"], data["has_more"]) == (MAX_ENTRIES, MAX_ENTRIES + 1, True)

@@ -40,14 +40,14 @@ def run(bench: Bench, network: Network | None, **context: Any) -> ToolResult:
     ("text/html", "<p>a</p><script>b</script>", "a"),
     ("application/xhtml+xml", "<p>a</p>", "a"),
 )
-def test_document_comes_as_it_is_and_page_as_its_text(kind: str, body: str, text: str, bench: Bench) -> None:
+def test_document_is_returned_verbatim_and_a_page_as_text(kind: str, body: str, text: str, bench: Bench) -> None:
     network = Scripted(HttpResponse(404, "http://a.test/b", kind, body, 26, cut=True))
     page = {"status": 404, "url": "http://a.test/b", "content_type": kind, "text": text, "size": 26, "has_more": True}
     assert run(bench, network) == ToolResult.success(**page)
 
 
 @rows((30.0, inf, 30.0), (30.0, 2.5, 2.5), (1.0, 9.0, 1.0))
-def test_request_takes_no_longer_than_the_call_and_the_turn_may(
+def test_request_timeout_is_the_least_of_call_and_turn(
     timeout_s: float, seconds_left: float, expected: float, bench: Bench
 ) -> None:
     network = Scripted(HttpResponse(200, "", "text/plain", "", 0, cut=False))
@@ -55,7 +55,7 @@ def test_request_takes_no_longer_than_the_call_and_the_turn_may(
     assert network.seconds == expected
 
 
-def test_without_a_network_the_error_says_how_to_get_one(bench: Bench) -> None:
+def test_error_without_a_network_says_how_to_enable_it(bench: Bench) -> None:
     message = (
         "Network access is disabled in this Environment. The user can allow hosts with"
         " `allowed_hosts` (`--allow-host`)."
@@ -63,7 +63,7 @@ def test_without_a_network_the_error_says_how_to_get_one(bench: Bench) -> None:
     assert run(bench, None).error == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
-def test_error_of_the_network_is_the_result_of_the_call(bench: Bench) -> None:
+def test_network_error_is_the_result_of_the_call(bench: Bench) -> None:
     gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="a.test does not answer.")
     assert run(bench, Scripted(gone)) == ToolResult(ok=False, error=gone)
 
@@ -107,7 +107,7 @@ def test_any_page_has_a_text(html: str) -> None:
     assert "\n\n\n" not in text
 
 
-def test_hostile_pages_take_linear_time() -> None:
+def test_time_for_hostile_pages_is_linear() -> None:
     """40,000 characters; anything quadratic in them would take far longer."""
     began = time.process_time()
     for piece in (*TAGS, "<a ", "<a href=", "&#", "& ", " \n", "href", '<a "'):

@@ -25,7 +25,7 @@ def test_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
     assert output.files_read == {"a.py": ""}
 
 
-def test_knowledge_of_a_thread_goes_along_with_a_file(bench: Bench) -> None:
+def test_read_state_moves_with_a_file(bench: Bench) -> None:
     bench.put({"read.py": "x = 1\n", "stale.py": "x = 1\n", "new.py": "x = 1\n"})
     for name in ("read.py", "stale.py"):
         bench.data(read_file, path=name)
@@ -39,7 +39,7 @@ def test_knowledge_of_a_thread_goes_along_with_a_file(bench: Bench) -> None:
     assert unread["note"].startswith("Nothing was changed: 'moved/new.py' was not read yet. ")
 
 
-def test_file_is_deleted_whether_it_was_read_or_not(bench: Bench) -> None:
+def test_file_is_deleted_whether_read_or_not(bench: Bench) -> None:
     bench.put({"src/a.py": "x = 1\n", "src/b.py": ""})
     bench.data(read_file, path="src/a.py")
     output = bench.run(delete_file, path="src/a.py")

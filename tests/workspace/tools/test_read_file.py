@@ -14,7 +14,7 @@ from tests.rules.secrets.samples import BLOCKS
 from tests.workspace.conftest import Bench
 
 
-def test_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
+def test_long_file_is_read_in_pages_of_500_lines(bench: Bench) -> None:
     """Spec 3, How to verify: a file of more than 500 lines is cut, with pagination metadata."""
     bench.put({"a": "".join(f"{number}\n" for number in range(1, 1202))})
     first = bench.data(read_file, path="a")
@@ -25,7 +25,7 @@ def test_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
     assert last["content"].startswith("1001\n")
 
 
-def test_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
+def test_lines_per_page_are_configurable(bench: Bench) -> None:
     bench.put({"a": "1\n2\n3\n4\n"})
     context = ToolContext(bench.workspace, max_lines=3)
     shown = [read_file.s(context, path="a", **limit).result.data["lines_shown"] for limit in ({}, {"limit": 9})]
@@ -37,7 +37,7 @@ def read_kept(bench: Bench, kept: Artifacts | None, **arguments: Any) -> ToolOut
     return output
 
 
-def test_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Bench, tmp_path: Path) -> None:
+def test_stored_result_is_read_in_pages_and_is_not_a_read_file(bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/1": "a file that is really called so\n"})
     kept = Artifacts(str(tmp_path / "kept"))
     assert kept.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
@@ -48,7 +48,7 @@ def test_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Be
 
 
 @rows(True, False)
-def test_unknown_reference_is_no_path(there: bool, bench: Bench, tmp_path: Path) -> None:
+def test_unknown_reference_is_not_a_path(there: bool, bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/2": "a file"})
     kept = Artifacts(str(tmp_path / "kept"))
     kept.keep("x")
@@ -67,7 +67,9 @@ def test_unknown_reference_is_no_path(there: bool, bench: Bench, tmp_path: Path)
     (b"a\r", {}, ("a\r", 1, 0, None)),
     ("\ufeffé\u2028\n".encode(), {}, ("é\u2028\n", 1, 0, None)),
 )
-def test_pages(data: bytes, arguments: dict[str, int], expected: tuple[object, ...], bench: Bench) -> None:
+def test_page_has_its_lines_and_position(
+    data: bytes, arguments: dict[str, int], expected: tuple[object, ...], bench: Bench
+) -> None:
     bench.put({"a": data})
     found = bench.run(read_file, path="a", **arguments)
     keys = ("content", "lines_shown", "lines_remaining", "next_start_line")
@@ -91,7 +93,7 @@ _GOES_ON = re.compile(r" \[\.\.\. \d+ more characters: start_line 1, start_colum
 
 
 @rows((0, 40), (1_990, 40), (1_990, 4_080), (20_000, 4_080))
-def test_long_line_is_read_to_its_end_and_shows_no_part_of_a_secret(before: int, length: int, bench: Bench) -> None:
+def test_long_line_is_read_in_pieces_without_part_of_a_secret(before: int, length: int, bench: Bench) -> None:
     secret = "".join(hashlib.sha256(bytes([at % 256, at // 256])).hexdigest()[:9] for at in range(length // 9 + 1))
     bench.put({"a": f'{"ab," * (before // 3)}"password":"{secret}",{"cd," * 2_000}'})
     pieces, column = list[str](), 1
@@ -108,14 +110,14 @@ def test_long_line_is_read_to_its_end_and_shows_no_part_of_a_secret(before: int,
     assert shown.endswith("cd," * 2_000)
 
 
-def test_no_page_shows_a_line_of_a_key(bench: Bench) -> None:
+def test_no_page_shows_a_line_of_a_private_key(bench: Bench) -> None:
     bench.put({"key.py": f"# a\n{BLOCKS[0]}\nb = 1\n"})
     lines = len(BLOCKS[0].split("\n"))
     pages = [bench.data(read_file, path="key.py", start_line=at, limit=1)["content"] for at in range(1, lines + 3)]
     assert pages == ["# a\n", *[f"{MARK}\n"] * lines, "b = 1\n"]
 
 
-def test_page_ends_before_its_json_gets_too_large(bench: Bench) -> None:
+def test_page_ends_before_its_json_is_too_large(bench: Bench) -> None:
     bench.put({"a": b'"' * 1000 + b"\n" + (b'"' * 1000 + b"\n") * 100})
     many = bench.data(read_file, path="a")
     assert (many["lines_shown"], many["lines_remaining"], many["next_start_line"]) == (24, 77, 25)

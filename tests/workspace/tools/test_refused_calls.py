@@ -102,7 +102,7 @@ EDIT = {"old_str": "a", "new_str": "c"}
 
 
 @rows((write_file, {"content": "x\n"}), (edit_file, EDIT), (multi_edit, {"edits": [EDIT]}), (delete_file, {}))
-def test_file_that_changed_since_it_was_read_has_to_be_read_again(tool: Tool, arguments: JsonMap, bench: Bench) -> None:
+def test_file_changed_since_it_was_read_must_be_read_again(tool: Tool, arguments: JsonMap, bench: Bench) -> None:
     bench.put(FILES)
     bench.data(read_file, path="a.py")
     bench.put({"a.py": "a, theirs\n"})

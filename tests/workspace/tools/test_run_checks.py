@@ -102,7 +102,7 @@ FIX = "Fix the bug in app.py."
 COUNTS = ("1 test", "2 tests", "2 tests")
 
 
-def test_examples_tests_and_commands_are_run_in_this_order(bench: Bench) -> None:
+def test_examples_tests_and_commands_run_in_this_order(bench: Bench) -> None:
     tests = ("test_app.py", "tests/test_app.py", "tests/test_lib.py")
     bench.put({"app.py": APP, "src/lib.py": "x = 1\n", **dict.fromkeys(tests, "")})
     checks = Scripted([{**entry(("passed", "")), "lines": [2, 3, 4, 6]}], ("make test",))
@@ -114,7 +114,7 @@ def test_examples_tests_and_commands_are_run_in_this_order(bench: Bench) -> None
     assert all(10.0 < seconds <= 15.0 for _, seconds in checks.asked)
 
 
-def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
+def test_most_informative_failures_come_first(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("different", "-1"), ("raised", "ValueError: x"))], ("make test", "make lint"))
     slow = {"make lint": "make lint does not end within 60 s."}
@@ -135,7 +135,7 @@ def test_failures_are_told_the_most_telling_first(bench: Bench) -> None:
     assert message(ran(bench, checks)) == ["make test fails.", "make lint does not end within 60 s."]
 
 
-def test_file_that_cannot_be_imported_is_told_where_that_is_no_lack_of_an_argument(bench: Bench) -> None:
+def test_import_error_is_reported_unless_arguments_are_missing(bench: Bench) -> None:
     bench.put({"app.py": APP})
     error = "NameError: name 'x' is not defined"
     assert message(ran(bench, Scripted([entry(error=error)]), "app.py")) == [f"app.py cannot be imported: {error}."]
@@ -143,7 +143,7 @@ def test_file_that_cannot_be_imported_is_told_where_that_is_no_lack_of_an_argume
 
 
 @rows(True, False)
-def test_in_a_gated_run_a_file_without_examples_is_loaded(gated: bool, bench: Bench) -> None:
+def test_file_without_examples_is_imported_in_a_gated_run(gated: bool, bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n"})
     error = "ImportError: cannot import name 'x' from partially initialized module 'app'"
     checks = Scripted([{"loaded": False, "own": True, "error": error, "results": []}])
@@ -153,7 +153,7 @@ def test_in_a_gated_run_a_file_without_examples_is_loaded(gated: bool, bench: Be
     )
 
 
-def test_where_nothing_can_be_run_the_reason_is_told(bench: Bench) -> None:
+def test_reason_is_given_if_nothing_can_run(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": "", "a.js": "", "own.py": ""})
     assert ran(bench, UNAVAILABLE) == none("no sandbox")
     assert ran(bench, None) == ran(bench, Scripted(evidence=False), "app.py") == none("Checks are turned off.")
@@ -179,7 +179,7 @@ def test_where_nothing_can_be_run_the_reason_is_told(bench: Bench) -> None:
     assert ran(bench, checks, "app.py") == none("All tests of test_app.py were skipped.")
 
 
-def test_missing_runner_is_told_beside_what_passes(bench: Bench) -> None:
+def test_missing_runner_is_reported_beside_passed_checks(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"test_app.py": UNAVAILABLE}
@@ -189,7 +189,7 @@ def test_missing_runner_is_told_beside_what_passes(bench: Bench) -> None:
     )
 
 
-def test_without_evidence_only_the_configured_commands_are_run(bench: Bench) -> None:
+def test_only_configured_commands_run_without_evidence(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("passed", ""))], ("make test",), evidence=False)
     result = ran(bench, checks, "app.py", task="add(2, 3) should return 5.")
@@ -197,12 +197,12 @@ def test_without_evidence_only_the_configured_commands_are_run(bench: Bench) -> 
     assert [name for name, _ in checks.asked] == ["make test"]
 
 
-def test_request_about_names_needs_no_sandbox(bench: Bench) -> None:
+def test_check_of_requested_names_needs_no_sandbox(bench: Bench) -> None:
     bench.put({"app.py": APP})
     assert message(ran(bench, None, "app.py", task="Delete the function add")) == ["add is still in app.py, line 1."]
 
 
-def test_tests_are_found_by_their_names_or_by_what_they_import(bench: Bench) -> None:
+def test_tests_are_found_by_name_or_import(bench: Bench) -> None:
     texts = ["import pkg.cart\n", "from pkg import (\n    other,\n    cart,\n)\n", "from .cart import x\n"]
     bench.put({f"tests/test_{number}.py": text for number, text in enumerate([*texts, "import scart, pkg\n", ""])})
     bench.put(
@@ -218,7 +218,7 @@ def test_tests_are_found_by_their_names_or_by_what_they_import(bench: Bench) -> 
     assert ran(bench, Scripted(), "tax.py").data["ran"] == ["pytest test_shop.py: 2 tests"]
 
 
-def test_resource_limit_fails_only_what_a_person_asked_for(bench: Bench) -> None:
+def test_resource_limit_fails_only_configured_commands(bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n", "test_app.py": ""})
     checks, limit = Scripted(commands=("make test",)), ToolErrorCode.RESOURCE_LIMIT
     checks.ends = {"test_app.py": ToolError(code=limit, message="test_app.py was stopped")}
@@ -254,7 +254,7 @@ def old_failure(before: str = "test_b") -> Scripted:
     return checks
 
 
-def test_failure_of_before_is_told_and_does_not_count(bench: Bench) -> None:
+def test_earlier_failure_is_reported_and_does_not_count(bench: Bench) -> None:
     checks = old_failure()
     result = judged(bench, checks, CHANGED, NEW)
     assert checks.changed == {"app.py": [6]}
@@ -266,7 +266,7 @@ def test_failure_of_before_is_told_and_does_not_count(bench: Bench) -> None:
     assert message(judged(bench, old_failure("test_c"), CHANGED))[1] == "E  two"
 
 
-def test_for_a_model_that_is_not_small_the_words_of_a_request_decide_nothing(bench: Bench) -> None:
+def test_wording_of_the_request_is_ignored_for_large_models(bench: Bench) -> None:
     assert judged(bench, old_failure(), CHANGED, task="").data["checks"] == "passed"
     assert message(judged(bench, old_failure("test_c"), CHANGED, task=""))[1] == "E  two"
     before_the_first_change = old_failure()
@@ -274,14 +274,14 @@ def test_for_a_model_that_is_not_small_the_words_of_a_request_decide_nothing(ben
     assert message(judged(bench, before_the_first_change, task=""))[0] == "tests/test_app.py fails:"
 
 
-def test_test_that_lacked_what_the_turn_has_added_counts(bench: Bench) -> None:
+def test_test_that_failed_for_lack_of_a_new_file_counts(bench: Bench) -> None:
     checks = old_failure()
     checks.before["tests/test_app.py"] = outcome("tests/test_app.py", 0, test_b="No module named 'new'")
     assert message(judged(bench, checks, CHANGED, NEW, task=""))[1] == "E  two"
     assert judged(bench, checks, CHANGED, task="").data["checks"] == "passed"
 
 
-def test_of_a_configured_command_its_exit_code_counts_as_it_is(bench: Bench) -> None:
+def test_exit_code_of_a_configured_command_always_counts(bench: Bench) -> None:
     checks = old_failure()
     checks.ends["make"] = checks.before["make"] = RanTests("make", failed={"make": "no rule"})
     assert message(judged(bench, checks, CHANGED, task="")) == ["make fails:", "no rule"]
@@ -299,7 +299,7 @@ NEEDS = "test_app.py needs numpy, which is not installed where checks can see it
     ("tests/test_app.py", "ImportError", {"tests/test_app.py": "ImportError"}, "Add hints to app.py.", None),
     ("make", "NameError: x", {"make": "2 fail"}, "Add hints.", ""),
 )
-def test_missing_package_counts_where_the_change_needs_it_first(
+def test_missing_package_counts_only_if_the_change_introduced_it(
     test: str, now: str, before: dict[str, str], task: str, reason: str | None, bench: Bench
 ) -> None:
     checks = Scripted([entry(("passed", ""))])
@@ -311,7 +311,7 @@ def test_missing_package_counts_where_the_change_needs_it_first(
 
 
 @rows(("numpy==2.0\n", False), ("pandas\n", True))
-def test_package_that_a_changed_manifest_names_may_be_missing(manifest: str, counts: bool, bench: Bench) -> None:
+def test_package_from_a_changed_manifest_may_be_missing(manifest: str, counts: bool, bench: Bench) -> None:
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, test_b=NUMPY)}
     checks.before = {"tests/test_app.py": outcome("tests/test_app.py", 2)}
@@ -321,9 +321,7 @@ def test_package_that_a_changed_manifest_names_may_be_missing(manifest: str, cou
 
 
 @rows(((CHANGED, GONE),), ((CHANGED.model_copy(update={"sha256_before": "?"}),),))
-def test_where_it_is_not_known_what_was_before_all_failures_count(
-    changes: tuple[FileChange, ...], bench: Bench
-) -> None:
+def test_all_failures_count_if_the_previous_state_is_unknown(changes: tuple[FileChange, ...], bench: Bench) -> None:
     assert message(judged(bench, old_failure(), *changes))[0] == "tests/test_app.py fails:"
 
 
@@ -344,7 +342,7 @@ SETTINGS = NEW.model_copy(update={"path": "conftest.py"})
     ),
     ((CHANGED, SETTINGS), UNAVAILABLE, "did not run with conftest.py as before: no sandbox."),
 )
-def test_tests_that_cannot_be_run_on_what_was_before_are_told(
+def test_tests_that_cannot_run_on_the_previous_files_are_reported(
     changes: tuple[FileChange, ...], before: RanTests | ToolError, reason: str, bench: Bench
 ) -> None:
     checks = Scripted([entry(("passed", ""))])
@@ -355,7 +353,7 @@ def test_tests_that_cannot_be_run_on_what_was_before_are_told(
     assert reason in judged(bench, checks, *changes).data["reason"]
 
 
-def test_before_anything_is_changed_only_what_the_task_is_about_is_told(bench: Bench) -> None:
+def test_failures_before_the_first_change_are_reported_only_for_the_task(bench: Bench) -> None:
     checks = old_failure()
     checks.rules = CheckRules()
     assert message(judged(bench, checks, task=FIX))[0] == "tests/test_app.py fails:"
@@ -370,7 +368,9 @@ def test_before_anything_is_changed_only_what_the_task_is_about_is_told(bench: B
     ("different", "Fix new.", True),
     ("passed", "Add hints.", True),
 )
-def test_example_that_failed_already(before: str, task: str, counts: bool, bench: Bench) -> None:
+def test_example_that_failed_before_counts_only_for_a_repair(
+    before: str, task: str, counts: bool, bench: Bench
+) -> None:
     checks: Any = Scripted([entry(("different", "0"))])
     first = iter([[entry(("different", "0"))], [entry((before, "1"))]])
     checks.run_examples = lambda *_: next(first)
@@ -382,7 +382,7 @@ def test_example_that_failed_already(before: str, task: str, counts: bool, bench
 
 
 @rows(("Fix other.", True), ("Document other.", False))
-def test_old_failure_of_what_a_repair_changes_counts(task: str, counts: bool, bench: Bench) -> None:
+def test_earlier_failure_of_repaired_code_counts(task: str, counts: bool, bench: Bench) -> None:
     other = "\n\ndef other():\n    return add(1, 1)\n"
     bench.put({"app.py": APP.replace("+", "*") + other})
     checks = Scripted([entry(("different", "1"))])
@@ -392,7 +392,7 @@ def test_old_failure_of_what_a_repair_changes_counts(task: str, counts: bool, be
 
 @rows(b"def add(a, b):\n    return a - b\n", None)
 @rows(("Mend it.", False), ("Write a docstring.", True))
-def test_examples_that_came_with_the_turn_are_no_evidence(
+def test_examples_added_in_the_same_turn_are_no_evidence(
     task: str, asked: bool, before: bytes | None, bench: Bench
 ) -> None:
     bench.put({"app.py": APP})
@@ -405,7 +405,7 @@ def test_examples_that_came_with_the_turn_are_no_evidence(
     assert [name for name, _ in checks.asked if name == "app.py"][:2] == ["app.py"] * 2 * asked
 
 
-def test_command_counts_although_nobody_knows_which_lines_it_runs(bench: Bench) -> None:
+def test_command_counts_without_line_coverage(bench: Bench) -> None:
     for commands, kind in (((), "none"), (("make",), "passed")):
         checks = Scripted([entry(("passed", ""))], commands)
         checks.ends = {"tests/test_app.py": RanTests("pytest tests/test_app.py", passed=1), "make": RanTests("make")}

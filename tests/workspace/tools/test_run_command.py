@@ -62,7 +62,7 @@ def timeout(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.TIMEOUT, message=f"make was stopped after 30 s. {message}")
 
 
-def test_without_commands_or_a_sandbox_the_error_says_why(bench: Bench) -> None:
+def test_error_says_why_commands_are_unavailable(bench: Bench) -> None:
     message = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
     assert bench.error(run_command, argv=["make"]) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     reason = ToolError(code=ToolErrorCode.UNAVAILABLE, message="bubblewrap is not installed")
@@ -70,7 +70,7 @@ def test_without_commands_or_a_sandbox_the_error_says_why(bench: Bench) -> None:
     assert output == ToolOutput.failed(reason)
 
 
-def test_command_that_may_not_go_on_in_the_background_is_not_started(bench: Bench) -> None:
+def test_command_that_may_not_run_in_the_background_is_not_started(bench: Bench) -> None:
     commands = Recorder(RESULT)
     context = ToolContext(bench.workspace, commands=cast("Commands", commands))
     landlock = ToolError(code=ToolErrorCode.UNAVAILABLE, message="only in bubblewrap")
@@ -100,9 +100,7 @@ ERR = "a\n[... 8 of 9 bytes left out ...]\n"
     ),
     (replace(RESULT, stderr=CapturedOutput(b"a", b"", 9)), {**QUIET, "stderr": ERR, "stderr_bytes": 9}),
 )
-def test_result_has_the_exit_code_and_the_ends_of_the_output(
-    result: CommandResult, data: JsonMap, bench: Bench
-) -> None:
+def test_result_has_exit_code_and_ends_of_the_output(result: CommandResult, data: JsonMap, bench: Bench) -> None:
     assert run(bench, answer=result) == ToolOutput(ToolResult(ok=True, data=data))
 
 
@@ -119,12 +117,12 @@ def test_timeout_is_a_failure_with_the_end_of_the_output(
 
 
 @rows({}, {"argv": []}, {"argv": ["make"], "timeout_s": 0}, {"argv": ["make"], "shell": True})
-def test_wrong_arguments_are_refused(wrong: JsonMap) -> None:
+def test_invalid_arguments_are_refused(wrong: JsonMap) -> None:
     assert isinstance(run_command.validate(wrong), list)
 
 
 @rows((None, 20.0, 30.0, 20.0), (5.0, 20.0, 30.0, 5.0), (5.0, 20.0, 2.5, 2.5))
-def test_command_takes_no_longer_than_it_the_call_and_the_turn_may(
+def test_command_timeout_is_the_least_of_argument_call_and_turn(
     wish: float | None, call: float, turn: float, seconds: float, bench: Bench
 ) -> None:
     recorder = Recorder(RESULT)
@@ -142,7 +140,7 @@ def change(path: str, kind: ChangeKind, before: bytes | None, after: bytes | Non
     return FileChange(path=path, kind=kind, sha256_before=was, sha256_after=now, diff=diff)
 
 
-def test_changes_are_told_to_the_model_and_to_the_run(bench: Bench) -> None:
+def test_changes_are_reported_to_the_model_and_the_run(bench: Bench) -> None:
     bench.put({"a.py": "a = 1\n", "src/b.py": "", "image": b"\0", "same": "x"})
 
     def do() -> None:
@@ -161,14 +159,14 @@ def test_changes_are_told_to_the_model_and_to_the_run(bench: Bench) -> None:
     )
 
 
-def test_denied_file_that_was_made_is_told_without_its_content(bench: Bench) -> None:
+def test_denied_new_file_is_reported_without_its_content(bench: Bench) -> None:
     output = run(bench, lambda: bench.put({"a/.env": "x"}))
     assert output.result.data["changed_files"] == ["a/.env (created)"]
     [made] = output.changes
     assert (made.path, made.kind, made.sha256_after, made.diff) == ("a/.env", ChangeKind.CREATED, "?", "")
 
 
-def test_file_that_a_command_rewrote_has_to_be_read_again(bench: Bench) -> None:
+def test_file_rewritten_by_a_command_must_be_read_again(bench: Bench) -> None:
     bench.put({"a.py": "a=1\n"})
     bench.run(read_file, path="a.py")
     output = run(bench, lambda: bench.put({"a.py": "a = 1\n"}))
@@ -176,7 +174,7 @@ def test_file_that_a_command_rewrote_has_to_be_read_again(bench: Bench) -> None:
     assert bench.error(write_file, path="a.py", content="a = 2\n").code is ToolErrorCode.CONFLICT
 
 
-def test_workspace_that_is_not_watched_is_told_as_such(bench: Bench) -> None:
+def test_unwatched_workspace_is_reported(bench: Bench) -> None:
     bench.put({"a": ""})
     reason = "the workspace could not be looked through in time"
     assert run(bench, timeout_s=1e-6) == ToolOutput.ok(**QUIET, changed_files=f"not tracked: {reason}")
@@ -185,7 +183,7 @@ def test_workspace_that_is_not_watched_is_told_as_such(bench: Bench) -> None:
     assert late == ToolOutput.failed(timeout(told))
 
 
-def test_timeout_tells_what_was_changed(bench: Bench) -> None:
+def test_timeout_reports_changed_files(bench: Bench) -> None:
     answer = replace(RESULT, timed_out=True, stderr=CapturedOutput(b"slow", b"", 4))
     output = run(bench, lambda: bench.put(dict.fromkeys("abcdefghijklmnopqrstuv", "")), answer)
     names = ", ".join(f"{name} (created)" for name in "abcdefghijklmnopqrst")
@@ -200,13 +198,13 @@ def test_changes_that_cannot_be_recorded_end_the_run(bench: Bench) -> None:
     assert [each.path for each in output.changes] == ["a"]
 
 
-def test_change_of_a_command_that_failed_stays_on_record(bench: Bench) -> None:
+def test_change_of_a_failed_command_is_recorded(bench: Bench) -> None:
     refused = ToolError(code=ToolErrorCode.IO_ERROR, message="no")
     output = run(bench, lambda: bench.put({"a": ""}), refused)
     assert output == ToolOutput(ToolResult(ok=False, error=refused), (change("a", ChangeKind.CREATED, None, b""),))
 
 
-def test_changes_of_a_real_program_are_told(bench: Bench) -> None:
+def test_changes_of_a_real_program_are_reported(bench: Bench) -> None:
     commands = open_commands(str(bench.root), CommandRules(("sh",)), lambda name: name.endswith(".env"))
     if isinstance(commands, ToolError):
         pytest.skip(commands.message)
@@ -239,11 +237,11 @@ TEXTS = [
 ]
 
 
-def test_text_of_an_output_says_what_is_left_out() -> None:
+def test_shortened_output_says_what_is_left_out() -> None:
     assert [output_text(ends) for ends, _ in TEXTS] == [text for _, text in TEXTS]
 
 
-def test_last_words_are_the_ends_of_the_output() -> None:
+def test_last_words_are_the_ends_of_both_outputs() -> None:
     long = b"x" * 5_000
     assert last_words(CapturedOutput(), CapturedOutput(b"  \n", b"", 3)) == ""
     assert last_words(CapturedOutput(b"out\n", b"", 4), CapturedOutput(b"err", b"or\n", 6)) == "out\nerror"

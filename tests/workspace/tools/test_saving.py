@@ -20,7 +20,7 @@ from tests.workspace.conftest import Bench
 from tests.workspace.files.layout import code_of, sha
 
 
-def test_file_that_changes_or_goes_after_it_was_loaded_is_not_written(bench: Bench) -> None:
+def test_file_changed_or_deleted_after_loading_is_not_written(bench: Bench) -> None:
     bench.put({"a.py": "mine\n"})
     context = ToolContext(bench.workspace)
     before = load_text(context, "a.py")
@@ -56,12 +56,12 @@ def changes_of(**texts: str) -> tuple[FileChange, ...]:
     return file_changes(CommandChanges(tuple(made)))
 
 
-def test_many_changes_are_told_up_to_a_bound() -> None:
+def test_number_of_reported_changes_is_bounded() -> None:
     names = [f"{number:03}" for number in range(MOST_CHANGES + 1)]
     assert [change.path for change in changes_of(**dict.fromkeys(names, ""))] == names[:-1]
 
 
-def test_diffs_are_told_up_to_a_bound() -> None:
+def test_size_of_reported_diffs_is_bounded() -> None:
     text = "".join(f"{'x' * 150}{number}\n" for number in range(1_000))
     changes = changes_of(**dict.fromkeys("abcdefgh", text), small="x\n")
     assert [bool(change.diff) for change in changes] == [*[True] * 5, *[False] * 3, True]
@@ -69,7 +69,7 @@ def test_diffs_are_told_up_to_a_bound() -> None:
     assert sum(len(change.diff) for change in changes) <= MOST_DIFF_CHARACTERS
 
 
-def test_no_more_diffs_are_made_when_the_time_for_them_is_over(clock: list[float]) -> None:
+def test_time_for_diffs_is_bounded(clock: list[float]) -> None:
     clock[0] = 0.08
     changes = changes_of(**dict.fromkeys("abcdefgh", "x\n"))
     assert [bool(changes[0].diff), bool(changes[-1].diff)] == [True, False]

@@ -60,7 +60,7 @@ def places(bench: Bench, **arguments: Any) -> list[str]:
     ({"pattern": "add", "path": "link"}, ["src/sub/c.txt:1:add it"]),
     ({"pattern": "add", "path": "empty"}, []),
 )
-def test_search_finds_lines(arguments: dict[str, Any], found: list[str], bench: Bench) -> None:
+def test_matching_lines_are_found(arguments: dict[str, Any], found: list[str], bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "empty").mkdir()
     (bench.root / "link").symlink_to("src")
@@ -68,14 +68,14 @@ def test_search_finds_lines(arguments: dict[str, Any], found: list[str], bench: 
     assert sorted(places(bench, **arguments)) == found
 
 
-def test_context(bench: Bench) -> None:
+def test_match_has_its_context_lines(bench: Bench) -> None:
     bench.put(FILES)
     [match] = bench.data(search_files, pattern="def add", context_lines=3)["matches"]
     before, after = ["import os", "", ""], ["    return a + b"]
     assert match == {"path": "a.py", "line": 4, "text": "def add(a, b):", "before": before, "after": after}
 
 
-def test_lines_of_a_private_key_are_marks(bench: Bench) -> None:
+def test_private_key_lines_are_redacted_in_matches(bench: Bench) -> None:
     bench.put({"key.py": f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'})
     assert places(bench, pattern=BASE64[:8]) == [f"key.py:2:{MARK}", f"key.py:4:{MARK}"]
     [match] = bench.data(search_files, pattern="limit", context_lines=3)["matches"]
@@ -90,7 +90,7 @@ def test_no_match_gives_guidance(bench: Bench) -> None:
     assert found == {"matches": [], "has_more": False, "guidance": guidance}
 
 
-def test_many_matches_are_cut(bench: Bench) -> None:
+def test_many_matches_are_truncated(bench: Bench) -> None:
     bench.put({"a": "x\n" * 200, "b": "x\n"})
     data = bench.data(search_files, pattern="x", max_results=100)
     assert (len(data["matches"]), data["has_more"]) == (100, True)
@@ -109,7 +109,7 @@ NARROW = "The search took longer than 10 s: narrow it with path or glob."
         ("search_handles", LATE, NARROW),
     ],
 )
-def test_search_without_ripgrep_or_time_says_what_to_do(
+def test_error_without_ripgrep_or_time_says_what_to_do(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str, answer: Any, message: str
 ) -> None:
     bench.put(FILES)
@@ -146,13 +146,13 @@ def replace_by_link(bench: Bench, target: str) -> None:
 
 
 @rows("../outside.txt", "/etc/hostname", ".env", "gone")
-def test_file_that_was_swapped_for_a_link_is_not_shown(target: str, bench: Bench) -> None:
+def test_file_swapped_for_a_link_is_not_shown(target: str, bench: Bench) -> None:
     bench.put({"a.txt": "add\n", "b.txt": "add\n", ".env": "add=secret\n", "../outside.txt": "add secret\n"})
     bench.workspace = Watched(bench, before=lambda: replace_by_link(bench, target))
     assert places(bench, pattern="add") == ["b.txt:1:add"]
 
 
-def test_file_is_searched_as_it_was_opened(bench: Bench) -> None:
+def test_file_is_searched_by_its_open_handle(bench: Bench) -> None:
     """The name leads outside by the time when the file is read; the handle does not."""
     bench.put({"a.txt": "add\n", "../outside.txt": "add secret\n"})
     bench.workspace = Watched(bench, after=lambda: replace_by_link(bench, "../outside.txt"))
@@ -173,7 +173,7 @@ class Spoiled:
 
 
 @rows(None, b"x" * (MAX_FILE_BYTES + 1))
-def test_file_in_which_no_key_can_be_looked_for_is_not_shown(data: bytes | None, bench: Bench) -> None:
+def test_file_that_cannot_be_scanned_for_keys_is_not_shown(data: bytes | None, bench: Bench) -> None:
     class Spoiling(Watched):
         def open_file(self, path: str) -> OpenedFile | ToolError:
             opened = super().open_file(path)
@@ -186,13 +186,13 @@ def test_file_in_which_no_key_can_be_looked_for_is_not_shown(data: bytes | None,
     assert places(bench, pattern="limit") == ["b.py:1:limit = 20"]
 
 
-def test_binary_files_and_large_ones_are_passed_over(bench: Bench) -> None:
+def test_binary_and_large_files_are_skipped(bench: Bench) -> None:
     bench.put({"binary": b"add\nadd\x00add\n", "large": "add\n" * (MAX_FILE_BYTES // 4 + 1), "small": "add\n"})
     assert places(bench, pattern="add") == ["small:1:add"]
     assert places(bench, pattern="add", path="binary") == []
 
 
-def test_no_more_files_are_opened_than_matches_are_wanted(bench: Bench) -> None:
+def test_search_opens_no_more_files_than_needed(bench: Bench) -> None:
     bench.put({f"{number:03}": "add\nadd\n" for number in range(50)} | {"00/.env": "add\n", "0.md": "add\n"})
     bench.workspace = watched = Watched(bench)
     data = bench.data(search_files, pattern="add", max_results=3, glob="0*")
@@ -201,7 +201,7 @@ def test_no_more_files_are_opened_than_matches_are_wanted(bench: Bench) -> None:
 
 
 @rows([f"{at:03}" for at in range(MAX_HANDLES + 1)], [f"{'d' * 200}/" * 4 + str(at) for at in range(70)])
-def test_search_of_many_files_ends_early_and_says_that_there_is_more(names: list[str], bench: Bench) -> None:
+def test_search_of_many_files_is_truncated_with_a_note(names: list[str], bench: Bench) -> None:
     bench.put(dict.fromkeys(names, "add\n"))
     data = bench.data(search_files, pattern="add", max_results=100)
     assert 0 < len(data["matches"]) < len(names)
@@ -209,7 +209,7 @@ def test_search_of_many_files_ends_early_and_says_that_there_is_more(names: list
 
 
 @rows("--glob=!*.py", "--files-without-match", "--invert-match")
-def test_settings_of_a_persons_ripgrep_do_not_count(
+def test_ripgrep_settings_of_the_user_are_ignored(
     option: str, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ripgreprc").write_text(f"{option}\n")
@@ -218,7 +218,7 @@ def test_settings_of_a_persons_ripgrep_do_not_count(
     assert places(bench, pattern="add") == ["a.py:2:add"]
 
 
-def test_result_has_a_bounded_size(bench: Bench) -> None:
+def test_size_of_the_result_is_bounded(bench: Bench) -> None:
     bench.put({"a": f"{'é' * 300}\n" * 100})
     data = bench.data(search_files, pattern="é", max_results=100)
     size = len(json.dumps(data["matches"], ensure_ascii=False).encode())
@@ -226,7 +226,7 @@ def test_result_has_a_bounded_size(bench: Bench) -> None:
     assert MAX_SHOWN_BYTES - 700 < size < MAX_SHOWN_BYTES + 200
 
 
-def test_names_may_hold_anything_but_what_is_no_text(bench: Bench) -> None:
+def test_unusual_file_names_are_searched_except_non_utf8(bench: Bench) -> None:
     bench.put({"line\nbreak": "add\n", "-x": "add\n", "é": "add\n"})
     with open(os.fsencode(bench.root) + b"/\xff", "wb") as file:
         file.write(b"add\n")

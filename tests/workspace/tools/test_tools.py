@@ -44,7 +44,7 @@ NEED_LEAVE = {"run_command", "run_shell", "job_output", "job_kill", "http_get", 
 """Not offered before a program or a host is allowed."""
 
 
-def test_tools_and_what_guard_must_know_of_them() -> None:
+def test_tools_declare_their_effects_and_path_fields() -> None:
     specs = ActionRegistry(default_tools()).specs()
     assert {spec.name: spec.effect for spec in specs} == EFFECTS
     assert [spec.name for spec in specs if spec.terminal] == ["final_answer"]
@@ -97,7 +97,7 @@ class Page(ToolArguments):
     whole: bool = False
 
 
-def test_schema_leaves_out_what_tells_a_model_nothing() -> None:
+def test_schema_omits_redundant_fields() -> None:
     assert Page.model_json_schema()["properties"] == {
         "name": {"title": "Name", "type": "string", "description": "Its name."},
         "first": {"title": "First", "type": "integer", "default": 1, "maximum": 500},
@@ -107,7 +107,7 @@ def test_schema_leaves_out_what_tells_a_model_nothing() -> None:
 
 
 @rows(None, 1, {"passed": True}, ["a"])
-def test_answer_comes_back(value: Any, bench: Bench) -> None:
+def test_answer_is_returned(value: Any, bench: Bench) -> None:
     assert bench.data(final_answer, answer="Done.", value=value) == {"answer": "Done."}
     assert final_answer.validate({"answer": "Done.", "value": value}) == {"answer": "Done.", "value": value}
     assert final_answer.terminal
@@ -121,7 +121,7 @@ UNAVAILABLE = [
 
 
 @rows(*UNAVAILABLE)
-def test_tool_that_only_some_runs_have_says_so_in_others(
+def test_tool_that_is_unavailable_in_a_run_says_so(
     tool: Tool, arguments: JsonMap, code: ToolErrorCode, message: str, bench: Bench
 ) -> None:
     error = bench.error(tool, **arguments)
@@ -133,7 +133,7 @@ def test_tool_that_only_some_runs_have_says_so_in_others(
     ({"mode": "write"}, "paths is missing: with mode 'write', name the files and folders that may be changed"),
     ({"paths": ["a.py"]}, "paths is for mode 'write': an explorer changes nothing and may read everything"),
 )
-def test_child_gets_paths_where_it_writes_and_none_where_it_explores(arguments: JsonMap, problem: str) -> None:
+def test_delegate_requires_paths_only_in_mode_write(arguments: JsonMap, problem: str) -> None:
     problems = delegate.validate({"task": "Look.", **arguments})
     assert isinstance(problems, list)
     assert problem in problems[0]
@@ -142,7 +142,7 @@ def test_child_gets_paths_where_it_writes_and_none_where_it_explores(arguments: 
 STEPS = [{"title": "read"}, {"title": "fix", "status": "in_progress"}, {"title": "look", "status": "done"}]
 
 
-def test_plan_is_kept_and_counted(bench: Bench) -> None:
+def test_plan_is_stored_and_counted(bench: Bench) -> None:
     output = bench.run(update_plan, steps=STEPS)
     assert output.result.data == {"pending": 1, "in_progress": 1, "done": 1}
     assert output.plan is not None
@@ -158,7 +158,7 @@ def test_plan_is_kept_and_counted(bench: Bench) -> None:
     ([{"title": ""}], "steps.0.title: string should have at least 1 character"),
     ([{"title": "a"}] * 51, "steps: tuple should have at most 50 items after validation, not 51"),
 )
-def test_plan_is_checked(steps: Any, error: str) -> None:
+def test_invalid_plan_is_refused(steps: Any, error: str) -> None:
     errors = update_plan.validate({"steps": steps})
     assert isinstance(errors, list)
     assert error in errors[0]

@@ -15,7 +15,7 @@ def test_file_is_created_with_its_folders(bench: Bench) -> None:
     assert [change.kind for change in output.changes] == [ChangeKind.CREATED]
 
 
-def test_new_file_has_a_bom_where_its_text_begins_with_one(bench: Bench) -> None:
+def test_new_file_has_a_bom_if_its_text_starts_with_one(bench: Bench) -> None:
     data = bench.data(write_file, path="a.cs", content="\ufeffclass A;\r\n")
     bench.data(edit_file, path="b.cs", old_str="", new_str="\ufeffclass B;\n")
     assert (data["bytes"], bench.bytes_of("a.cs")) == (13, b"\xef\xbb\xbfclass A;\r\n")
@@ -44,14 +44,14 @@ def test_file_is_shown_before_it_is_replaced_and_keeps_its_mode(bench: Bench) ->
     (b"a\nb\r\nc\r\n", "x\na\nb\nd\nc\n", b"x\na\nb\r\nd\r\nc\r\n"),
     (b"a\nb\nc\r\nd", "a\nc\ne\n", b"a\nc\r\ne\n"),
 )
-def test_bom_and_line_ends_are_kept(old: bytes, content: str, new: bytes, bench: Bench) -> None:
+def test_bom_and_line_endings_are_kept(old: bytes, content: str, new: bytes, bench: Bench) -> None:
     bench.put({"a": old})
     bench.data(read_file, path="a")
     bench.data(write_file, path="a", content=content)
     assert bench.bytes_of("a") == new
 
 
-def test_file_that_is_appended_to_is_made_where_it_is_not_there(bench: Bench) -> None:
+def test_append_creates_a_missing_file(bench: Bench) -> None:
     output = bench.run(append_file, file_name="logs/new.md", content="one")
     assert output.result.data == {"path": "logs/new.md", "action": "created", "start_line": 1, "lines": 1}
     assert bench.bytes_of("logs/new.md") == b"one"
@@ -64,7 +64,7 @@ def test_file_that_is_appended_to_is_made_where_it_is_not_there(bench: Bench) ->
     (b"one\n", "two\r\n", b"one\ntwo\n", 2),
     (b"", "two\r\n", b"two\r\n", 1),
 )
-def test_appended_text_leaves_the_file_as_it_is_but_for_a_line_end(
+def test_append_changes_only_a_missing_final_newline(
     old: bytes, content: str, new: bytes, start_line: int, bench: Bench
 ) -> None:
     bench.put({"a": old})
@@ -76,7 +76,7 @@ LONG = "".join(f"line {number}\n" for number in range(1, 41))
 
 
 @rows("# ... rest of the code remains unchanged ...", "...", "// existing code")
-def test_placeholder_in_place_of_most_of_a_file_is_refused(placeholder: str, bench: Bench) -> None:
+def test_placeholder_for_most_of_a_file_is_refused(placeholder: str, bench: Bench) -> None:
     bench.put({"a.txt": LONG})
     bench.data(read_file, path="a.txt")
     error = bench.error(write_file, path="a.txt", content=f"line 1!\nline 2\n{placeholder}\n")
@@ -84,7 +84,7 @@ def test_placeholder_in_place_of_most_of_a_file_is_refused(placeholder: str, ben
     assert bench.bytes_of("a.txt") == LONG.encode()
 
 
-def test_placeholder_is_written_where_it_loses_nothing(bench: Bench) -> None:
+def test_placeholder_is_written_if_nothing_is_lost(bench: Bench) -> None:
     bench.put({"a.txt": LONG, "b.txt": "...\n" + LONG})
     for path, content in (("a.txt", LONG + "...\n"), ("a.txt", "line 1\n"), ("b.txt", "...\nline 1\n")):
         bench.data(read_file, path=path)
