@@ -45,9 +45,7 @@ UNUSABLE: list[tuple[JsonMap, str]] = [
 
 
 @rows(*UNUSABLE)
-def test_setting_that_cannot_be_used_ends_the_turn_before_it_costs(
-    context: JsonMap, words: str, tmp_path: Path
-) -> None:
+def test_invalid_setting_ends_the_turn_before_any_model_call(context: JsonMap, words: str, tmp_path: Path) -> None:
     values = ended(tmp_path, DONE, **context)
     outcome = values["outcome"]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
@@ -55,7 +53,9 @@ def test_setting_that_cannot_be_used_ends_the_turn_before_it_costs(
     assert (values["model"].calls, outcome.usage["total_calls"]) == ([], 0)
 
 
-def test_files_of_a_cut_off_step_are_known_to_the_next_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_read_in_an_interrupted_step_are_known_to_the_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cut_off(*given: Any) -> None:
         execute_tools(*given)
         raise KeyboardInterrupt
@@ -74,7 +74,7 @@ def test_files_of_a_cut_off_step_are_known_to_the_next_turn(tmp_path: Path, monk
     assert machine.get_state(THREAD).values["files_read"] == expected
 
 
-def test_window_that_an_endpoint_refused_is_forgotten_with_the_turn(tmp_path: Path) -> None:
+def test_window_size_from_a_context_overflow_is_forgotten_in_the_next_turn(tmp_path: Path) -> None:
     """The next turn may have another model."""
     overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="The prompt is too long.")
     replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
@@ -119,7 +119,7 @@ MENDED: list[tuple[tuple[Use | Say, ...], list[tuple[str, JsonMap]], JsonMap]] =
 ]
 
 
-def test_mended_replies_are_told_and_counted(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_repaired_replies_are_reported_and_counted(tmp_path: Path, subtests: pytest.Subtests) -> None:
     write_files(tmp_path, FILES)
     request: Any = {"messages": [HumanMessage("Look at a.py.")]}
     for number, (replies, events, counts) in enumerate(MENDED):

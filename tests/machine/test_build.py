@@ -57,7 +57,7 @@ def finish(machine: Machine, context: AgentContext) -> JsonMap:
     return dict(machine.invoke(ask(), context=context))
 
 
-def test_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: Path) -> None:
+def test_users_file_rule_denies_by_name_and_by_link_target(folder: Path) -> None:
     rule = FileGuardrailRule("plans", "Secret plans", lambda path: path.name.startswith("secret"))
     (folder / "harmless.md").symlink_to("secret_plan.md")
     calls = [("read_file", {"path": path}) for path in ("secret_plan.md", "harmless.md", "a.py")]
@@ -96,7 +96,7 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def test_wrong_argument_is_named_with_its_remedy(subtests: pytest.Subtests) -> None:
+def test_wrong_argument_error_names_the_argument_and_the_remedy(subtests: pytest.Subtests) -> None:
     for name, value, words in WRONG:
         given: dict[str, Any] = {name: value}
         for make in (build_graph, Session):
@@ -111,7 +111,7 @@ def test_wrong_argument_is_named_with_its_remedy(subtests: pytest.Subtests) -> N
         Session(checkpointer=wrong)
 
 
-def test_context_that_does_not_fit_ends_the_turn_by_name() -> None:
+def test_invalid_context_ends_the_turn_and_names_the_setting() -> None:
     context: Any = {"workspce": "elsewhere", 1: 2}
     ended: Any = build_graph().invoke({"messages": [HumanMessage("Hi.")]}, context=context)
     assert (ended["outcome"].reason, ended["outcome"].message) == (
@@ -120,7 +120,7 @@ def test_context_that_does_not_fit_ends_the_turn_by_name() -> None:
     )
 
 
-def test_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
+def test_chat_model_key_is_a_secret_unless_it_is_a_local_servers_placeholder() -> None:
     def with_key(key: str) -> Any:
         model = ChatOpenAI(model="m", api_key=SecretStr(key))
         return check_options(None, None, {"model": model, "secrets": ("mine",)})["secrets"]
@@ -142,7 +142,7 @@ def test_copy_of_a_built_graph_runs_on_the_same_thread(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("node", ["execute_tools", "begin_turn"])
-def test_command_that_goes_to_a_node_is_refused_with_its_reason(folder: Path, node: str) -> None:
+def test_command_with_goto_is_refused_with_the_reason(folder: Path, node: str) -> None:
     machine = build_graph(InMemorySaver(), model=told(DONE), context=AgentContext(workspace=str(folder)))
     command: Any = Command(goto=node, update=ask())
     problem = r"cannot begin a run in the middle of the machine"

@@ -10,7 +10,7 @@ from mendgraph.graph.machine.build import NodeTimeoutError, bounded_node
 from mendgraph.nodes.workspace.files.deadline import ScopeOverError
 
 
-def test_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_that_exceeds_its_timeout_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "NODE_S", 0.05)
     release = threading.Event()
     node = bounded_node("speak", lambda _: release.wait(30))
@@ -21,7 +21,7 @@ def test_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.Monkey
     release.set()
 
 
-def test_error_of_a_nodes_own_is_not_told_as_our_deadline() -> None:
+def test_nodes_own_exception_is_not_reported_as_a_timeout() -> None:
     for error in (OSError(errno.ETIMEDOUT, "no answer"), ScopeOverError("over"), ValueError("bad")):
 
         def fail(_: Any, error: Exception = error) -> None:

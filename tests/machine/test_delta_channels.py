@@ -64,7 +64,7 @@ def channel_of(kind: Any, frequency: int = 100) -> Any:
 # --- Snapshots
 
 
-def test_snapshots_are_the_rarer_the_more_there_is() -> None:
+def test_snapshots_become_rarer_as_the_channel_grows() -> None:
     """So all of them together hold at most so many times the value: they lie in geometric progression."""
     channel = channel_of(Changes, frequency=3)
     snapshots, since = [], 0
@@ -82,7 +82,7 @@ def test_snapshots_are_the_rarer_the_more_there_is() -> None:
 
 
 @given(WRITES, st.lists(st.integers(0, 8), max_size=3))
-def test_channel_holds_the_same_however_the_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
+def test_channel_value_does_not_depend_on_how_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
     """LangGraph replays the writes of many steps at once, from a snapshot on that may lie anywhere."""
     writes, channel = possible(drawn), channel_of(Messages)
     bounds = [0, *sorted(min(cut, len(writes)) for cut in cuts), len(writes)]

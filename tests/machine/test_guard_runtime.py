@@ -89,7 +89,7 @@ DIFFS: list[tuple[tuple[str, JsonMap], str]] = [
 
 
 @rows(*DIFFS)
-def test_writing_tool_shows_its_diff(call: tuple[str, JsonMap], text: str, show: Show) -> None:
+def test_preview_of_a_writing_tool_is_its_diff(call: tuple[str, JsonMap], text: str, show: Show) -> None:
     (preview,) = show(call, read=("a.txt", "calc.py"))
     assert preview.shown == {"kind": "diff", "text": text, "truncated": False}
     assert preview.pins
@@ -105,12 +105,12 @@ FAILING: list[tuple[str, JsonMap]] = [
 ]
 
 
-def test_call_that_would_fail_is_not_shown_and_may_change_nothing(show: Show) -> None:
+def test_call_that_would_fail_has_an_empty_preview_and_empty_pins(show: Show) -> None:
     previews = [show(call)[0] for call in FAILING]
     assert [(preview.shown["text"], preview.pins) for preview in previews] == [("", ())] * len(FAILING)
 
 
-def test_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Show) -> None:
+def test_users_tool_is_not_run_for_its_preview_and_its_files_are_pinned(show: Show) -> None:
     (preview,) = show(("stamp", {"path": "a.txt", "words": ["x\ny"] * 3, "long": "z" * 3_000}))
     lines = preview.shown["text"].split("\n")
     assert lines[:2] == ["path: a.txt", "words: ['x\\ny', 'x\\ny', 'x\\ny']"]
@@ -127,13 +127,13 @@ COMMANDS: list[tuple[JsonMap, str]] = [
 ]
 
 
-def test_command_is_shown_as_a_shell_has_it_with_its_folder(show: Show) -> None:
+def test_command_preview_is_the_shell_command_with_its_folder(show: Show) -> None:
     for arguments, text in COMMANDS:
         (preview,) = show(("run_command", arguments))
         assert preview.shown == {"kind": "argv", "text": text, "truncated": False}
 
 
-def test_long_preview_is_cut_and_says_so(show: Show) -> None:
+def test_long_preview_is_truncated_and_marked(show: Show) -> None:
     (lines,) = show(("write_file", {"path": "b.txt", "content": "x\n" * 1_000}))
     assert lines.shown["truncated"]
     assert lines.shown["text"].endswith(" more lines of this diff]")
@@ -148,14 +148,14 @@ def test_long_preview_is_cut_and_says_so(show: Show) -> None:
     assert not honest.shown["truncated"]
 
 
-def test_diff_is_free_of_what_steers_a_screen_and_of_secrets(show: Show) -> None:
+def test_diff_preview_escapes_control_characters_and_redacts_secrets(show: Show) -> None:
     content = "\u202egnp\u2066\x1b]0;x\x07\r \u00a0hunter2-hunter2\ttab\n"
     (preview,) = show(("write_file", {"path": "b.txt", "content": content}))
     line = preview.shown["text"].split("\n")[-1]
     assert line == "+\\u202egnp\\u2066\\x1b]0;x\\x07\\r \\xa0[redacted secret]\ttab"
 
 
-def test_known_files_holds_every_name_of_a_file(tmp_path: Path) -> None:
+def test_known_files_lists_a_link_and_its_target(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     (tmp_path / "link").symlink_to("a.txt")
     context = AgentContext(workspace=str(tmp_path))

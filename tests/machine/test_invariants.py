@@ -96,7 +96,7 @@ def fresh(folder: Path) -> Path:
 
 @rich
 @given(story=stories(), profile=st.sampled_from(PROFILES), limits=contexts(), tight=tight_tokens())
-def test_run_keeps_within_everything(
+def test_run_with_any_replies_keeps_all_invariants(
     tmp_path: Path, story: Story, profile: Profile, limits: JsonMap, tight: JsonMap
 ) -> None:
     run = Run.prepared(story, profile, limits | tight, fresh(tmp_path))
@@ -179,7 +179,9 @@ def resumed_after_every_step(machine: Machine, run: Run) -> None:
 
 @rich
 @given(story=stories(), profile=st.sampled_from(PROFILES), limits=contexts())
-def test_every_way_of_running_gives_the_same(tmp_path: Path, story: Story, profile: Profile, limits: JsonMap) -> None:
+def test_invoke_stream_astream_and_resume_have_the_same_outcome(
+    tmp_path: Path, story: Story, profile: Profile, limits: JsonMap
+) -> None:
     ends = [
         end_of(Run.prepared(story, profile, limits, fresh(tmp_path)), way)
         for way in (invoke, stream, astream, resumed_after_every_step)
@@ -202,7 +204,7 @@ def end_of(run: Run, way: Callable[[Machine, Run], None]) -> tuple[JsonMap, list
 
 @rich
 @given(story=stories(same_in_both=True), limits=contexts())
-def test_both_protocols_take_the_same_way(tmp_path: Path, story: Story, limits: JsonMap) -> None:
+def test_text_and_native_protocol_visit_the_same_nodes(tmp_path: Path, story: Story, limits: JsonMap) -> None:
     ways = [way_of(Run.prepared(story, profile, limits, fresh(tmp_path))) for profile in PROFILES[:2]]
     assert ways[0] == ways[1]
 

@@ -49,7 +49,7 @@ def sha(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_file_that_holds_a_secret_can_be_used_by_no_tool_under_no_name(
+def test_file_with_a_secret_is_denied_to_every_tool_under_every_name(
     root: Path, workspace: Workspace, name: str
 ) -> None:
     digest = sha(FILES[name])
@@ -64,7 +64,7 @@ def test_file_that_holds_a_secret_can_be_used_by_no_tool_under_no_name(
         assert is_denied(workspace.denied(each))
 
 
-def test_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspace: Workspace) -> None:
+def test_link_named_like_a_settings_file_is_judged_as_one(root: Path, workspace: Workspace) -> None:
     (root / "notes.md").write_text(FILES["gradle.properties"])
     (root / "app" / "local").mkdir()
     (root / "app" / "local" / "gradle.properties").symlink_to("../../notes.md")
@@ -73,7 +73,9 @@ def test_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspace
 
 
 @pytest.mark.parametrize("name", ["new.json", "app/gradle.properties"])
-def test_secret_is_not_written_where_it_could_not_be_read(root: Path, workspace: Workspace, name: str) -> None:
+def test_secret_cannot_be_written_to_a_file_that_would_then_be_denied(
+    root: Path, workspace: Workspace, name: str
+) -> None:
     text = FILES["gradle.properties"] if name.endswith("properties") else ACCOUNT
     before = sha(OPEN[name]) if name in OPEN else ""
     assert is_denied(workspace.write_file(name, text.encode(), expected_sha256=before))
@@ -100,7 +102,7 @@ def says(commands: Commands, script: str) -> str:
     return result.stdout.head.decode()
 
 
-def test_programs_see_nothing_of_it_under_any_name(root: Path, commands: Commands) -> None:
+def test_programs_cannot_see_a_file_with_a_secret_under_any_name(root: Path, commands: Commands) -> None:
     os.link(root / "sa.json", root / "notes.py")
     script = "cat sa.json notes.py deploy/kubeconfig .npmrc gradle.properties app/.npmrc 2>&1"
     for _ in range(2):  # the second time it is remembered
@@ -120,7 +122,7 @@ def denied(workspace: Path, *names: str) -> list[bool]:
     return [judge_path(name, for_write=False, rules=rules) is not None for name in names]
 
 
-def test_records_are_denied_under_their_real_name_and_nothing_else_is(
+def test_run_records_and_only_they_are_denied_under_their_real_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("var/runs", "var/runs/t-1/audit.jsonl", "VAR/Workspaces/x", "var/other", "runs", "a.py")
@@ -134,9 +136,7 @@ def test_records_are_denied_under_their_real_name_and_nothing_else_is(
     assert denied(workspace, "kept/runs/t-1") == [True]
 
 
-def test_settings_and_prices_are_denied_whether_they_are_there_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_settings_and_prices_are_denied_even_if_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
     names = (".config/mendgraph/config.toml", ".Config/mendgraph/PRICES.toml", ".config/mendgraph/x", "config.toml")

@@ -12,11 +12,11 @@ NAMES = ("_DeltaSnapshot", "__pregel_", "_resolve_checkpointer", "_unpack_ext_ho
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_private_name_stands_in_one_module_of_the_machine(name: str) -> None:
+def test_private_name_is_used_in_one_module_of_the_machine(name: str) -> None:
     assert [path for path in sources("graph/machine") if name in text_of(path)] == [ALLOWED]
 
 
-def test_private_names_have_no_public_one_yet() -> None:
+def test_private_names_of_langgraph_are_not_public_yet() -> None:
     assert hasattr(serde_types, "_DeltaSnapshot")
     assert not hasattr(serde_types, "DeltaSnapshot")
     assert hasattr(CompiledStateGraph, "_resolve_checkpointer")

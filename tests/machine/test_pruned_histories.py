@@ -105,7 +105,7 @@ def test_async_run_in_a_thread_with_deleted_checkpoints_is_refused(tmp_path: Pat
     asyncio.run(refused())
 
 
-def test_task_in_a_thread_with_deleted_checkpoints_ends_in_a_typed_outcome(tmp_path: Path) -> None:
+def test_task_in_a_thread_with_deleted_checkpoints_ends_with_history_pruned(tmp_path: Path) -> None:
     saver = InMemorySaver()
     model = told(*[Say("Yes.")] * 9)
     options: Any = {"model": model, "checkpointer": saver, "thread_id": "t"}
@@ -122,7 +122,7 @@ def test_task_in_a_thread_with_deleted_checkpoints_ends_in_a_typed_outcome(tmp_p
 
 
 @pytest.mark.parametrize("removed", ["the first exchange", "the last exchange", "all"])
-def test_messages_that_a_user_removes_are_no_deleted_history(tmp_path: Path, removed: str) -> None:
+def test_messages_removed_by_the_user_do_not_count_as_deleted_history(tmp_path: Path, removed: str) -> None:
     machine, model = conversation(InMemorySaver(), tmp_path / "project")
     messages = machine.get_state(THREAD).values["messages"]
     exchange = {"the first exchange": slice(2), "the last exchange": slice(-2, None), "all": slice(None)}[removed]
@@ -136,7 +136,7 @@ def test_messages_that_a_user_removes_are_no_deleted_history(tmp_path: Path, rem
     assert (result["outcome"].kind, len(model.calls)) == ("FINISHED", 4)
 
 
-def test_fork_of_a_thread_goes_on_from_its_own_history(tmp_path: Path) -> None:
+def test_fork_of_a_thread_continues_from_its_own_history(tmp_path: Path) -> None:
     machine, _ = conversation(InMemorySaver(), tmp_path / "project")
     ends = [snapshot for snapshot in machine.get_state_history(THREAD) if not snapshot.next]
     first = ends[-1].config
@@ -149,7 +149,7 @@ def test_fork_of_a_thread_goes_on_from_its_own_history(tmp_path: Path) -> None:
     assert all(snapshot.values is not None for snapshot in machine.get_state_history(THREAD))
 
 
-def test_long_thread_is_read_from_its_snapshots_after_what_is_older_was_deleted(tmp_path: Path) -> None:
+def test_long_thread_is_read_from_snapshots_after_older_checkpoints_are_deleted(tmp_path: Path) -> None:
     saver = InMemorySaver()
     machine = build_graph(saver, model=told(*[Say("Yes.")] * 99), context=context(tmp_path / "project"))
     for number in range(30):

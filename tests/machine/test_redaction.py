@@ -72,7 +72,7 @@ def start(folder: Path, **more: Any) -> dict[str, Any]:
     return {"input": {"messages": [HumanMessage("Write it.")]}, "config": CONFIG, "context": context(folder, **more)}
 
 
-def test_literal_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(folder: Path) -> None:
+def test_literal_runs_as_written_and_is_in_no_checkpoint_update_or_message(folder: Path) -> None:
     saver = InMemorySaver()
     graph = machine(saver, use(*WRITE), Say(SAID))
     told = list(graph.stream(**start(folder), stream_mode=["updates", "values", "custom", "debug"]))
@@ -85,7 +85,7 @@ def test_literal_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_messag
     assert SAID.replace(ONE, MARK) in repr(state["outcome"])
 
 
-def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: Path) -> None:
+def test_another_process_refuses_the_call_with_a_literal_and_the_model_repeats_it(folder: Path) -> None:
     saver = InMemorySaver()
     dying = machine(saver, use(*WRITE[:1]))
     dying.invoke(**start(folder), interrupt_after=["guard"])
@@ -97,7 +97,7 @@ def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: 
     assert ONE not in holds(saver)
 
 
-def test_sealed_thoughts_of_a_provider_go_back_byte_for_byte() -> None:
+def test_signed_thinking_block_goes_back_to_the_provider_byte_for_byte() -> None:
     sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}
     open_block = {"type": "text", "text": CODE.format(ONE)}
     reply = ModelReply(text=CODE.format(ONE), provider={"content": [sealed, open_block]})
@@ -108,7 +108,7 @@ def test_sealed_thoughts_of_a_provider_go_back_byte_for_byte() -> None:
     assert words.restore("another", hidden) == hidden
 
 
-def test_literal_is_forgotten_with_its_step_and_after_a_thousand_and_twenty_four_runs() -> None:
+def test_literal_is_forgotten_after_its_step_and_after_1024_runs() -> None:
     words = WrittenLiterals(Redactor)
     replies = [ModelReply(text=CODE.format(f"{ONE}{number}")) for number in range(1_025)]
     hidden = words.mask("0", {"reply": replies[0]}, "reply")["reply"]
@@ -127,7 +127,7 @@ def same_id(content: str) -> Calls:
     return Calls([("write_file", json.dumps({"path": "a.py", "content": content}), "0")])
 
 
-def test_approval_holds_for_no_other_call_of_the_same_marks(folder: Path) -> None:
+def test_approval_does_not_apply_to_another_call_with_the_same_redacted_arguments(folder: Path) -> None:
     model = ScriptedModel([same_id(CODE.format(ONE)), same_id(CODE.format(TWO)), Say("Done.")])
     graph: Any = build_graph(InMemorySaver(), model=model)
     graph.invoke(**start(folder, mode="ask"))
@@ -173,7 +173,7 @@ def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
 # --- Known values
 
 
-def test_known_value_is_blotted_out_in_each_of_its_forms() -> None:
+def test_known_secret_is_redacted_in_every_encoding() -> None:
     encoded = (base64.b64encode(KNOWN.encode()).decode(), KNOWN.encode().hex())
     for form in (KNOWN, json.dumps(KNOWN)[1:-1], quote(KNOWN, safe=""), *encoded):
         data, back = stored({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
@@ -182,7 +182,7 @@ def test_known_value_is_blotted_out_in_each_of_its_forms() -> None:
         assert (back["a"][0].content, back["b"][0], list(back.values())[2]) == (f"x {mark} y", 1, None)
 
 
-def test_known_value_is_in_no_kind_of_value(subtests: pytest.Subtests) -> None:
+def test_known_secret_is_redacted_in_every_type_of_value(subtests: pytest.Subtests) -> None:
     call = ToolCall(call_id="c", tool="t", arguments={"deep": [{"er": KNOWN}]}, raw_arguments=json.dumps(KNOWN))
     context = AgentContext(workspace=f"/{KNOWN}")
     for value in ([AIMessage(f"It is {KNOWN}.")], call, context, {KNOWN: 1}, RuntimeError(KNOWN), KNOWN.encode()):
@@ -202,7 +202,7 @@ def test_known_value_is_in_no_kind_of_value(subtests: pytest.Subtests) -> None:
         max_leaves=12,
     )
 )
-def test_value_without_a_secret_comes_back_as_it_was(value: Any) -> None:
+def test_value_without_a_secret_is_restored_unchanged(value: Any) -> None:
     plain = serializer().loads_typed(serializer().dumps_typed(value))
     assert stored(value)[1] == plain
 
@@ -234,13 +234,13 @@ def test_request_is_stored_without_secrets(subtests: pytest.Subtests) -> None:
 # --- It is still the strict serializer
 
 
-def test_no_other_type_is_ever_built(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_listed_types_are_built_from_a_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
     kind, data = InMemorySaver().serde.dumps_typed({"a": Decimal(1), "b": Unlisted()})
     with caplog.at_level(logging.CRITICAL):
         assert SERDE.loads_typed((kind, data)) == {"a": Decimal(1), "b": {"x": 1}}
 
 
-def test_value_without_a_stored_form_is_refused_in_one_sentence() -> None:
+def test_value_that_cannot_be_serialized_is_refused() -> None:
     words = r"^A value cannot be stored with the run \(.+\): it may hold integers of 64 bits"
     for value in (10**30, object(), HumanMessage("x", additional_kwargs={"n": 10**30})):
         with pytest.raises(StoreError, match=words):
@@ -267,7 +267,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 """Records that this version does not know, and the name that the refusal has."""
 
 
-def test_record_that_this_version_does_not_know_is_refused(subtests: pytest.Subtests) -> None:
+def test_unknown_record_of_another_version_is_refused(subtests: pytest.Subtests) -> None:
     for what, (data, name) in FOREIGN.items():
         for wrap in (bytes, in_a_map, in_a_snapshot, in_an_overwrite):
             with subtests.test(what=what, wrap=wrap.__name__):
@@ -298,13 +298,13 @@ PACKED = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES, b"a dictionar
 LONG = {"messages": [HumanMessage("word " * 200, id="1")], "plan": Plan()}
 
 
-def test_with_a_dictionary_values_are_compressed_and_come_back() -> None:
+def test_values_are_compressed_with_a_dictionary_and_restored() -> None:
     kind, data = PACKED.dumps_typed(LONG)
     assert (kind, PACKED.loads_typed((kind, data))) == ("msgpack+zlib", LONG)
     assert len(data) < len(SERDE.dumps_typed(LONG)[1]) / 3
 
 
-def test_compressed_bytes_that_are_cut_off_are_refused() -> None:
+def test_truncated_compressed_value_is_refused() -> None:
     kind, data = PACKED.dumps_typed(b"word " * 200)
     for cut in (1, 5, 20):
         with pytest.raises(StoreError, match="damaged: its end is missing"):

@@ -75,7 +75,7 @@ def after(source: str, state: Any) -> str:
 @pytest.mark.parametrize("source", ["call_model", "heal", "loop_check"])
 @settings(max_examples=50)
 @given(state=states)
-def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> None:
+def test_no_transition_back_to_the_model_bypasses_the_budget(source: str, state: Any) -> None:
     if source == "call_model":
         state = {**state, "stop": None}
     limits = state["context"].limits()
@@ -84,14 +84,14 @@ def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> 
     assert way != ("call_model" if spent else "BUDGET_STOP")
 
 
-def test_table_is_the_compiled_graph() -> None:
+def test_transition_table_equals_the_compiled_graph() -> None:
     drawn = build_graph().get_graph()
     assert {(edge.source, edge.target) for edge in drawn.edges} == {(t.source, t.target) for t in TRANSITIONS}
     assert set(drawn.nodes) == {"__start__", "__end__", *NODES}
     assert {edge.source for edge in drawn.edges if edge.conditional} == set(ROUTERS)
 
 
-def test_table_is_the_picture_in_the_readme() -> None:
+def test_transition_table_equals_the_picture_in_the_readme() -> None:
     block = re.compile(r"<!-- machine\b[^>]*-->\n+```mermaid\n(.*?)\n```\n+<!-- /machine -->", re.DOTALL)
     found = block.search(text_of("README.md"))
     assert found is not None, "README.md has no Mermaid block between <!-- machine --> and <!-- /machine -->"
@@ -106,7 +106,7 @@ def printed(number: int) -> Message:
     return Say(f'{{"name": "read_file", "arguments": {{"path": "n.txt", "start_line": {number}}}}}')
 
 
-def test_result_of_a_model_call_leads_on() -> None:
+def test_result_of_a_model_call_selects_the_next_node() -> None:
     ends = {StopReason.MAX_STEPS: "budget exhausted", StopReason.REFUSED: "provider failed"}
     assert routes.after_call_model(AgentState(stop=None)) == "replied"
     for reason, word in ends.items():
@@ -121,7 +121,7 @@ def test_result_of_a_model_call_leads_on() -> None:
 
 
 @pytest.mark.parametrize(("speak", "calls"), [(line_of_notes, 1), (line_of_notes, 7), (printed, 7)])
-def test_our_counters_stop_a_run_before_langgraph_does(
+def test_own_limits_stop_a_run_before_the_recursion_limit(
     speak: Callable[[int], Message], calls: int, tmp_path: Path
 ) -> None:
     """The longest way for each call: the file that is named read ahead, each reply rescued, each call run."""

@@ -38,7 +38,7 @@ PLANS: list[tuple[dict[str, Any], ResumePlan]] = [
 ]
 
 
-def test_request_the_outcome_and_the_last_message_decide() -> None:
+def test_resume_plan_depends_on_request_outcome_and_last_message() -> None:
     assert [resume_plan(values, "run-1") for values, _ in PLANS] == [plan for _, plan in PLANS]
 
 
@@ -46,7 +46,7 @@ OUTSIDE = {StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FA
 """Ends that say nothing of the work."""
 
 
-def test_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work() -> None:
+def test_run_stopped_from_outside_goes_back_and_any_other_begins_a_new_turn() -> None:
     for reason in StopReason:
         values = {"messages": [ASKED, SAID], "outcome": outcome(OutcomeKind.BUDGET_STOP, reason)}
         plan = ResumePlan.GO_BACK if reason in OUTSIDE else ResumePlan.NEW_TURN
@@ -54,11 +54,11 @@ def test_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work(
         assert resume_plan(values, "run-1", anew=True) is ResumePlan.NEW_TURN
 
 
-def test_run_that_was_undone_begins_a_new_turn() -> None:
+def test_undone_run_begins_a_new_turn() -> None:
     assert resume_plan({"messages": [ASKED], "outcome": None}, "run-1", undone=True) is ResumePlan.NEW_TURN
 
 
-def test_request_of_a_resumed_task_names_the_task_once() -> None:
+def test_request_of_a_resumed_task_contains_the_task_once() -> None:
     again = resuming_request("Mend it.")
     afresh = resuming_request(again, undone=True)
     assert again == "Go on with this task, which is not finished yet: Mend it."
@@ -67,7 +67,7 @@ def test_request_of_a_resumed_task_names_the_task_once() -> None:
     assert [is_resuming(each) for each in ("Mend it.", again, afresh)] == [False, True, False]
 
 
-def test_text_of_a_run_is_kept_up_to_its_bound() -> None:
+def test_text_of_a_run_record_is_cut_at_its_limit() -> None:
     texts = [bounded("x" * length) for length in (1_999, 2_000, 2_001, 99_999)]
     assert [len(text) for text in texts] == [1_999, 2_000, 2_000, 2_000]
     assert [text.endswith("...") for text in texts] == [False, False, True, True]
@@ -111,7 +111,7 @@ BY_AGE: list[tuple[float, list[RunRecord], list[str]]] = [
 
 
 @rows(*BY_AGE)
-def test_run_is_removed_after_its_days_and_one_that_can_go_on_after_thirty_at_least(
+def test_run_is_removed_after_keep_days_and_a_resumable_one_after_thirty_at_least(
     keep_days: float, records: list[RunRecord], removed: list[str]
 ) -> None:
     assert runs_to_prune(records, {}, AgentContext(keep_days=keep_days), NOW) == removed
@@ -126,7 +126,7 @@ def test_oldest_finished_runs_are_removed_by_number_and_by_size() -> None:
         assert runs_to_prune(records, sizes, AgentContext(keep_mb=keep_mb), NOW) == removed
 
 
-def test_run_that_is_removed_by_its_age_makes_room_for_others() -> None:
+def test_size_of_a_run_removed_by_age_no_longer_counts() -> None:
     records = [record("a", 0), record("b", 0), record("c", 9)]
     sizes = {"a": 1_000_000, "b": 1_000_000, "c": 9_000_000}
     assert runs_to_prune(records, sizes, AgentContext(keep_days=5, keep_mb=2), NOW) == ["c"]

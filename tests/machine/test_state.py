@@ -142,7 +142,7 @@ def round_trip(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_listed_types_come_back_as_they_were_and_others_as_plain_data(
+def test_listed_types_are_restored_and_others_become_plain_data(
     strict: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
     """Whatever LANGGRAPH_STRICT_MSGPACK says (langgraph reads it once, on its import)."""
@@ -159,7 +159,7 @@ def test_listed_types_come_back_as_they_were_and_others_as_plain_data(
             assert type(round_trip({"x": other})["x"]) in {dict, str, type(None)}
 
 
-def test_there_is_an_example_of_each_type() -> None:
+def test_every_checkpoint_type_has_an_example() -> None:
     assert {type(value) for value in EXAMPLES} == {kind for kind in CHECKPOINT_TYPES if not issubclass(kind, Enum)}
     assert len(CHECKPOINT_TYPES) == len(set(CHECKPOINT_TYPES))
 
@@ -184,7 +184,7 @@ def test_state_holds_only_listed_types() -> None:
     assert {kind.__module__.split(".")[0] for kind in held - ours} == {"builtins", "langchain_core"}
 
 
-def test_server_is_given_the_same_list() -> None:
+def test_langgraph_json_lists_the_same_types() -> None:
     """In the form that langgraph_cli.schemas describes: a list of [module, name]."""
     config = json.loads(text_of("langgraph.json"))
     assert config["checkpointer"] == {
@@ -215,7 +215,7 @@ def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iter
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def test_change_of_a_stored_type_needs_a_decision_about_older_databases() -> None:
+def test_change_of_a_stored_type_needs_a_new_fingerprint() -> None:
     now = fingerprint([*CHECKPOINT_TYPES, ToolOutcome], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES))
     assert now == FINGERPRINT, (
         f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"

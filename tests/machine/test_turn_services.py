@@ -40,7 +40,7 @@ def guarded(bound: MachineModels, model: str, base_url: str) -> GuardedModel:
     return connected
 
 
-def test_provider_has_one_circuit_for_all_its_runs() -> None:
+def test_runs_share_one_circuit_breaker_per_model() -> None:
     with ScriptedServer() as server, calling() as bound:
         first, second, other = (guarded(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
         assert first is second
@@ -59,7 +59,7 @@ PRICES: list[tuple[dict[str, Any], str, Price | None]] = [
 ]
 
 
-def test_price_is_the_contexts_or_the_lists_and_never_guessed(
+def test_price_comes_from_the_context_or_the_list_and_is_never_guessed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "own.toml").write_text(OWN_PRICES, "utf-8")
@@ -85,7 +85,7 @@ PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
 
 
 @rows(*PROBLEMS)
-def test_limit_on_cost_needs_a_price_for_every_model(settings: dict[str, Any], words: str | None) -> None:
+def test_cost_limit_needs_a_price_for_every_model(settings: dict[str, Any], words: str | None) -> None:
     with calling() as bound:
         problem = TurnModel(bound, AgentContext(**settings)).problem()
         assert problem == "" if words is None else words in problem
@@ -108,7 +108,7 @@ def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_book")
-def test_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None:
+def test_unmarked_thread_ignores_calls_of_other_threads_with_its_name() -> None:
     with calling(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 2)
         fresh = TurnModel(bound, CONTEXT).spent_before(None, "r", marked=False)
@@ -119,7 +119,7 @@ def test_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None
 
 
 @pytest.mark.usefixtures("own_book")
-def test_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_itself() -> None:
+def test_marked_thread_is_charged_for_calls_that_earlier_turns_lost() -> None:
     with calling(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 1)
         bound.book.begin(book_thread(CONTEXT, "r"), first=True)
@@ -139,7 +139,7 @@ WINDOWS: list[tuple[dict[str, Any], bool, int | None]] = [
 ]
 
 
-def test_window_is_the_contexts_or_known_by_the_models_name() -> None:
+def test_window_comes_from_the_context_or_the_model_name() -> None:
     for settings, embedded, tokens in WINDOWS:
         with calling() as bound:
             window = TurnModel(bound, AgentContext(**settings)).window_tokens(Profile(embedded=embedded))

@@ -81,7 +81,7 @@ def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
 # --- Roles
 
 
-def test_role_says_which_tools_there_are(root: Path) -> None:
+def test_role_selects_the_tools(root: Path) -> None:
     known = gateway(roles={"mine": ["read_file"]})
     for role, names in {
         None: NAMES,
@@ -104,7 +104,7 @@ def test_run_with_writable_paths_starts_no_program(root: Path) -> None:
         assert tools.commands() is None
 
 
-def test_program_cannot_make_settings_of_the_user_in_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_cannot_create_user_settings_in_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(root / ".config"))
     commands = TurnTools(gateway(), AgentContext(workspace=str(root), allowed_programs=("sh",))).commands()
     if not isinstance(commands, Commands):
@@ -114,7 +114,7 @@ def test_program_cannot_make_settings_of_the_user_in_the_workspace(root: Path, m
     assert [path.name for path in (root / ".config").rglob("*")] == ["mendgraph"]
 
 
-def test_skills_of_the_user_are_for_the_runs_of_the_user(root: Path) -> None:
+def test_users_skills_are_available_only_to_the_users_own_runs(root: Path) -> None:
     skill = Path.home() / ".agents" / "skills" / "deploy"
     write_files(skill, {"SKILL.md": "---\nname: deploy\ndescription: Deploys.\n---\n"})
     try:
@@ -128,7 +128,7 @@ def test_skills_of_the_user_are_for_the_runs_of_the_user(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit", "left"), [(None, inf), (25.0, 15.0)])
-def test_tool_has_the_seconds_that_model_calls_have_left(
+def test_tool_context_has_the_seconds_left_of_max_seconds(
     limit: float | None, left: float, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock(monkeypatch, seconds_per_call=10.0)
@@ -145,7 +145,7 @@ def test_tool_has_the_seconds_that_model_calls_have_left(
     assert seen == [pytest.approx(left, abs=1.0)]
 
 
-def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(root: Path) -> None:
+def test_limit_for_an_unknown_tool_ends_the_run_before_any_model_call(root: Path) -> None:
     for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
         result, model = ran(root, DONE, context={field: {"read_fil": 1}})
         assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, []), field
@@ -153,7 +153,7 @@ def test_limit_of_an_unknown_tool_ends_the_run_before_it_costs(root: Path) -> No
         assert words in result.outcome.message
 
 
-def test_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Path) -> None:
+def test_tool_outside_the_role_is_not_offered_and_is_denied(root: Path) -> None:
     write = use(("write_file", {"path": "b.py", "content": "b = 1\n"}), ("read_file", {"path": "a.py"}))
     result, model = ran(root, write, DONE, context={"role": "looker"}, roles={"looker": ["read_file"]})
     assert (result.outcome.kind, result.changes) == (OutcomeKind.FINISHED, ())
@@ -186,7 +186,7 @@ MISSING: list[tuple[JsonMap, str | None, frozenset[str]]] = [
 
 
 @rows(*MISSING)
-def test_model_is_told_only_of_tools_that_have_what_they_need(
+def test_tool_without_its_requirements_is_not_offered(
     context: JsonMap, problem: str | None, missing: frozenset[str], root: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -197,13 +197,13 @@ def test_model_is_told_only_of_tools_that_have_what_they_need(
         assert told(model) & NEEDY == NEEDY - missing
 
 
-def test_run_that_changes_nothing_is_not_told_of_jobs(root: Path) -> None:
+def test_job_tools_are_not_offered_in_modes_read_only_and_plan(root: Path) -> None:
     for mode in ("read-only", "plan"):
         _, model = ran(root, DONE, context={**PROGRAM, "jobs": True, "sandbox": "bubblewrap", "mode": mode})
         assert not told(model) & NEEDY
 
 
-def test_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
+def test_tool_whose_paths_cannot_be_determined_is_denied(root: Path) -> None:
     """It fails closed, and never with an exception out of the run."""
     result, model = ran(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))
     [refused] = results_of(model, 1)
@@ -237,7 +237,7 @@ def fingerprint(tool_name: str, arguments: str) -> str:
     return sha256(f'["{tool_name}",{arguments}]'.encode()).hexdigest()
 
 
-def test_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Path) -> None:
+def test_audit_log_has_a_line_for_each_call_even_if_denied(root: Path, tmp_path: Path) -> None:
     edit = {"path": "a.py", "old_str": "1", "new_str": "2"}
     replies = (
         use(("read_file", {"path": "./a.py"}), ("read_file", {"path": ".env"})),
@@ -292,7 +292,7 @@ def test_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Path) -
     assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
 
 
-def test_run_without_audit_has_no_log(root: Path, tmp_path: Path) -> None:
+def test_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
     ran(root, READ, DONE, context={"audit": False})
     assert lines(tmp_path / "data") == []
 
@@ -300,7 +300,7 @@ def test_run_without_audit_has_no_log(root: Path, tmp_path: Path) -> None:
 # --- The way to all of that
 
 
-def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path) -> None:
+def test_run_refuses_a_workspace_below_a_denied_folder(root: Path) -> None:
     for folder in (".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"):
         write_files(root / folder, FILES)
         result, model = ran(root / folder, READ)
@@ -316,7 +316,7 @@ ROLES: list[tuple[str, dict[str, list[str]], str]] = [
 ]
 
 
-def test_role_that_cannot_be_used_ends_the_run_before_it_costs(root: Path) -> None:
+def test_invalid_role_ends_the_run_before_any_model_call(root: Path) -> None:
     for role, roles, message in ROLES:
         result, model = ran(root, context={"role": role}, roles=roles)
         assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
@@ -330,7 +330,7 @@ def own_ask_user(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("questions", [False, True])
-def test_tool_of_the_user_named_ask_user_is_an_ordinary_one(root: Path, questions: bool) -> None:
+def test_users_tool_named_ask_user_is_an_ordinary_tool(root: Path, questions: bool) -> None:
     ask = use(("ask_user", {"text": "Which?"}))
     result, model = ran(root, ask, DONE, tools=(*default_tools(), own_ask_user), context={"questions": questions})
     assert "ask_user" in told(model)

@@ -55,7 +55,7 @@ def begin_a_change(folder: str) -> None:
 @pytest.mark.parametrize(
     ("on_disk", "state"), [(OLD, ChangeState.UNDONE), (NEW, ChangeState.DONE), (b"other", ChangeState.FOREIGN)]
 )
-def test_change_that_was_left_open_is_decided_first_and_told_once(
+def test_change_left_open_is_recovered_first_and_reported_once(
     root: str, folder: str, on_disk: bytes, state: ChangeState
 ) -> None:
     begin_a_change(folder)
@@ -69,7 +69,7 @@ def test_change_that_was_left_open_is_decided_first_and_told_once(
     assert (isinstance(journal_of(root, events), Journal), events) == (True, [])
 
 
-def test_workspace_is_locked_for_the_step_and_free_after_it(
+def test_workspace_is_locked_during_the_step_and_free_after_it(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), needed=True):
@@ -84,7 +84,7 @@ def test_workspace_is_locked_for_the_step_and_free_after_it(
         assert busy.code is ToolErrorCode.UNAVAILABLE
 
 
-def test_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
+def test_change_that_cannot_be_recovered_is_an_error_instead_of_a_journal(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin_a_change(folder)
@@ -98,16 +98,14 @@ def test_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
 
 
 @pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
-def test_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
-    root: str, folder: str, effect: str, left: list[str]
-) -> None:
+def test_empty_git_folder_of_a_killed_command_is_removed(root: str, folder: str, effect: str, left: list[str]) -> None:
     Journal(folder).begin(KEY._replace(effect=effect))
     Path(root, ".git").mkdir()
     assert recover_open_changes(Journal(folder), root) == ()
     assert [path.name for path in Path(root).iterdir()] == left
 
 
-def test_damaged_journal_is_an_error_that_names_it_and_knows_no_file(root: str, folder: str) -> None:
+def test_damaged_journal_is_an_error_that_names_the_file(root: str, folder: str) -> None:
     store = Path(folder, FILE_NAME)
     store.write_bytes(b"no database at all" * 100)
     found = journal_of(root, [])

@@ -47,5 +47,5 @@ depth = settings(
 
 @sampled
 @pytest.mark.parametrize("play", PLAYS if LEVEL or EXPLORING else ["text", "native in a database", "native with hooks"])
-def test_no_order_of_events_breaks_the_machine(play: str) -> None:
+def test_any_order_of_kills_resumes_forks_and_stops_keeps_the_invariants(play: str) -> None:
     run_state_machine_as_test(type("Played", (AnyOrder,), PLAYS[play]), settings=depth)

@@ -113,7 +113,7 @@ def passed(explored: list[Explored]) -> set[tuple[str, str]]:
 
 
 @sampled
-def test_all_classes_of_replies(tmp_path: Path) -> None:
+def test_every_sequence_of_reply_classes_has_the_same_path_in_both_protocols(tmp_path: Path) -> None:
     """All sequences of nine classes; sequences that lead to the same state are continued once."""
     text = alike(tmp_path, REPRESENTATIVES, (3, 6, 7))
     ends = {edge.to for edge in text.edges.values() if isinstance(edge.to, Ended)}
@@ -123,7 +123,7 @@ def test_all_classes_of_replies(tmp_path: Path) -> None:
 
 
 @sampled
-def test_whole_alphabet(tmp_path: Path) -> None:
+def test_equivalent_replies_lead_to_the_same_state(tmp_path: Path) -> None:
     """Each letter in each state; those that are said to be alike lead to the same state, or to the same end."""
     text, native = both(tmp_path, ALPHABET, (1, 2, 3)[LEVEL])
     assert in_both(text, ALPHABET) == in_both(native, ALPHABET)
@@ -142,13 +142,13 @@ def _end(edge: Edge) -> Standing | str:
 
 
 @sampled
-def test_several_calls_in_one_reply_and_claims(tmp_path: Path) -> None:
+def test_several_calls_and_claims_have_the_same_path_in_both_protocols(tmp_path: Path) -> None:
     alike(tmp_path, SEVERAL_AT_ONCE, (2, 3, 4))
 
 
 @sampled
 @pytest.mark.parametrize("limits", TIGHT)
-def test_under_tight_limits(tmp_path: Path, limits: str) -> None:
+def test_no_sequence_of_replies_exceeds_a_tight_limit(tmp_path: Path, limits: str) -> None:
     """With every count in the name of a state: no limit is passed by any sequence."""
     letters = (READ, DENIED, INVALID_JSON, FINAL, *((LOOP, INVALID_ARGUMENTS) if LEVEL else ()))
     text = alike(tmp_path, letters, (4, 5, 6) if limits == "session" else (3, 4, 5), TIGHT[limits])
@@ -157,7 +157,7 @@ def test_under_tight_limits(tmp_path: Path, limits: str) -> None:
 
 
 @sampled
-def test_every_edge_that_a_reply_can_lead_over_is_walked(tmp_path: Path) -> None:
+def test_every_transition_that_a_reply_can_cause_is_explored(tmp_path: Path) -> None:
     """What is walked above is no small part of the table: here the few letters that suffice."""
     walked = passed(both(tmp_path / "a", ALPHABET, 1))
     walked |= passed(both(tmp_path / "b", (LOOP, INVALID_JSON), 5))
@@ -231,7 +231,7 @@ WORLDS: dict[str, tuple[Protocol, tuple[Letter, ...], JsonMap]] = {
 
 @sampled
 @pytest.mark.parametrize("name", WORLDS)
-def test_whole_runs_take_the_ways_that_were_explored(name: str, tmp_path: Path) -> None:
+def test_random_runs_follow_the_explored_transitions(name: str, tmp_path: Path) -> None:
     """As far as the states of a run were explored, it does what was found from them, whatever has led to them."""
     world = World(tmp_path, *WORLDS[name])
 

@@ -73,13 +73,13 @@ def check(folder: Path) -> None:
         explore(explorer, 4, check_edge)
 
 
-def test_nothing_is_noticed_where_nothing_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_routers_pass_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, planted("class Transition", "class Transition"))
     check(tmp_path)
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_planted_fault_is_noticed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_fault_in_the_routers_is_detected(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, planted(*PLANTED[name]))
     with pytest.raises((AssertionError, IndexError)):  # the second is a node's own: it was sent what it cannot have
         check(tmp_path)

@@ -49,13 +49,13 @@ def problems(graph: Arrows) -> list[str]:
     return found
 
 
-def test_compiled_machine_is_sound() -> None:
+def test_compiled_graph_passes_the_static_checks() -> None:
     graph = arrows(build_graph())
     assert set(graph) - {START, END} == set(NODES)
     assert problems(graph) == []
 
 
-def test_unsound_machine_is_noticed() -> None:
+def test_unsound_graph_fails_the_static_checks() -> None:
     planted: list[tuple[str, set[str], str]] = [
         ("parse", {"execute_tools", "guard", "heal", "FINISHED"}, "parse leads to execute_tools"),
         ("loop_check", {"call_model", "FINISHED", "SYSTEM_ERROR"}, "loop_check calls the model"),
