@@ -66,7 +66,7 @@ def cost(agent: Any) -> float:
 
 
 @pytest.mark.parametrize(("name", "loop"), [(name, bool(number % 2)) for number, name in enumerate(WRAPPERS)])
-def test_reply_of_a_wrapped_model_is_cut_and_paid_at_the_price_of_the_model_that_answers(name: str, loop: bool) -> None:
+def test_reply_of_a_wrapped_model_is_limited_and_charged_at_the_price_of_that_model(name: str, loop: bool) -> None:
     wrap, answers = WRAPPERS[name]
     tools: Any = [look] if loop else []
     with ScriptedServer(then=lambda _: Say("Done.", usage=(1_000, 100))) as server:
@@ -80,7 +80,7 @@ def test_reply_of_a_wrapped_model_is_cut_and_paid_at_the_price_of_the_model_that
 
 
 @pytest.mark.parametrize(("inside", "loop"), [(True, False), (False, True)])
-def test_attempts_of_other_middleware_are_calls_wherever_it_stands(inside: bool, loop: bool) -> None:
+def test_retries_of_other_middleware_count_as_calls_in_either_order(inside: bool, loop: bool) -> None:
     with ScriptedServer(then=lambda _: Status(503)) as server:
         others: Any = [ModelRetryMiddleware(max_retries=9, initial_delay=0), ModelFallbackMiddleware(model(server))]
         budget = BudgetMiddleware(max_calls_per_turn=5)
@@ -91,7 +91,7 @@ def test_attempts_of_other_middleware_are_calls_wherever_it_stands(inside: bool,
 
 
 @pytest.mark.parametrize(("inside", "loop"), [(True, True), (False, False)])
-def test_fallback_of_other_middleware_is_paid_at_its_own_price(inside: bool, loop: bool) -> None:
+def test_fallback_of_other_middleware_is_charged_at_its_own_price(inside: bool, loop: bool) -> None:
     with ScriptedServer([Status(503), Say("Done.", usage=(1_000, 100))]) as server:
         other: Any = ModelFallbackMiddleware(model(server, "gpt-4o", max_tokens=300))
         budget = BudgetMiddleware(max_cost_usd=1.0)
@@ -102,7 +102,7 @@ def test_fallback_of_other_middleware_is_paid_at_its_own_price(inside: bool, loo
     assert cost(agent) == pytest.approx(LARGE_USD)
 
 
-def test_reply_that_cannot_be_cut_is_refused_before_it_is_sent() -> None:
+def test_request_whose_reply_cannot_be_limited_is_not_sent() -> None:
     with ScriptedServer(then=lambda _: Say("Done.")) as server:
         large = model(server, "gpt-4o")
         chooses: Any = wrap_model_call(lambda request, handler: handler(request.override(model=large)))
@@ -114,7 +114,7 @@ def test_reply_that_cannot_be_cut_is_refused_before_it_is_sent() -> None:
         assert server.requests[0]["max_completion_tokens"] == 120
 
 
-def test_call_of_inner_middleware_counts_once_where_nobody_hears_it_and_not_at_all_where_none_is_made() -> None:
+def test_call_of_inner_middleware_is_counted_once_and_a_skipped_call_not_at_all() -> None:
     @wrap_model_call
     def answers(request: Any, handler: Any) -> Any:
         return AIMessage("I know that.") if request.messages else handler(request)
@@ -134,7 +134,7 @@ def test_call_of_inner_middleware_counts_once_where_nobody_hears_it_and_not_at_a
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_settings_of_other_middleware_pass_no_limit(name: str) -> None:
+def test_model_settings_of_other_middleware_cannot_exceed_the_limit(name: str) -> None:
     longer: Any = wrap_model_call(
         lambda request, handler: handler(request.override(model_settings={name: 5_000, "temperature": 0.25}))
     )
@@ -150,7 +150,7 @@ def test_settings_of_other_middleware_pass_no_limit(name: str) -> None:
     assert len(server.requests) == 1
 
 
-def test_model_whose_limits_cannot_be_kept_is_refused_with_the_remedy() -> None:
+def test_model_whose_limits_cannot_be_enforced_is_refused_with_the_remedy() -> None:
     rows: list[tuple[Any, str]] = [
         (GenericFakeChatModel(messages=iter([AIMessage("Hi.")])), "replies of GenericFakeChatModel: it has no field"),
         (RunnableLambda(lambda _: AIMessage("Hi.")), "a RunnableLambda hides which model it asks"),

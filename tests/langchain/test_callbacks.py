@@ -43,7 +43,7 @@ def streamed(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_secret_that_a_model_repeats_is_not_shown(
+def test_secret_repeated_by_the_model_is_redacted_in_the_stream(
     tmp_path: Path, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", WORD)
@@ -58,7 +58,7 @@ def test_secret_that_a_model_repeats_is_not_shown(
     assert json.loads(arguments) == {"path": "[redacted secret].txt"}
 
 
-def test_headers_meant_for_the_runs_endpoint_do_not_go_to_a_fallback(
+def test_headers_for_the_endpoint_of_the_run_are_not_sent_to_a_fallback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Gateway-Key: {WORD}")
@@ -71,7 +71,7 @@ def test_headers_meant_for_the_runs_endpoint_do_not_go_to_a_fallback(
     assert WORD not in repr(other.headers)
 
 
-def test_callbacks_hear_no_secret_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callbacks_receive_no_secret_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Listener(BaseCallbackHandler):
         def on_chain_start(self, serialized: Any, inputs: Any, **_: Any) -> None:
             heard.append(repr((serialized, inputs)))
@@ -129,7 +129,7 @@ EACH_ONCE = {"model begins": 2, "model ends": 2, "tool begins": 1, "tool ends": 
 @pytest.mark.parametrize(
     ("kind", "way"), [("instance", "async"), ("name", "sync"), ("name", "stream"), ("create_agent", "sync")]
 )
-def test_callbacks_hear_each_call_once_wherever_they_come_from(
+def test_callbacks_receive_each_call_once_wherever_they_are_registered(
     kind: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_files(tmp_path, {"a.txt": f"The key is {WORD}.\n"})

@@ -74,7 +74,7 @@ class Stubborn(Spoken):
         yield piece("never")
 
 
-def test_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_model_that_ignores_its_cancellation_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply_reader, "CANCEL_GRACE_S", 0.01)
     model, said = user_model(Stubborn()), list[str]()
 
@@ -121,7 +121,7 @@ class Streaming(SyncOnly):
 
 
 @pytest.mark.parametrize(("kind", "said"), [(Blocking, []), (Streaming, ["Hel"])])
-def test_sync_chat_model_ends_in_time_and_its_thread_keeps_no_process(kind: type[SyncOnly], said: list[str]) -> None:
+def test_sync_chat_model_times_out_and_its_thread_does_not_block_exit(kind: type[SyncOnly], said: list[str]) -> None:
     own = kind()
     failure, came = failed(user_model(own), within(0.3))
     assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
@@ -143,7 +143,7 @@ class Raising(SyncOnly):
         raise self._error
 
 
-def test_error_of_a_sync_chat_model_is_its_failure() -> None:
+def test_exception_of_a_sync_chat_model_is_a_provider_failure() -> None:
     for error, kind in (
         (ZeroDivisionError("by zero"), ProviderErrorKind.BAD_REQUEST),
         (ConnectionResetError("gone"), ProviderErrorKind.INCOMPLETE_STREAM),
@@ -161,13 +161,13 @@ class Cancelled(Spoken):
         raise asyncio.CancelledError
 
 
-def test_chat_model_that_cancels_itself_has_failed() -> None:
+def test_chat_model_that_cancels_itself_is_a_provider_failure() -> None:
     result, _ = ask(user_model(Cancelled()))
     assert isinstance(result, ProviderFailure)
     assert "it cancelled itself" in result.message
 
 
-def test_call_that_is_cancelled_takes_its_chat_model_along() -> None:
+def test_cancelled_call_also_cancels_its_chat_model() -> None:
     ended: list[str] = []
 
     class Waiting(Spoken):
@@ -193,7 +193,7 @@ def test_call_that_is_cancelled_takes_its_chat_model_along() -> None:
 # --- What is known of a chat model
 
 
-def test_content_and_window_are_those_of_the_profile() -> None:
+def test_accepted_content_and_window_come_from_the_model_profile() -> None:
     profile = {"image_inputs": True, "pdf_inputs": False, "audio_inputs": True, "file_inputs": True, "text_inputs": 1}
     model = of(Spoken(), Provider("it"), profile=profile)
     taken = {"image": True, "file": False, "audio": True, "video": None, "text": None}
@@ -203,7 +203,7 @@ def test_content_and_window_are_those_of_the_profile() -> None:
     assert [each.window_tokens for each in models] == [9, None, None, None, None]
 
 
-def test_budget_of_thoughts_leaves_room_for_an_answer() -> None:
+def test_thinking_budget_leaves_room_for_an_answer() -> None:
     for budget, limit, sent in (
         (2_000, 2_256, 2_000),
         (2_000, 2_255, 1_999),
@@ -218,7 +218,7 @@ def test_budget_of_thoughts_leaves_room_for_an_answer() -> None:
         assert changed.get("thinking", thinking) == (None if sent is None else {**thinking, "budget_tokens": sent})
 
 
-def test_temperature_that_the_profile_excludes_is_not_sent() -> None:
+def test_temperature_excluded_by_the_profile_is_not_sent() -> None:
     call = CALL.model_copy(update={"prompt": replace(CALL.prompt, temperature=0.5)})
     profiles: list[Any] = [{}, {"temperature": True}, {"temperature": False}]
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
@@ -239,14 +239,14 @@ class Exiting(Spoken):
         yield piece("Hello")
 
 
-def test_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
+def test_chat_model_that_raises_system_exit_fails_only_its_call() -> None:
     model = user_model(Exiting())
     for result in (model.complete(CALL, ignore), ask(model)[0]):
         assert isinstance(result, ProviderFailure)
         assert "SystemExit: set MY_KEY first" in result.message
 
 
-def test_reply_of_endpoint_that_ignores_its_limit_is_cut_at_twice_the_limit() -> None:
+def test_reply_of_an_endpoint_that_ignores_the_limit_is_cut_at_twice_the_limit() -> None:
     piece_size = 100
     bound = 2 * CALL.max_output_tokens * MOST_BYTES_PER_TOKEN
 

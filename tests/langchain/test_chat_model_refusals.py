@@ -56,7 +56,9 @@ def without(request: JsonMap) -> JsonMap:
 
 
 @pytest.mark.parametrize(("refusal", "name", "differs"), REFUSALS, ids=[name for _, name, _ in REFUSALS])
-def test_refused_parameter_is_left_out_at_once_and_from_then_on(refusal: Status, name: str, differs: JsonMap) -> None:
+def test_refused_parameter_is_omitted_in_the_retry_and_in_later_requests(
+    refusal: Status, name: str, differs: JsonMap
+) -> None:
     def answer(_: JsonMap) -> Reply:
         return refusal if len(server.requests) == 1 else Say("Hello")
 
@@ -83,14 +85,14 @@ ABOUT_SOMETHING_ELSE: list[tuple[Status, str]] = [
 
 
 @rows(*ABOUT_SOMETHING_ELSE)
-def test_refusal_of_something_else_is_no_lesson(status: Status, kind: str) -> None:
+def test_other_refusals_do_not_change_later_requests(status: Status, kind: str) -> None:
     with ScriptedServer([status]) as server:
         result, _ = ask(at(server.base_url), FULL)
         assert isinstance(result, ProviderFailure)
         assert (result.kind.value, len(server.requests)) == (kind, 1)
 
 
-def test_endpoint_that_goes_on_refusing_is_given_up() -> None:
+def test_endpoint_that_refuses_again_and_again_is_given_up() -> None:
     names = ModelOptions(model_kwargs={f"own_{number}": number for number in range(11)})
 
     def answer(_: JsonMap) -> Reply:
@@ -124,7 +126,7 @@ WORDS = [
 
 
 @rows(*WORDS)
-def test_parameter_that_a_refusal_names_is_left_out(message: Any, parameter: Any, name: Any) -> None:
+def test_parameter_named_by_a_refusal_is_omitted(message: Any, parameter: Any, name: Any) -> None:
     known = Learned()
     assert known.learn(refusal(message, parameter), SENT, WANTED) == name
     assert known.dropped == ({name} - {"", TOOLS, STREAM})
@@ -139,7 +141,7 @@ OTHER_NAME = [
 ]
 
 
-def test_limit_has_two_names_and_each_is_tried_once() -> None:
+def test_both_names_of_the_output_limit_are_tried_once() -> None:
     for first, other, message in OTHER_NAME:
         for parameter in (first, ""):
             known, told = Learned(first), refusal(message, parameter)
@@ -157,7 +159,7 @@ LOWER: list[tuple[str, int | None]] = [
 ]
 
 
-def test_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows() -> None:
+def test_output_limit_is_lowered_to_the_value_in_the_refusal() -> None:
     for message, most in LOWER:
         known = Learned()
         assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")

@@ -53,7 +53,7 @@ def failed(model: ChatModel) -> ProviderFailure:
 # --- The user's own
 
 
-def test_given_chat_model_answers_whatever_a_run_names() -> None:
+def test_users_chat_model_answers_whatever_model_the_run_names() -> None:
     with LenientServer(then=lambda _: Say("Hello")) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5, top_p=0.1)
         models = models_with(own, OPENAI_API_KEY="sk-1")
@@ -69,7 +69,7 @@ def test_given_chat_model_answers_whatever_a_run_names() -> None:
     models.close()
 
 
-def test_failed_request_is_sent_once_whatever_the_sdk_would_do() -> None:
+def test_failed_request_is_not_retried_by_the_sdk() -> None:
     with ScriptedServer(then=lambda _: Status(500)) as server:
         own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
         assert "own through ChatOpenAI failed" in failed(user_model(own)).message
@@ -80,7 +80,7 @@ def test_failed_request_is_sent_once_whatever_the_sdk_would_do() -> None:
     assert len(server.requests) == 3
 
 
-def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
+def test_fake_models_of_langchain_return_one_reply_after_the_other() -> None:
     for own in (
         FakeListChatModel(responses=["a", "b"]),
         GenericFakeChatModel(messages=iter([AIMessage("a"), AIMessage("b")])),
@@ -92,7 +92,7 @@ def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
 # --- A provider's, by its name
 
 
-def test_package_of_a_provider_answers_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_with_a_provider_prefix_uses_the_providers_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with FAMILIES["anthropic"]([say("Hello")]) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", server.key)
         models, name = models_with(OPENAI_API_KEY="sk-1"), f"anthropic:{server.model}"
@@ -105,7 +105,7 @@ def test_package_of_a_provider_answers_for_its_name(monkeypatch: pytest.MonkeyPa
     assert server.key in server.requests[0].headers["authorization"]
 
 
-def test_profile_of_a_name_is_known_before_the_first_call() -> None:
+def test_model_profile_is_known_before_the_first_call() -> None:
     models = models_with(OPENAI_API_KEY="k")
     model = models.without_request("o3-mini", None, PLAIN)
     assert model is not None
@@ -115,7 +115,7 @@ def test_profile_of_a_name_is_known_before_the_first_call() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:WARNING! reasoning_effort is not default parameter:UserWarning")
-def test_model_that_cannot_be_set_up_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_cannot_be_created_is_refused_before_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "k")
     message = refused(models_with(), "mistralai:m", options=ModelOptions(reasoning_effort="high"))
     assert message == "ChatMistralAI has no reasoning_effort: leave it empty, or use model_kwargs."
@@ -153,7 +153,7 @@ FOREIGN = Endpoint(model="m", base_url="http://other.test/v1", key_variable="MEN
 EMBEDDED = USUAL.model_copy(update={"embedded": True, "api_key": SecretStr("x")})
 
 
-def test_headers_that_are_meant_for_the_usual_endpoint_go_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_for_the_default_endpoint_are_sent_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-usual")
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
@@ -166,7 +166,7 @@ def test_headers_that_are_meant_for_the_usual_endpoint_go_to_no_other(monkeypatc
         assert [value in headers.values() for value in meant] == [is_usual] * 4
 
 
-def test_endpoint_on_this_machine_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_on_localhost_is_called_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -175,7 +175,7 @@ def test_endpoint_on_this_machine_is_asked_without_the_proxy(monkeypatch: pytest
     assert failed(at("http://llm.test/v1")).kind is ProviderErrorKind.CONNECTION
 
 
-def test_setting_of_the_environment_that_cannot_be_used_is_named_and_not_quoted(
+def test_invalid_environment_variable_is_named_and_its_value_is_not_quoted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("all_proxy", "https_proxy", "http_proxy"):
@@ -191,7 +191,7 @@ def test_setting_of_the_environment_that_cannot_be_used_is_named_and_not_quoted(
             assert "hunter2" not in failed(at("http://127.0.0.1:9/v1")).message
 
 
-def test_endpoint_that_is_not_reached_is_told_with_the_cause() -> None:
+def test_failed_connection_is_reported_with_its_cause() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         url = server.base_url
         assert "(the TLS handshake failed)" in failed(at(url.replace("http:", "https:"))).message
@@ -229,18 +229,18 @@ LIMIT_NAMES = [
 ]
 
 
-def test_limit_of_a_reply_has_the_name_that_the_endpoint_likely_takes() -> None:
+def test_output_limit_has_the_parameter_name_of_its_endpoint() -> None:
     wrong = [row for row in LIMIT_NAMES if at(row[1], model=row[0]).learned.limit_name != row[2]]
     assert wrong == []
 
 
-def test_where_no_model_is_named_the_served_one_is_taken() -> None:
+def test_served_model_is_used_if_no_model_is_named() -> None:
     with ScriptedServer([Say("Hello")]) as server:
         assert replied(connected(models_with(), None, server.base_url)).text == "Hello"
     assert server.requests[0]["model"] == "scripted"
 
 
-def test_endpoint_that_cannot_name_its_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_without_exactly_one_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [
         (httpx2.Response(200, json={"data": [{"id": "b"}, {"id": "a"}]}), "serves 2 models (a, b)"),
         (httpx2.Response(500, json={"error": {"message": "broken"}}), "failed (broken)"),
@@ -259,7 +259,7 @@ def test_endpoint_that_cannot_name_its_model_is_refused(monkeypatch: pytest.Monk
         assert words in failure.message
 
 
-def test_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_model_is_started_or_the_error_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="Run `mendgraph model pull`.")
     answers: list[Any] = [absent]
     monkeypatch.setattr(local_model, "shared_local_server", lambda: answers[-1])

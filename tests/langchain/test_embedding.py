@@ -48,7 +48,7 @@ def parent(agent: Any, checkpointer: Any = None, schema: Any = AgentContext) -> 
 
 
 @pytest.mark.parametrize(("kept", "loop"), [(True, True), (False, False)])
-def test_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: bool) -> None:
+def test_node_repairs_the_bug_and_returns_its_outcome(tmp_path: Path, kept: bool, loop: bool) -> None:
     around = parent(build_graph(model=told(*REPAIR)), saver() if kept else None)
     settings: Any = {"config": THREAD, "context": context(tmp_path)}
     result = asyncio.run(around.ainvoke(ASKED, **settings)) if loop else around.invoke(ASKED, **settings)
@@ -59,7 +59,7 @@ def test_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: bo
 
 
 @pytest.mark.parametrize(("allowed", "loop"), [("ours", True), ("any", False), ("none", True)])
-def test_question_is_asked_and_answered_at_the_parent(
+def test_question_is_asked_and_answered_at_the_parent_graph(
     tmp_path: Path, loop: bool, allowed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whichever types the parent's checkpointer loads."""
@@ -81,14 +81,14 @@ def test_question_is_asked_and_answered_at_the_parent(
     assert caplog.records == []  # LangGraph warns of types that it does not know, but of each once in a process
 
 
-def test_question_without_a_checkpointer_is_refused_in_words(tmp_path: Path) -> None:
+def test_question_without_a_checkpointer_is_refused_with_a_message(tmp_path: Path) -> None:
     result = parent(build_graph(model=told(*REPAIR))).invoke(ASKED, context=context(tmp_path, mode="ask"))
     assert result["outcome"].reason == "invalid_request"
     assert "needs a checkpointer" in result["outcome"].message
 
 
 @pytest.mark.parametrize("way", ["abatch", "chain"])
-def test_run_is_not_cut_by_the_default_limit_of_langchain(way: str, tmp_path: Path) -> None:
+def test_run_is_not_stopped_by_the_default_recursion_limit_of_langchain(way: str, tmp_path: Path) -> None:
     """What wraps a graph hands on its 25 steps as if somebody had set them; a limit that somebody sets holds."""
     reads = [use(("read_file", {"path": "calc.py", "start_line": line})) for line in range(1, 11)]
     agent = build_graph(model=told(*reads, DONE))
@@ -103,7 +103,7 @@ def test_run_is_not_cut_by_the_default_limit_of_langchain(way: str, tmp_path: Pa
         build_graph(model=told(*reads, DONE)).invoke(asked, {"recursion_limit": 24}, context=room)
 
 
-def test_threads_next_turn_knows_what_was_said(tmp_path: Path) -> None:
+def test_next_turn_of_a_thread_knows_the_previous_messages(tmp_path: Path) -> None:
     """The parent keeps the messages; with `checkpointer=True` the agent keeps all of its own as well."""
     for own in (None, True):
         model = told(*REPAIR, DONE)
@@ -127,13 +127,13 @@ class Mine:
     user: str
 
 
-def test_agent_has_the_context_that_it_was_built_with(tmp_path: Path) -> None:
+def test_agent_uses_the_context_that_it_was_built_with(tmp_path: Path) -> None:
     agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
     result = parent(agent, schema=Mine).invoke(ASKED, context=Mine("ada"))
     assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == ("FINISHED", FIXED)
 
 
-def test_foreign_context_is_refused_in_words() -> None:
+def test_context_of_another_type_is_refused_with_a_message() -> None:
     model = told(*REPAIR)
     result = parent(build_graph(model=model), schema=Mine).invoke(ASKED, context=Mine("ada"))
     assert result["outcome"].reason == "invalid_request"
@@ -152,7 +152,7 @@ class Asking(TypedDict, total=False):
     said: Annotated[list[str], operator.add]
 
 
-def test_question_inside_of_a_node_is_answered_at_the_parent(tmp_path: Path) -> None:
+def test_question_of_an_agent_called_in_a_node_is_answered_at_the_parent(tmp_path: Path) -> None:
     model = told(*REPAIR)
     builder: Any = StateGraph(Asking)
     agent = build_graph(model=model)
@@ -186,7 +186,7 @@ class Task(TypedDict, total=False):
     said: Annotated[list[str], operator.add]
 
 
-def test_agents_of_one_thread_do_not_share_records(tmp_path: Path) -> None:
+def test_agents_in_one_thread_have_separate_records(tmp_path: Path) -> None:
     """Two nodes at once, one of them twice, and a second turn: each is a run with records and counters of its own."""
 
     def node(agent: Any) -> Callable[[Task], Task]:
@@ -228,7 +228,7 @@ MESSAGES: tuple[tuple[Any, bool], ...] = (
 )
 
 
-def test_message_may_be_text_or_blocks(tmp_path: Path) -> None:
+def test_message_content_may_be_text_or_blocks(tmp_path: Path) -> None:
     """As `langgraph dev` hands it on: it calls the graph with what it was sent."""
     for messages, has_text in MESSAGES:
         model = told(DONE)

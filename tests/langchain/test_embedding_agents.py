@@ -52,7 +52,7 @@ def deep() -> Callable[..., Any]:
     return made
 
 
-def test_subagent_repairs_and_reports(tmp_path: Path, deep: Any) -> None:
+def test_subagent_repairs_the_bug_and_reports(tmp_path: Path, deep: Any) -> None:
     agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
     around = deep(agent, delegated(), AIMessage("It is repaired."))
     result = asyncio.run(around.ainvoke(ASKED, THREAD))
@@ -60,27 +60,27 @@ def test_subagent_repairs_and_reports(tmp_path: Path, deep: Any) -> None:
     assert changed_files(tmp_path, CALC) == FIXED
 
 
-def test_subagents_value_is_told_to_the_chief_as_json(tmp_path: Path, deep: Any) -> None:
+def test_structured_value_of_a_subagent_reaches_the_main_agent_as_json(tmp_path: Path, deep: Any) -> None:
     counted = told(*REPAIR[:2], use(("final_answer", {"answer": "One.", "value": {"count": 1}})))
     agent = build_graph(model=counted, context=context(tmp_path), response_format=COUNT)
     result = deep(agent, delegated(), AIMessage("One.")).invoke(ASKED, THREAD)
     assert json.loads(result["messages"][-2].text) == {"count": 1}
 
 
-def test_subagent_takes_the_chiefs_context_where_it_is_its_own(tmp_path: Path, deep: Any) -> None:
+def test_subagent_takes_the_parents_context_if_it_is_an_agent_context(tmp_path: Path, deep: Any) -> None:
     around = deep(build_graph(model=told(*REPAIR)), delegated(), AIMessage("Repaired."), context_schema=AgentContext)
     around.invoke(ASKED, THREAD, context=context(tmp_path))
     assert changed_files(tmp_path, CALC) == FIXED
 
 
-def test_subagent_that_ends_early_says_so_to_its_chief(tmp_path: Path, deep: Any) -> None:
+def test_subagent_that_stops_early_tells_the_main_agent(tmp_path: Path, deep: Any) -> None:
     agent = build_graph(model=told(*REPAIR), context=context(tmp_path, max_calls_per_turn=1))
     result = deep(agent, delegated(), AIMessage("It is not.")).invoke(ASKED, THREAD)
     assert result["messages"][-2].text.startswith("BUDGET_STOP (max_calls_per_turn)")
     assert changed_files(tmp_path, CALC) == {}
 
 
-def test_two_subagents_at_once_are_two_runs(tmp_path: Path, deep: Any) -> None:
+def test_two_parallel_subagents_are_two_runs(tmp_path: Path, deep: Any) -> None:
     """They work in one workspace, in turns; each has a run of its own in the records."""
     agent = build_graph(model=told(*REPAIR, *REPAIR), context=context(tmp_path, mode="read-only"))
     around = deep(agent, delegated(2), AIMessage("Seen."))

@@ -111,7 +111,7 @@ MESSAGES: list[tuple[Exception, str, str]] = [
 ]
 
 
-def test_failure_has_its_kind_and_says_what_to_do(subtests: pytest.Subtests) -> None:
+def test_failure_has_its_kind_and_a_message_with_the_remedy(subtests: pytest.Subtests) -> None:
     for raised, kind, message in MESSAGES:
         with subtests.test(message=message):
             assert describe(raised) == ProviderFailure(kind=ProviderErrorKind(kind), message=f"{URL} {message}")
@@ -152,7 +152,7 @@ PACKAGES: list[tuple[Exception, str, str, float | None]] = [
 
 
 @rows(*PACKAGES)
-def test_exceptions_of_each_package_are_told_alike(
+def test_exceptions_of_all_provider_packages_are_classified_alike(
     raised: Exception, kind: str, detail: str, wait_s: float | None
 ) -> None:
     failure = describe(raised, OWN)
@@ -206,24 +206,24 @@ def kinds(raised: Iterable[Exception], *, begun: bool = False) -> set[str]:
     return {describe(each, OWN, begun=begun).kind.value for each in raised}
 
 
-def test_status_without_error_code_decides_kind() -> None:
+def test_status_without_error_code_decides_the_kind() -> None:
     for kind, codes in STATUSES.items():
         assert kinds(status(code, error("x")) for code in codes) == {kind}
 
 
-def test_error_code_decides_kind_whatever_the_status() -> None:
+def test_error_code_decides_the_kind_whatever_the_status() -> None:
     places = [(code, field) for code in (400, 403, 429, 500) for field in ("code", "type")]
     for kind, words in CODES.items():
         refusals = (status(code, {"message": "x", field: word}) for code, field in places for word in words)
         assert kinds(refusals) == {kind}
 
 
-def test_error_type_inside_a_stream_decides_kind() -> None:
+def test_error_type_inside_a_stream_decides_the_kind() -> None:
     for kind, words in TYPES_IN_A_STREAM.items():
         assert kinds(streamed({"error": {"type": word, "message": "x"}}, anthropic) for word in words) == {kind}
 
 
-def test_words_of_an_error_inside_a_stream_decide_before_its_vague_type() -> None:
+def test_message_of_an_error_inside_a_stream_outweighs_its_vague_type() -> None:
     words = {
         "prompt is too long: 210000 tokens > 200000 maximum": "context_overflow",
         "API key not valid. Please pass a valid one.": "authentication",
@@ -233,12 +233,12 @@ def test_words_of_an_error_inside_a_stream_decide_before_its_vague_type() -> Non
         assert kinds([streamed({"type": "invalid_request_error", "message": message})]) == {kind}
 
 
-def test_exception_class_without_status_decides_kind() -> None:
+def test_exception_class_without_status_decides_the_kind() -> None:
     for kind, raised in CLASSES.items():
         assert kinds(raised) == {kind}
 
 
-def test_outage_after_the_reply_began_is_an_incomplete_stream() -> None:
+def test_outage_after_the_first_token_is_an_incomplete_stream() -> None:
     outages = (httpx2.ReadError("x"), streamed(error("x")), status(500, error("x")))
     assert kinds(outages, begun=True) == {"incomplete_stream"}
     assert kinds([httpx2.ReadTimeout("x")], begun=True) == {"timeout"}
@@ -247,14 +247,14 @@ def test_outage_after_the_reply_began_is_an_incomplete_stream() -> None:
     assert kinds([streamed(refused, anthropic)], begun=True) == {"bad_request"}
 
 
-def test_long_detail_is_cut_after_secrets_are_removed() -> None:
+def test_long_detail_is_truncated_after_redaction() -> None:
     key = "hunter2-hunter2"
     provider = Provider(URL, keys=(key,), endpoint=True)
     message = describe(status(500, error("x" * 295 + key + "y" * 1_000)), provider).message
     assert message == f"{URL} failed ({'x' * 295}***yy)."
 
 
-def test_failure_that_is_known_already_is_told_as_it_is() -> None:
+def test_known_failure_is_passed_on_unchanged() -> None:
     failure = ProviderFailure(kind=ProviderErrorKind.CONTENT_FILTER, message="As it is.", retry_after_s=3.0)
     assert describe(CallFailedError(failure), OWN, begun=True) == failure
 
@@ -272,7 +272,7 @@ OVERFLOWS = (
 )
 
 
-def test_prompt_that_is_too_long_is_known_by_the_words_of_each_provider(subtests: pytest.Subtests) -> None:
+def test_context_overflow_is_recognized_in_the_words_of_each_provider(subtests: pytest.Subtests) -> None:
     for words in OVERFLOWS:
         with subtests.test(words=words):
             assert kinds([status(400, error(words)), ValueError(words)]) == {"context_overflow"}
@@ -285,7 +285,7 @@ def test_prompt_that_is_too_long_is_known_by_the_words_of_each_provider(subtests
     assert kinds([status(429, error("Too many tokens, please wait before trying again."))]) == {"rate_limited"}
 
 
-def test_credentials_and_keys_are_not_quoted() -> None:
+def test_credentials_and_keys_are_not_quoted_in_failures() -> None:
     provider = Provider("https://me:p@ss@llm.test/v1", "OPENAI_API_KEY")
     assert describe(status(500, error("x")), provider).message == "https://llm.test/v1 failed (x)."
     for words in (
@@ -313,7 +313,7 @@ SETUPS: list[tuple[dict[str, str], Exception, str]] = [
 ]
 
 
-def test_variable_is_named_and_never_quoted() -> None:
+def test_invalid_variable_is_named_and_not_quoted() -> None:
     for environment, raised, words in SETUPS:
         message = f"No connection can be set up {words}"
         failure = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message, sent=False)
@@ -339,7 +339,7 @@ CAUSES: list[tuple[Exception, str, str]] = [
 ]
 
 
-def test_cause_is_found_however_it_is_wrapped(subtests: pytest.Subtests) -> None:
+def test_cause_of_a_connection_error_is_found_however_it_is_wrapped(subtests: pytest.Subtests) -> None:
     for cause, words, kind in CAUSES:
         caused, while_handling = httpx2.ConnectError("failed"), httpx2.ConnectError("failed")
         caused.__cause__ = cause
@@ -352,7 +352,7 @@ def test_cause_is_found_however_it_is_wrapped(subtests: pytest.Subtests) -> None
                 assert (f"({words})" in failure.message, failure.kind.value) == (True, kind)
 
 
-def test_wish_is_a_number_of_seconds() -> None:
+def test_retry_after_is_read_as_a_number_of_seconds() -> None:
     assert (retry_after_s(" 1.5 "), retry_after_s("-3")) == (1.5, 0.0)
     odd = ("Tue, 14 Nov 2023 22:13:30 -0000", "", "soon", "inf", "9" * 5_000)
     assert [retry_after_s(value) for value in odd] == [None] * 5

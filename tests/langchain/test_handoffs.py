@@ -61,7 +61,9 @@ def shown(model: ScriptedModel, call: int = 0) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("output_mode", "handoff_messages", "loop"), [("last_message", True, False), ("full_history", False, True)]
 )
-def test_two_agents_under_a_supervisor(tmp_path: Path, output_mode: Any, handoff_messages: bool, loop: bool) -> None:
+def test_second_agent_under_a_supervisor_sees_the_first_ones_messages(
+    tmp_path: Path, output_mode: Any, handoff_messages: bool, loop: bool
+) -> None:
     """The second one sees what the first one said; the person's request is that of both."""
     first, second = told(*REPAIR), told(Say("It adds."))
     agents: Any = [coder(tmp_path, first), coder(tmp_path, second, "reviewer", mode="read-only")]
@@ -80,7 +82,7 @@ def test_two_agents_under_a_supervisor(tmp_path: Path, output_mode: Any, handoff
     assert ("assistant", "add now adds.") in [(role, text.strip()) for role, text in shown(second)]
 
 
-def test_swarm_goes_on_with_the_agent_that_has_the_conversation(tmp_path: Path) -> None:
+def test_swarm_continues_with_the_active_agent(tmp_path: Path) -> None:
     model = told(*REPAIR, Say("You are welcome."))
     desk = create_agent(chief(to("coder")), [create_handoff_tool(agent_name="coder")], name="desk")
     swarm = create_swarm([desk, coder(tmp_path, model)], default_active_agent="desk").compile(checkpointer=saver())
@@ -92,7 +94,7 @@ def test_swarm_goes_on_with_the_agent_that_has_the_conversation(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
-def test_agent_behind_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str, Any]) -> None:
+def test_agent_after_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str, Any]) -> None:
     """In each form it sees the plan, and never two messages of one role in a row."""
     model = ScriptedModel([Say("I see.")])
     builder = StateGraph(MessagesState)
@@ -107,7 +109,7 @@ def test_agent_behind_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str
     assert all(one["role"] != after["role"] for one, after in pairwise(messages))
 
 
-def test_thread_that_has_its_answer_waits_for_a_person(tmp_path: Path) -> None:
+def test_finished_thread_without_a_new_request_is_an_invalid_request(tmp_path: Path) -> None:
     graph: Any = build_graph(saver(), model=told(*REPAIR), context=context(tmp_path))
     nothing: Any = {"messages": []}
     done = [graph.invoke(each, THREAD)["outcome"] for each in (ASKED, nothing)]
@@ -126,7 +128,7 @@ SINCE: list[AnyMessage] = [
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_provider_takes_the_calls_and_words_of_other_agents(family: str, tmp_path: Path) -> None:
+def test_every_provider_accepts_calls_and_messages_of_other_agents(family: str, tmp_path: Path) -> None:
     """Also those that want to see the thoughts before each call, which another agent's calls do not have."""
     protocol: Any = "text" if family == "no_tools" else "native"
     with FAMILIES[family](SCRIPTS[protocol], play="position") as server:

@@ -89,7 +89,7 @@ def play(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_first_hook_is_the_outermost_in_both_kinds_of_run(tmp_path: Path, asynchronous: bool) -> None:
+def test_first_middleware_is_the_outermost_in_sync_and_async_runs(tmp_path: Path, asynchronous: bool) -> None:
     called: list[str] = []
 
     def note(name: str, _: Any) -> None:
@@ -102,7 +102,7 @@ def test_first_hook_is_the_outermost_in_both_kinds_of_run(tmp_path: Path, asynch
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_async_hook_works_in_both_kinds_of_run(tmp_path: Path, asynchronous: bool) -> None:
+def test_async_hook_works_in_sync_and_async_runs(tmp_path: Path, asynchronous: bool) -> None:
     @ready_made.wrap_model_call
     async def brief(request: ModelRequest[Any], handler: Any) -> Any:
         context: Any = request.runtime.context
@@ -132,7 +132,7 @@ def insist(times: int) -> Any:
     return insists
 
 
-def test_request_of_a_hook_is_paid_and_none_passes_the_limit(tmp_path: Path) -> None:
+def test_requests_of_a_hook_are_charged_and_cannot_exceed_the_limit(tmp_path: Path) -> None:
     run = play(tmp_path / "a", [insist(3)], DONE, DONE, DONE)
     assert (run.ended[0], run.outcome.usage["total_calls"], run.outcome.usage["total_input_tokens"]) == (
         "FINISHED",
@@ -182,7 +182,7 @@ def test_hook_of_a_cancelled_run_sends_no_request(tmp_path: Path) -> None:
         assert (ended.is_set(), server.requests) == (True, [])
 
 
-def test_guard_judges_the_calls_that_a_hook_changes(tmp_path: Path) -> None:
+def test_guard_judges_calls_that_a_hook_has_changed(tmp_path: Path) -> None:
     def reading(path: str) -> Any:
         @ready_made.wrap_model_call
         def changes(request: Any, handler: Any) -> Any:
@@ -198,7 +198,7 @@ def test_guard_judges_the_calls_that_a_hook_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, asynchronous: bool) -> None:
+def test_hook_that_raises_ends_the_turn_and_is_named(tmp_path: Path, asynchronous: bool) -> None:
     def breaks(_: Any) -> None:
         raise ValueError("hunter2-hunter2 is wrong")
 
@@ -210,7 +210,7 @@ def test_hook_that_raises_ends_the_turn_by_its_name(tmp_path: Path, asynchronous
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_hook_that_hangs_is_given_up_with_the_time_of_its_turn(
+def test_hook_that_hangs_is_given_up_at_the_time_limit_of_its_turn(
     tmp_path: Path, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "GRACE_S", 0.0)
@@ -243,7 +243,7 @@ def test_hook_that_cancels_itself_fails(tmp_path: Path, asynchronous: bool) -> N
     assert "The hook wrap_model_call of cancels cancelled itself." in run.outcome.message
 
 
-def test_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
+def test_reply_of_a_hook_is_read_like_any_other(tmp_path: Path) -> None:
     said = AIMessage("The word is hunter2-hunter2.")
     run = play(tmp_path, [Noted(act=lambda _: said)], secrets=["hunter2-hunter2"])
     assert (run.ended[0], run.outcome.answer, run.requests) == ("FINISHED", "The word is [redacted secret].", [])
@@ -255,13 +255,13 @@ def test_reply_of_a_hook_is_read_as_any_other(tmp_path: Path) -> None:
     assert play(tmp_path, [shorter], DONE).outcome.answer == "Short."
 
 
-def test_hook_gives_back_one_reply(tmp_path: Path) -> None:
+def test_hook_must_return_exactly_one_reply(tmp_path: Path) -> None:
     run = play(tmp_path, [Noted(act=lambda _: "hello")], DONE)
     assert run.ended == ("SYSTEM_ERROR", "hook_failed")
     assert "return an AIMessage, or a ModelResponse with one" in run.outcome.message
 
 
-def test_hook_offers_fewer_tools_and_asks_the_models_of_the_run_by_its_handler_alone(tmp_path: Path) -> None:
+def test_hook_can_offer_fewer_tools_and_calls_models_only_through_its_handler(tmp_path: Path) -> None:
     @ready_made.wrap_model_call
     def fewer(request: Any, handler: Any) -> Any:
         with pytest.raises(NotImplementedError, match="reserved and paid"):
@@ -282,7 +282,9 @@ REQUESTS: list[tuple[JsonMap, str]] = [
 
 
 @rows(*REQUESTS)
-def test_request_of_a_hook_is_checked(wanted: JsonMap, problem: str, tmp_path: Path) -> None:
+def test_invalid_request_of_a_hook_ends_the_run_before_it_is_sent(
+    wanted: JsonMap, problem: str, tmp_path: Path
+) -> None:
 
     @ready_made.wrap_model_call
     def asks(request: Any, handler: Any, wanted: JsonMap = wanted) -> Any:
@@ -293,7 +295,7 @@ def test_request_of_a_hook_is_checked(wanted: JsonMap, problem: str, tmp_path: P
     assert problem in run.outcome.message
 
 
-def test_tools_of_a_middleware_are_tools_of_the_machine(tmp_path: Path) -> None:
+def test_tools_of_a_middleware_are_offered_to_the_model(tmp_path: Path) -> None:
     @tool(effect=Effect.NONE)
     def moon() -> str:
         """The phase of the moon."""
@@ -328,7 +330,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-def test_middleware_that_the_machine_has_itself_is_refused_by_name(subtests: pytest.Subtests) -> None:
+def test_middleware_that_duplicates_the_machine_is_refused_by_name(subtests: pytest.Subtests) -> None:
     for given, instead in REFUSED:
         middleware = given()
         with subtests.test(name=middleware.name):
@@ -344,13 +346,13 @@ def test_middleware_that_the_machine_has_itself_is_refused_by_name(subtests: pyt
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_handler_makes_the_retries_of_the_run(tmp_path: Path, waits: list[float], asynchronous: bool) -> None:
+def test_handler_retries_like_the_run(tmp_path: Path, waits: list[float], asynchronous: bool) -> None:
     settings = {"provider_retries": 2}
     run = play(tmp_path, [Noted()], Status(500), Status(500), DONE, asynchronous=asynchronous, settings=settings)
     assert (run.ended[0], run.outcome.usage["total_calls"], waits) == ("FINISHED", 3, [0.5, 1.0])
 
 
-def test_model_fallback_asks_the_other_model_inside_the_budget(tmp_path: Path) -> None:
+def test_model_fallback_middleware_stays_within_the_budget(tmp_path: Path) -> None:
     with ScriptedServer([DONE]) as other:
         model = ChatOpenAI(model="second", base_url=other.base_url, api_key=SecretStr("k"))
         fallback = ready_made.ModelFallbackMiddleware(model)
@@ -364,7 +366,7 @@ def test_model_fallback_asks_the_other_model_inside_the_budget(tmp_path: Path) -
         assert "no price is known for the model 'second'" in run.outcome.message
 
 
-def test_other_model_of_a_hook_has_the_price_that_the_context_gives(tmp_path: Path) -> None:
+def test_model_chosen_by_a_hook_has_the_price_of_the_context(tmp_path: Path) -> None:
     prices = {"usd_per_million_input": 1_000.0, "usd_per_million_output": 2_000.0}
     with ScriptedServer([Say("Done.", usage=(100, 10))]) as other:
         model = ChatOpenAI(model="gpt-5-mini", base_url=other.base_url, api_key=SecretStr("k"))
@@ -386,7 +388,7 @@ def test_context_editing_and_dynamic_prompts_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("in_hook", "asynchronous"), [(False, False), (False, True), (True, False), (True, True)])
-def test_only_keyboard_interrupt_of_a_tool_or_a_hook_ends_the_process(
+def test_only_keyboard_interrupt_in_a_tool_or_hook_ends_the_process(
     tmp_path: Path, in_hook: bool, asynchronous: bool
 ) -> None:
     class EndedError(KeyboardInterrupt):

@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     from deepagents import CompiledSubAgent, create_deep_agent
 
 
-def test_subagents_that_ask_side_by_side_do_each_thing_once(tmp_path: Path) -> None:
+def test_parallel_subagents_with_questions_run_each_call_once(tmp_path: Path) -> None:
     """deepagents#420: a question inside of a subagent, beside other calls."""
     models = {name: told(*REPAIR) for name in "xy"}
     agents = {
@@ -61,7 +61,7 @@ def test_subagents_that_ask_side_by_side_do_each_thing_once(tmp_path: Path) -> N
     assert [message.text for message in result["messages"][2:5]] == ["add now adds.", "add now adds.", "marked"]
 
 
-def test_typed_result_is_asked_for_in_a_tool_and_nothing_is_forced(tmp_path: Path) -> None:
+def test_typed_result_uses_a_tool_and_no_forced_tool_choice(tmp_path: Path) -> None:
     """langchain#33863: endpoints that take no response format beside tools, and force no tool.
 
     Source: Groq's error in agno#1065, and langchain-google#1582.

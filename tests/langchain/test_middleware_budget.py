@@ -31,7 +31,7 @@ def spent(made: Any) -> dict[str, Any]:
 
 
 @both
-def test_money_is_not_overspent(loop: bool) -> None:
+def test_cost_limit_is_not_exceeded(loop: bool) -> None:
     with looking() as server:
         made = agent(server, BudgetMiddleware(max_cost_usd=0.09, **PRICED), checkpointer=InMemorySaver())
         last = ask(made, loop)[-1]
@@ -40,7 +40,7 @@ def test_money_is_not_overspent(loop: bool) -> None:
     assert (len(server.requests), spent(made)["cost_usd"]) == (4, pytest.approx(0.08))
 
 
-def test_thread_remembers_what_it_has_spent() -> None:
+def test_thread_remembers_its_spending() -> None:
     saver = InMemorySaver()
     with looking() as server:
         said = []
@@ -53,7 +53,7 @@ def test_thread_remembers_what_it_has_spent() -> None:
     assert len(server.requests) == 5
 
 
-def test_calls_after_an_older_checkpoint_are_spent_all_the_same() -> None:
+def test_calls_after_an_older_checkpoint_still_count() -> None:
     with looking() as server:
         made = agent(
             server, BudgetMiddleware(max_calls_per_session=5, max_calls_per_turn=3), checkpointer=InMemorySaver()
@@ -64,7 +64,7 @@ def test_calls_after_an_older_checkpoint_are_spent_all_the_same() -> None:
     assert (last.text, len(server.requests)) == ("Limit 'max_calls_per_turn' exceeded: 3/3", 3)
 
 
-def test_reply_may_be_no_longer_and_no_dearer_than_what_is_left() -> None:
+def test_reply_limit_is_what_is_left_of_the_budget() -> None:
     with looking() as server:
         last = ask(agent(server, BudgetMiddleware(max_output_tokens_per_session=350)))[-1]
         assert last.text == "Limit 'max_output_tokens_per_session' exceeded: 400/350"  # said more than it may
@@ -81,7 +81,7 @@ def test_reply_may_be_no_longer_and_no_dearer_than_what_is_left() -> None:
         assert not server.requests
 
 
-def test_calls_of_a_killed_process_are_paid_by_the_next_turn() -> None:
+def test_calls_of_a_killed_process_are_charged_to_the_next_turn() -> None:
     saver = InMemorySaver()
     with ScriptedServer(then=lambda _: Say("Done.", usage=(10, 5))) as server:
         made = agent(server, BudgetMiddleware(max_calls_per_session=9), checkpointer=saver)
@@ -98,7 +98,7 @@ def test_calls_of_a_killed_process_are_paid_by_the_next_turn() -> None:
     assert spent(made)["usage"][:3] == [4, 34, 2 * 5 + 3 + LEAST_CUT_OFF]
 
 
-def test_cancelled_call_is_paid_with_its_input() -> None:
+def test_cancelled_call_is_charged_with_its_input() -> None:
     async def cancel(made: Any) -> None:
         call = asyncio.ensure_future(made.ainvoke({"messages": [("user", "Look.")]}, THREAD))
         while not server.requests:  # noqa: ASYNC110 - the server is in another thread
@@ -116,7 +116,7 @@ def test_cancelled_call_is_paid_with_its_input() -> None:
     assert inputs > 10
 
 
-def test_account_is_one_for_all_agents() -> None:
+def test_account_limit_applies_to_all_agents() -> None:
     limits: dict[str, Any] = {"account": "test_an_account", "max_tokens_per_account": 5_000}
     with looking() as server:
         assert "Limit 'max_tokens_per_account' reached" in ask(agent(server, BudgetMiddleware(**limits)))[-1].text
@@ -130,7 +130,7 @@ def test_account_is_one_for_all_agents() -> None:
 
 
 @both
-def test_subagents_side_by_side_spend_from_the_same_session(loop: bool) -> None:
+def test_parallel_subagents_share_the_limits_of_the_session(loop: bool) -> None:
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
     numbers = count()
 
@@ -147,7 +147,7 @@ def test_subagents_side_by_side_spend_from_the_same_session(loop: bool) -> None:
     assert len(server.requests) == 4
 
 
-def test_call_under_way_beside_another_one_is_reserved_in_full() -> None:
+def test_parallel_call_in_progress_is_reserved_in_full() -> None:
     """It counts as a usual reply only once its process was killed: two calls at once would else pass the limit."""
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
     both_at_once, outcomes = threading.Barrier(2), []
@@ -179,7 +179,7 @@ NO_LIMITS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_wrong_limit_is_told() -> None:
+def test_invalid_limit_is_refused() -> None:
     for given, words in NO_LIMITS:
         with pytest.raises(ValueError, match=words):
             BudgetMiddleware(**given)

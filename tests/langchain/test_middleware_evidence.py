@@ -53,7 +53,7 @@ def told(state: dict[str, Any]) -> Sequence[str]:
 
 @needs_sandbox
 @both
-def test_wrong_change_goes_back_to_the_model(root: Path, loop: bool) -> None:
+def test_wrong_change_is_sent_back_to_the_model(root: Path, loop: bool) -> None:
     with ScriptedServer([saved("a * b"), DONE, saved("a + b"), Say("Now it adds.")]) as server:
         state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK, loop)
     [failure] = told(state)
@@ -62,7 +62,7 @@ def test_wrong_change_goes_back_to_the_model(root: Path, loop: bool) -> None:
 
 
 @needs_sandbox
-def test_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> None:
+def test_deep_agent_is_checked_on_the_changes_of_its_own_tools(root: Path) -> None:
     write = [called(("write_file", {"file_path": "/calc.py", "content": code(each)})) for each in ("a * b", "a + b")]
     with ScriptedServer([write[0], DONE, write[1], DONE]) as server:
         files = FilesystemBackend(root_dir=root, virtual_mode=True)
@@ -70,7 +70,7 @@ def test_deep_agent_is_judged_by_what_its_own_tools_changed(root: Path) -> None:
     assert (len(told(state)), verified(state)) == (1, PASSED)
 
 
-def test_answer_without_a_change_is_not_judged_by_its_words(root: Path) -> None:
+def test_answer_without_a_change_is_not_checked(root: Path) -> None:
     with ScriptedServer([called(("read_file", {"path": "calc.py"})), DONE]) as server:
         state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK)
     assert told(state) == []
@@ -125,7 +125,7 @@ PLACES = [(end, first) for end in ENDS for first in (True, False) if (end, first
 
 @needs_sandbox
 @pytest.mark.parametrize(("end", "first", "loop"), [(*place, bool(at % 2)) for at, place in enumerate(PLACES)])
-def test_agent_that_other_middleware_has_ended_is_not_continued(root: Path, end: str, first: bool, loop: bool) -> None:
+def test_agent_ended_by_other_middleware_is_not_continued(root: Path, end: str, first: bool, loop: bool) -> None:
     stack = [ENDS[end](), EvidenceMiddleware(str(root))]
     with ScriptedServer([saved("a * b"), DONE, Say("The model was asked again.")]) as server:
         state = asked(coder(server, root, *(stack if first else stack[::-1])), TASK, loop)
@@ -134,7 +134,7 @@ def test_agent_that_other_middleware_has_ended_is_not_continued(root: Path, end:
 
 
 @needs_sandbox
-def test_earlier_failure_does_not_count_and_turns_have_their_own_beginning(root: Path) -> None:
+def test_earlier_failures_are_ignored_and_each_turn_has_its_own_start(root: Path) -> None:
     (root / "test_other.py").write_text(
         "from other import add\n\n\ndef test_other():\n    assert add(1, 1) == 7\n", encoding="utf-8"
     )
@@ -149,7 +149,7 @@ def test_earlier_failure_does_not_count_and_turns_have_their_own_beginning(root:
 
 
 @needs_sandbox
-def test_checks_of_ones_own_must_pass_and_show_no_secret(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_checks_must_pass_and_their_output_is_redacted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")
     checks = ["sh -c 'echo t0ken-9f8e7d6c5b4a; ! grep -q todo calc.py'"]
     with ScriptedServer([saved("a + b  # todo"), DONE, saved("a + b"), DONE]) as server:
@@ -159,7 +159,7 @@ def test_checks_of_ones_own_must_pass_and_show_no_secret(root: Path, monkeypatch
 
 
 @needs_sandbox
-def test_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> None:
+def test_turn_resumed_in_another_process_is_not_verified(root: Path) -> None:
     with ScriptedServer([saved("a * b"), DONE]) as server:
         saver = InMemorySaver()
         first = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=saver, interrupt_after=["tools"])
@@ -168,7 +168,7 @@ def test_turn_that_another_process_goes_on_with_is_not_judged(root: Path) -> Non
     assert state["verified"]["reason"] == FORGOTTEN
 
 
-def test_wrong_argument_is_told_at_once(tmp_path: Path) -> None:
+def test_invalid_argument_is_refused_in_the_constructor(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist: create the folder"):
         EvidenceMiddleware(str(tmp_path / "gone"))
     with pytest.raises(ValueError, match="is not a command line"):

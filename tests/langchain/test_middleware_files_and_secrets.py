@@ -41,7 +41,7 @@ BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on 
 
 
 @both
-def test_secret_file_is_not_read_as_it_is_without_the_rules(root: Path, loop: bool) -> None:
+def test_secret_file_is_denied_with_the_middleware_and_read_without_it(root: Path, loop: bool) -> None:
     with ScriptedServer([called(READ_ENV), Say("Read.")]) as server:
         asked(coder(server, root), "Read it.", loop)
         assert KEY in seen(server)
@@ -63,7 +63,7 @@ BLOCKED_CALLS: list[tuple[tuple[str, dict[str, Any]], str]] = [
 ]
 
 
-def test_no_path_argument_is_overlooked_and_nothing_of_a_blocked_call_is_done(root: Path) -> None:
+def test_blocked_call_has_no_effect_whatever_argument_holds_the_path(root: Path) -> None:
     with ScriptedServer([called(*(call for call, _ in BLOCKED_CALLS)), Say("I cannot.")]) as server:
         blocked = results(asked(coder(server, root, FileRulesMiddleware(root=str(root))), "Do it."))
     assert [(status, text.partition(":")[0]) for status, text in blocked] == [
@@ -72,7 +72,7 @@ def test_no_path_argument_is_overlooked_and_nothing_of_a_blocked_call_is_done(ro
     assert not (root / "ok.py").exists()
 
 
-def test_unblocked_call_runs_and_rules_and_names_are_ones_own(root: Path) -> None:
+def test_allowed_call_runs_and_rules_and_argument_names_can_be_custom(root: Path) -> None:
     mine = FileGuardrailRule("mine", "My files", lambda path: path.name == "app.py")
     calls = called(("read_file", {"path": ".env.example"}), ("read_file", {"path": "app.py"}))
     with ScriptedServer(
@@ -83,7 +83,7 @@ def test_unblocked_call_runs_and_rules_and_names_are_ones_own(root: Path) -> Non
     assert (first, second[0], third[0]) == (("success", "API_KEY=\n"), "error", "error")
 
 
-def test_rule_of_ones_own_receives_the_resolved_absolute_path(root: Path) -> None:
+def test_custom_rule_receives_the_resolved_absolute_path(root: Path) -> None:
     (root / "link.py").symlink_to("app.py")
     paths: list[Path] = []
 
@@ -118,7 +118,7 @@ def test_tools_of_deepagents_are_guarded(root: Path) -> None:
     assert (root / ".env").read_text(encoding="utf-8") == f"API_KEY={KEY}\n"
 
 
-def test_subagent_is_guarded_where_it_is_given_the_rules_as_well(root: Path) -> None:
+def test_subagent_is_guarded_if_it_has_the_middleware_as_well(root: Path) -> None:
     rules = FileRulesMiddleware(root=str(root))
     reader = {"name": "general-purpose", "description": "Reads.", "system_prompt": "Read.", "middleware": [rules]}
     task = called(("task", {"description": "Read .env", "subagent_type": "general-purpose"}))
@@ -135,9 +135,7 @@ def stored(saver: InMemorySaver) -> str:
 
 
 @pytest.mark.parametrize(("deep", "loop"), [(False, True), (True, False)], ids=["create_agent", "create_deep_agent"])
-def test_secrets_reach_neither_the_model_nor_the_checkpoints_as_they_do_without_the_redaction(
-    root: Path, loop: bool, deep: bool
-) -> None:
+def test_secrets_are_redacted_with_the_middleware_and_visible_without_it(root: Path, loop: bool, deep: bool) -> None:
     def run(saver: InMemorySaver, *middleware: Any) -> tuple[bool, bool]:
         call = ("read_file", {"file_path": "/app.py"} if deep else {"path": "app.py"})
         with ScriptedServer([called(call), Say("It has a key.")]) as server:
@@ -161,7 +159,7 @@ class Unspoken:
         raise ZeroDivisionError
 
 
-def test_environments_secrets_are_known_and_artifacts_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_environment_are_known_and_artifacts_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")
     redaction = RedactionMiddleware()
     said: Any = ToolMessage("t0ken-9f8e7d6c5b4a", tool_call_id="1", artifact={"at": ["t0ken-9f8e7d6c5b4a"]})
@@ -204,7 +202,7 @@ RETURNS: dict[str, Any] = {
 
 
 @rows(*RETURNS.values())
-def test_secret_in_each_form_that_a_tool_returns_is_taken_out(answer: Any) -> None:
+def test_secret_is_redacted_in_each_form_of_a_tool_result(answer: Any) -> None:
 
     @tool
     def note(call_id: Annotated[str, InjectedToolCallId]) -> Any:
@@ -217,7 +215,7 @@ def test_secret_in_each_form_that_a_tool_returns_is_taken_out(answer: Any) -> No
         assert KEY not in seen(server) + str(state["messages"])
 
 
-def test_secret_in_a_name_of_a_person_or_file_is_taken_out() -> None:
+def test_secret_in_the_name_of_a_message_or_file_is_redacted() -> None:
     parts: list[Any] = [
         {"type": "text", "text": "Read it."},
         {"type": "file", "file": {"filename": f"{KEY}.pdf", "file_data": "data:application/pdf;base64,YQ=="}},

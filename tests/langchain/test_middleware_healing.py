@@ -46,7 +46,7 @@ def write(files: dict[str, str]) -> Callable[..., str]:
 
 
 @both
-def test_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) -> None:
+def test_truncated_call_does_not_write_its_file(loop: bool, files: dict[str, str], write: Any) -> None:
     with ScriptedServer([CUT, Calls([("write", WRITE)]), Say("Done.")]) as server:
         made = create_agent(chat(server, streaming=True), [write], middleware=[HealingMiddleware()])
         messages = ask(made, loop)
@@ -56,7 +56,7 @@ def test_cut_file_is_not_written(loop: bool, files: dict[str, str], write: Any) 
     assert messages[-1].text == "Done."
 
 
-def test_terminal_invocation_calls_no_tool_that_the_agent_lacks(files: dict[str, str], write: Any) -> None:
+def test_terminal_invocation_runs_only_tools_of_the_agent(files: dict[str, str], write: Any) -> None:
     invocation = f'{{"tool": "write", "args": {WRITE}, "terminal": true}}'
     with ScriptedServer([Say(invocation), Say("Done.")]) as server:
         messages = ask(create_agent(chat(server), [write], middleware=[HealingMiddleware()]))
@@ -64,7 +64,7 @@ def test_terminal_invocation_calls_no_tool_that_the_agent_lacks(files: dict[str,
     assert [each.type for each in messages] == ["human", "ai", "tool", "ai"]
 
 
-def test_call_in_a_text_is_read_and_fitting_calls_run_beside_others(files: dict[str, str], write: Any) -> None:
+def test_call_in_text_is_read_and_valid_calls_run_beside_invalid_ones(files: dict[str, str], write: Any) -> None:
     said = Say('{"name": "write", "arguments": {"path": "b.py", "text": "b"}}')
     mixed = Calls([("write", '{"path": "c.py"}'), ("write", '{"path": "d.py", "text": "d"}')])
     with ScriptedServer([said, mixed, Say("Done.")]) as server:
@@ -109,7 +109,9 @@ def remove(path: str) -> str:
         ("read_file", "\nThat shows the file.", None),
     ],
 )
-def test_call_at_the_end_of_a_thought_runs_where_its_tool_only_reads(name: str, after: str, result: str | None) -> None:
+def test_call_at_the_end_of_reasoning_runs_only_if_its_tool_is_read_only(
+    name: str, after: str, result: str | None
+) -> None:
     thought = "I have to look.\n" + THOUGHT.replace("NAME", name) + after
     replies: list[BaseMessage] = [AIMessage("", additional_kwargs={"reasoning_content": thought}), AIMessage("Done.")]
     model = FakeWithTools(responses=replies)
@@ -119,7 +121,7 @@ def test_call_at_the_end_of_a_thought_runs_where_its_tool_only_reads(name: str, 
     assert messages[-1].text == "Done."
 
 
-def test_model_that_does_not_mend_its_reply_is_ended_with_the_errors(write: Any) -> None:
+def test_model_that_does_not_repair_its_reply_is_stopped_with_the_errors(write: Any) -> None:
     with ScriptedServer(then=lambda _: Empty()) as server:
         messages = ask(agent(server, HealingMiddleware(), tools=[write]))
     assert len(server.requests) == 4
@@ -134,7 +136,7 @@ def test_model_that_does_not_mend_its_reply_is_ended_with_the_errors(write: Any)
     assert (len(server.requests), stopped.value.cause.reason) == (2, "schema_repair_exhausted")
 
 
-def test_structured_response_that_was_cut_is_none() -> None:
+def test_truncated_structured_response_is_asked_for_again() -> None:
     class Note(BaseModel):
         text: str
 
@@ -181,7 +183,7 @@ FITTING: list[tuple[type[BaseModel], str]] = [
 ]
 
 
-def test_arguments_are_judged_by_the_tool_itself(subtests: pytest.Subtests) -> None:
+def test_arguments_are_validated_by_the_tools_own_schema(subtests: pytest.Subtests) -> None:
     def save(schema: type[BaseModel]) -> StructuredTool:
         return StructuredTool(name="save", description="Save.", args_schema=schema, func=lambda **_: "saved")
 
@@ -196,7 +198,7 @@ def test_arguments_are_judged_by_the_tool_itself(subtests: pytest.Subtests) -> N
             assert ("field required" in correction, "call_id" in correction) == (True, False)
 
 
-def test_refusal_that_the_tool_words_itself_is_left_to_it() -> None:
+def test_validation_error_handler_of_a_tool_is_used() -> None:
     given: dict[str, Any] = {"name": "save", "description": "Save.", "func": lambda **_: "saved"}
     save = StructuredTool(args_schema=Split, handle_validation_error="My words.", **given)
     with ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
@@ -204,7 +206,7 @@ def test_refusal_that_the_tool_words_itself_is_left_to_it() -> None:
     assert [each.text for each in messages if each.type == "tool"] == ["My words."]
 
 
-def test_validator_that_fails_is_left_to_the_tool() -> None:
+def test_exception_in_a_validator_is_raised_by_the_tool() -> None:
     class Failing(BaseModel):
         path: str
 
@@ -220,14 +222,14 @@ def test_validator_that_fails_is_left_to_the_tool() -> None:
         assert len(server.requests) == 1
 
 
-def test_negative_number_of_repairs_is_refused() -> None:
+def test_negative_number_of_retries_is_refused() -> None:
     for name in ("max_healing_attempts", "max_schema_repairs"):
         given: dict[str, Any] = {name: -1}
         with pytest.raises(ValueError, match="max_healing_attempts and max_schema_repairs are 0 or more"):
             HealingMiddleware(**given)
 
 
-def test_good_reply_without_text_and_a_refusal_are_left_alone() -> None:
+def test_valid_reply_without_text_and_a_refusal_are_left_alone() -> None:
     for reply in (
         AIMessage([{"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}]),
         AIMessage("", additional_kwargs={"audio": {"id": "1", "data": "YQ=="}}),

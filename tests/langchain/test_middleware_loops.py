@@ -19,7 +19,7 @@ def repeating(tool: str = "look", **arguments: str) -> ScriptedServer:
 
 
 @both
-def test_loop_gets_one_override_and_then_an_end(loop: bool) -> None:
+def test_loop_gets_one_override_and_then_ends(loop: bool) -> None:
     with repeating() as server:
         made = agent(server, LoopGuardMiddleware(), checkpointer=InMemorySaver())
         for turn in (1, 2):  # each looks back to its own beginning
@@ -34,7 +34,7 @@ def test_loop_gets_one_override_and_then_an_end(loop: bool) -> None:
             assert messages[-1].response_metadata["stop"]["reason"] == "loop_persisted"
 
 
-def test_calls_side_by_side_are_one_loop_and_the_end_may_be_an_exception() -> None:
+def test_parallel_repeated_calls_are_one_loop_and_the_end_can_be_an_exception() -> None:
     with ScriptedServer(then=lambda _: Calls([("look", '{"path": "a.py"}'), ("look", '{"path": "./a.py"}')])) as server:
         guard = LoopGuardMiddleware(exit_behavior="error")
         with pytest.raises(AgentStoppedError, match=r"look on 'a\.py'") as stopped:
@@ -43,7 +43,7 @@ def test_calls_side_by_side_are_one_loop_and_the_end_may_be_an_exception() -> No
     assert len(server.requests) == 3
 
 
-def test_call_whose_result_changes_is_progress_and_one_repetition_after_other_calls_ends_nothing() -> None:
+def test_call_with_a_changing_result_and_a_single_repetition_are_no_loop() -> None:
     states = count()
 
     def state() -> str:
@@ -56,7 +56,7 @@ def test_call_whose_result_changes_is_progress_and_one_repetition_after_other_ca
         assert ask(agent(server, LoopGuardMiddleware(), tools=[look, state]))[-1].text == "Done."
 
 
-def test_write_is_progress_and_no_write_is_none() -> None:
+def test_write_is_progress_only_if_its_effect_is_declared() -> None:
     def save(text: str) -> str:
         """Save a text."""
         return f"saved {len(text)} characters"
@@ -70,7 +70,7 @@ def test_write_is_progress_and_no_write_is_none() -> None:
         assert "look on 'a.py'" in ask(agent(server, LoopGuardMiddleware(), tools=[look, save]))[-1].text
 
 
-def test_failed_write_is_no_progress() -> None:
+def test_failed_write_is_not_progress() -> None:
     def save(text: str) -> str:
         """Save a text."""
         raise ToolException(f"no room for {text}")
@@ -83,7 +83,7 @@ def test_failed_write_is_no_progress() -> None:
 
 
 @both
-def test_deep_agent_that_loops_ends_only_with_the_middleware(loop: bool) -> None:
+def test_deep_agent_in_a_loop_ends_only_with_the_middleware(loop: bool) -> None:
     with repeating("read_file", file_path="/a.py") as server:
         with pytest.raises(GraphRecursionError):
             ask(deep_agent(server), loop)

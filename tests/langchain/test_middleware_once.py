@@ -78,7 +78,7 @@ def results(messages: list[Any]) -> list[tuple[str, str]]:
 @both
 @pytest.mark.parametrize("make", [agent, deep_agent], ids=["create_agent", "deepagents"])
 @pytest.mark.parametrize("times", [1, 2], ids=["with", "without"])
-def test_effect_before_a_crash_is_not_made_again(make: Any, times: int, loop: bool, tmp_path: Path) -> None:
+def test_effect_before_a_crash_is_not_repeated(make: Any, times: int, loop: bool, tmp_path: Path) -> None:
     paid: list[int] = []
 
     def pay(amount: int) -> str:
@@ -133,19 +133,19 @@ def killed_while_it_pays(folder: Path, how: str) -> str:
     return ended[1].stdout
 
 
-def test_effect_of_a_killed_process_is_made_once_and_its_outcome_is_unknown(tmp_path: Path) -> None:
+def test_effect_of_a_killed_process_happens_once_and_its_outcome_is_unknown(tmp_path: Path) -> None:
     assert "outcome_unknown" in killed_while_it_pays(tmp_path, "with")
     assert (tmp_path / "paid.txt").read_text() == "5\n"
 
 
 @in_sweeps
-def test_effect_of_a_killed_process_is_made_twice_without_the_middleware(tmp_path: Path) -> None:
+def test_effect_of_a_killed_process_happens_twice_without_the_middleware(tmp_path: Path) -> None:
     assert killed_while_it_pays(tmp_path, "without") == "Paid.\n"
     assert (tmp_path / "paid.txt").read_text() == "5\n5\n"
 
 
 @both
-def test_tool_that_takes_a_key_runs_again_with_the_same_key(loop: bool, tmp_path: Path) -> None:
+def test_tool_with_an_idempotency_key_runs_again_with_the_same_key(loop: bool, tmp_path: Path) -> None:
     keys: list[str] = []
 
     @tool
@@ -168,7 +168,7 @@ def test_tool_that_takes_a_key_runs_again_with_the_same_key(loop: bool, tmp_path
 
 
 @both
-def test_parallel_calls_are_each_made_once(loop: bool, tmp_path: Path) -> None:
+def test_parallel_calls_each_happen_once(loop: bool, tmp_path: Path) -> None:
     """A call that the crash of another one cancels while its tool runs has an unknown outcome."""
     paid: list[int] = []
 
@@ -194,7 +194,7 @@ def test_parallel_calls_are_each_made_once(loop: bool, tmp_path: Path) -> None:
 
 
 @both
-def test_interrupt_of_a_tool_runs_it_again_and_no_other(loop: bool, tmp_path: Path) -> None:
+def test_interrupt_reruns_its_own_tool_and_no_other(loop: bool, tmp_path: Path) -> None:
     paid: list[str] = []
 
     def pay(amount: int) -> str:
@@ -219,7 +219,7 @@ def test_interrupt_of_a_tool_runs_it_again_and_no_other(loop: bool, tmp_path: Pa
     ("error", "times", "text"),
     [(RetryableToolError("The bank is busy."), 2, "Paid."), (ValueError("broken pipe"), 1, "outcome_unknown")],
 )
-def test_tool_that_raises_runs_again_only_if_it_says_that_nothing_happened(
+def test_tool_that_raises_runs_again_only_if_the_error_says_that_nothing_happened(
     error: Exception, times: int, text: str, tmp_path: Path
 ) -> None:
     paid: list[int] = []
@@ -248,7 +248,7 @@ def request(reply: str) -> Any:
 
 
 @pytest.mark.parametrize("error", [ParentCommand(Command()), GraphDrained("shutdown")])
-def test_call_that_leaves_the_graph_after_its_effect_is_not_made_again(error: Exception, tmp_path: Path) -> None:
+def test_call_that_leaves_the_graph_after_its_effect_is_not_repeated(error: Exception, tmp_path: Path) -> None:
     paid: list[int] = []
     once = ExactlyOnceMiddleware(tmp_path)
 
@@ -262,7 +262,7 @@ def test_call_that_leaves_the_graph_after_its_effect_is_not_made_again(error: Ex
     assert paid == [5]
 
 
-def test_call_of_another_reply_with_the_same_id_is_another_call(tmp_path: Path) -> None:
+def test_call_with_the_same_id_in_another_reply_is_another_call(tmp_path: Path) -> None:
     paid: list[str] = []
     once = ExactlyOnceMiddleware(tmp_path)
 
@@ -275,7 +275,7 @@ def test_call_of_another_reply_with_the_same_id_is_another_call(tmp_path: Path) 
     assert paid == ["first", "second"]
 
 
-def test_tool_that_reads_is_not_recorded(tmp_path: Path) -> None:
+def test_read_only_tool_is_not_recorded(tmp_path: Path) -> None:
     looked: list[str] = []
 
     def read_file() -> str:
@@ -296,7 +296,7 @@ def test_tool_that_reads_is_not_recorded(tmp_path: Path) -> None:
     assert once._journal.calls_of_step("agent 1", 0) == {}
 
 
-def test_recorded_result_has_no_secret_and_a_state_update_comes_back(tmp_path: Path) -> None:
+def test_recorded_result_is_redacted_and_a_state_update_is_restored(tmp_path: Path) -> None:
     paid: list[int] = []
 
     @tool
@@ -331,7 +331,7 @@ def test_result_that_cannot_be_stored_is_an_error_and_the_tool_does_not_run_agai
     assert paid == [5]
 
 
-def test_call_whose_intent_cannot_be_recorded_is_not_made(tmp_path: Path) -> None:
+def test_call_whose_intent_cannot_be_recorded_does_not_run(tmp_path: Path) -> None:
     paid: list[int] = []
 
     def pay(amount: int) -> str:

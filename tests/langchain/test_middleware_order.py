@@ -119,7 +119,7 @@ def test_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loo
         assert {request["max_completion_tokens"] for request in server.requests} == {MOST_TOKENS}
 
 
-def test_example_and_list_of_the_page_have_the_same_order() -> None:
+def test_example_and_list_on_the_page_have_the_same_order() -> None:
     page = (Path(__file__).parents[2] / "docs/middleware.md").read_text(encoding="utf-8")
     block = re.search(r"middleware=\[\n(.*?)\n    \],", page, re.DOTALL)
     assert block is not None

@@ -49,7 +49,7 @@ def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelRe
 
 
 @pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
-def test_field_is_sent_exactly_once(limit: str) -> None:
+def test_each_field_is_sent_once_and_no_unrequested_field_is_sent(limit: str) -> None:
     """Nothing is sent that was not asked for: some endpoints refuse any temperature, stop word or seed."""
     bodies: list[bytes] = []
 
@@ -71,7 +71,7 @@ def test_field_is_sent_exactly_once(limit: str) -> None:
         assert (json.loads(bodies[-1]), sorted(names)) == (expected, sorted(expected))
 
 
-def test_half_of_a_character_can_be_sent() -> None:
+def test_lone_surrogate_can_be_sent() -> None:
     bodies: list[bytes] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -97,11 +97,11 @@ TEXTS: list[tuple[list[JsonMap], JsonMap]] = [
 
 
 @rows(*TEXTS)
-def test_text_and_refusal_are_put_together(deltas: list[JsonMap], expected: JsonMap) -> None:
+def test_text_and_refusal_chunks_are_joined(deltas: list[JsonMap], expected: JsonMap) -> None:
     assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
 
 
-def test_response_format_of_a_user_changes_nothing_about_the_stream() -> None:
+def test_users_response_format_does_not_change_the_stream() -> None:
     bodies: list[JsonMap] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -146,11 +146,13 @@ CALLS: list[tuple[list[JsonMap], tuple[RawCall, ...]]] = [
 
 
 @rows(*CALLS)
-def test_calls_are_told_apart_however_a_server_numbers_them(deltas: list[JsonMap], calls: tuple[RawCall, ...]) -> None:
+def test_calls_are_separated_whatever_index_or_id_a_server_gives_them(
+    deltas: list[JsonMap], calls: tuple[RawCall, ...]
+) -> None:
     assert heard(*deltas, finish="tool_calls").calls == calls
 
 
-def test_long_arguments_that_are_no_json_are_read_at_once() -> None:
+def test_long_invalid_arguments_are_parsed_in_linear_time() -> None:
     """LangChain tries each prefix of them, which took five seconds for these."""
     arguments = '{"a": "\\q' + "x" * 20_000
     began_s = perf_counter()
@@ -162,7 +164,7 @@ def test_long_arguments_that_are_no_json_are_read_at_once() -> None:
 SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
 
 
-def test_field_that_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
+def test_extra_field_of_a_call_is_kept_with_the_call() -> None:
     """As Gemini's does, which refuses the next request without it."""
     reply = heard(
         part(0, "x", "f", "", extra_content=SIGNED),
@@ -222,7 +224,7 @@ def counts(reply: ModelReply) -> tuple[int, ...]:
 
 
 @rows(*COUNTS)
-def test_usage_is_read_in_the_words_of_each_endpoint(
+def test_usage_is_read_in_the_format_of_each_endpoint(
     usage: JsonMap, timings: JsonMap | None, expected: tuple[int, int, int, int, int]
 ) -> None:
     told: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
@@ -230,7 +232,7 @@ def test_usage_is_read_in_the_words_of_each_endpoint(
     assert counts(said_at_once({"content": "Hi"}, **told)) == expected
 
 
-def test_usage_that_counts_up_is_counted_once() -> None:
+def test_cumulative_usage_is_counted_once() -> None:
     events = [
         event({"content": text}, usage={"prompt_tokens": 7, "completion_tokens": number})
         for number, text in enumerate("abc", 1)
@@ -239,7 +241,7 @@ def test_usage_that_counts_up_is_counted_once() -> None:
     assert (reply.text, counts(reply)) == ("abc", (7, 3, 0, 0, 0))
 
 
-def test_later_report_of_usage_with_smaller_counts_takes_nothing_away() -> None:
+def test_later_usage_report_with_smaller_counts_is_ignored() -> None:
     usages: list[JsonMap] = [
         {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}},
         {"prompt_tokens": 0, "completion_tokens": 3},
@@ -248,7 +250,7 @@ def test_later_report_of_usage_with_smaller_counts_takes_nothing_away() -> None:
     assert counts(replied(through(streamed(*events, event({}, "stop"))))) == (7, 3, 5, 0, 0)
 
 
-def test_second_choice_of_a_stream_is_no_part_of_the_reply() -> None:
+def test_second_choice_of_a_stream_is_ignored() -> None:
     second: Any = {"index": 1, "delta": {"content": "B"}, "finish_reason": None}
     reply = replied(through(streamed(event({"content": "A"}), event(choices=[second]), event({}, "stop"))))
     assert reply.text == "A"
@@ -257,7 +259,7 @@ def test_second_choice_of_a_stream_is_no_part_of_the_reply() -> None:
 # --- In one piece
 
 
-def test_answer_in_one_piece_comes_to_the_same() -> None:
+def test_reply_without_streaming_is_read_the_same() -> None:
     function = {"name": "f", "arguments": '{"a": 1}'}
     details = [{"type": "reasoning.encrypted", "data": "abc", "id": "r"}]
     thinking = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Look:"}]
@@ -290,7 +292,7 @@ BAD = (
 )
 
 
-def test_stream_that_is_no_chat_completion_is_a_failure(subtests: pytest.Subtests) -> None:
+def test_stream_that_is_not_a_chat_completion_is_a_failure(subtests: pytest.Subtests) -> None:
     for document in BAD:
         for first, kind in (((), "server_error"), ((event({"content": "Hello"}),), "incomplete_stream")):
             with subtests.test(document=document, kind=kind):

@@ -39,7 +39,7 @@ PLACES: list[tuple[dict[str, Any], FinishReason | None]] = [
 ]
 
 
-def test_end_of_a_reply_is_read_where_its_provider_says_it() -> None:
+def test_finish_reason_is_read_from_each_providers_field() -> None:
     """And one that has not said so has broken off."""
     for metadata, finish in PLACES:
         reply = replied(chunk("half a rep"), chunk(response_metadata=metadata))
@@ -66,7 +66,7 @@ FINISHES: dict[FinishReason | None, tuple[str, ...]] = {
 }
 
 
-def test_word_for_the_end_of_a_reply_has_one_meaning() -> None:
+def test_each_finish_reason_word_has_one_meaning() -> None:
     wrong = []
     for name in ("finish_reason", "stop_reason", "done_reason", "stopReason", "status"):
         for finish, words in FINISHES.items():
@@ -77,7 +77,7 @@ def test_word_for_the_end_of_a_reply_has_one_meaning() -> None:
     assert wrong == []
 
 
-def test_with_an_unknown_word_a_reply_is_complete_if_its_calls_are() -> None:
+def test_reply_with_an_unknown_finish_reason_is_complete_if_its_calls_are() -> None:
     metadata = {"finish_reason": "wat", "model_provider": "p"}
     for arguments, finish in (('{"path": "a"}', FinishReason.TOOL_CALLS), ("", None), ('{"path": "a', None)):
         part = tool_call_chunk(name="read", args=arguments, id="c", index=0)
@@ -85,7 +85,7 @@ def test_with_an_unknown_word_a_reply_is_complete_if_its_calls_are() -> None:
         assert (reply.finish_reason if reply else None) == finish
 
 
-def test_reply_with_a_refusal_is_refused_however_it_ends() -> None:
+def test_reply_with_a_refusal_is_refused_whatever_its_finish_reason() -> None:
     for word in ("stop", "tool_calls", "length"):
         reply = replied(chunk(additional_kwargs={"refusal": "No."}, response_metadata={"finish_reason": word}))
         assert reply is not None
@@ -104,7 +104,7 @@ USAGES: list[tuple[dict[str, Any], tuple[int, ...]]] = [
 ]
 
 
-def test_counts_are_read_from_the_usage_of_a_package() -> None:
+def test_token_counts_are_read_from_usage_metadata() -> None:
     for details, counts in USAGES:
         usage: Any = {"input_tokens": 70, "output_tokens": 3, "total_tokens": 73, **details}
         reply = replied(chunk("Hi", usage_metadata=usage))
@@ -113,7 +113,7 @@ def test_counts_are_read_from_the_usage_of_a_package() -> None:
         assert (reply.input_tokens, reply.output_tokens, *cache, reply.reasoning_tokens) == counts
 
 
-def test_reply_that_was_not_streamed_keeps_its_calls_and_those_that_are_no_json() -> None:
+def test_reply_without_streaming_keeps_valid_and_invalid_calls() -> None:
     whole = AIMessage(
         "Look:",
         tool_calls=[{"name": "f", "args": {"a": "ü"}, "id": "a"}, {"name": "f", "args": {}, "id": None}],
@@ -135,7 +135,7 @@ THOUGHTS: list[list[AIMessageChunk]] = [
 ]
 
 
-def test_thoughts_are_no_text_and_are_kept_for_the_provider() -> None:
+def test_reasoning_is_not_text_and_is_kept_for_the_provider() -> None:
     for parts in THOUGHTS:
         assembly = ReplyAssembly()
         assert not assembly.spoken
@@ -230,7 +230,7 @@ def ask_sealed(listener: Listener | None, **fields: Any) -> ModelReply:
     return reply
 
 
-def test_callbacks_hear_no_secret_and_nothing_that_is_the_providers() -> None:
+def test_callbacks_receive_no_secret_and_no_provider_state() -> None:
     listener = Listener()
     reply = ask_sealed(listener)
     told = " ".join(listener.heard)

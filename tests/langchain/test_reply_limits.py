@@ -91,7 +91,7 @@ LONG_BODY: Final = Response(500, JSON, bytes(MEGABYTE), parts=200)
 
 
 @pytest.mark.parametrize("response", [LONG_LINE, LONG_BODY], ids=["a line without an end", "a body"])
-def test_endless_response_ends_the_run_in_little_memory(tmp_path: Path, response: Response) -> None:
+def test_endless_response_ends_the_run_with_little_memory(tmp_path: Path, response: Response) -> None:
     with served(response) as (url, offers):
         run(tmp_path, url)  # which loads what a run needs
         tracemalloc.start()
@@ -135,7 +135,7 @@ class Endless(httpx2.SyncByteStream):
         yield from repeat(b":" + bytes(16 * MEGABYTE - 3) + b"\n\n")
 
 
-def test_stream_that_does_not_end_is_given_up() -> None:
+def test_endless_stream_is_given_up() -> None:
     response = httpx2.Response(200, headers={"Content-Type": EVENTS}, stream=Endless())
     bound_response(response)
     with pytest.raises(ReplyLimitError, match="it sent a reply of more than 536,870,912 bytes"):

@@ -92,7 +92,7 @@ def test_result_is_an_instance_of_the_given_type(name: str, protocol: Protocol, 
     assert later.invoke(asked, THREAD)["structured_response"] is None  # a turn that has not finished
 
 
-def test_result_that_does_not_fit_is_asked_for_again_and_ends_with_its_errors(tmp_path: Path) -> None:
+def test_invalid_result_is_asked_for_again_and_ends_with_its_errors(tmp_path: Path) -> None:
     """Also for what only the type's own validators know."""
     model = answered({"functions": [{"name": "add"}]}, {"functions": []}, FUNCTIONS)
     result = run_task(ASK, context(tmp_path), model=model, response_format=Report)
@@ -105,7 +105,7 @@ def test_result_that_does_not_fit_is_asked_for_again_and_ends_with_its_errors(tm
     assert "there is at least one function" in " ".join(never.outcome.diagnostics)
 
 
-def test_run_that_is_taken_up_keeps_its_schema(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_schema(tmp_path: Path) -> None:
     """Whoever takes it up gives the type again for an instance, and has plain data else."""
     settings = context(tmp_path)
     with Session(settings, model=ScriptedModel([Say("Hello.")] * 3), response_format=Count) as session:
@@ -114,7 +114,7 @@ def test_run_that_is_taken_up_keeps_its_schema(tmp_path: Path) -> None:
     assert (kept.ok, kept.structured) == (True, {"count": 1})
 
 
-def test_wrong_format_is_refused_at_once() -> None:
+def test_invalid_response_format_is_refused_when_the_graph_is_built() -> None:
     rows: list[tuple[Any, type[Exception], str]] = [
         (5, TypeError, "response_format: use a pydantic model, a dataclass, a TypedDict or a JSON schema."),
         ("Report", TypeError, "response_format: use a pydantic model"),
@@ -132,7 +132,7 @@ WORDS = "Answer in the language of pirates."
 
 
 @pytest.mark.parametrize("form", [{}, {"protocol": "text", "edit_form": "blocks"}])
-def test_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path: Path) -> None:
+def test_system_prompt_follows_the_instructions_for_tools(form: JsonMap, tmp_path: Path) -> None:
     """It is in each request, and in the stored history nowhere."""
     models = [
         ScriptedModel([message_of(use(("read_file", {"path": "calc.py"})), Protocol(form.get("protocol", "native")))])
@@ -150,7 +150,7 @@ def test_system_prompt_comes_after_what_the_tools_need(form: JsonMap, tmp_path: 
     assert WORDS not in json.dumps([message.text for message in results[1].messages])
 
 
-def test_system_prompt_lasts_as_long_as_its_thread(tmp_path: Path) -> None:
+def test_system_prompt_is_kept_for_the_whole_thread(tmp_path: Path) -> None:
     """It is stored once a turn, beside the context, of which each step has a copy."""
     settings, saver = context(tmp_path), InMemorySaver(serde=serializer())
     with Session(settings, model=answered("no"), response_format=Count, system_prompt=SystemMessage(WORDS)) as session:
@@ -167,7 +167,7 @@ def test_system_prompt_lasts_as_long_as_its_thread(tmp_path: Path) -> None:
     assert not model.calls[-1].prompt.messages[0]["content"].endswith(WORDS)
 
 
-def test_name_is_the_graphs_and_its_last_messages(tmp_path: Path) -> None:
+def test_name_of_the_graph_is_the_name_of_its_last_message(tmp_path: Path) -> None:
     graph = build_graph(model=ScriptedModel([]), context=context(tmp_path), name="coder")
     assert (graph.name, build_graph().name) == ("coder", "mendgraph")
     asked: Any = {"messages": [("user", ASK)]}

@@ -40,7 +40,7 @@ def called(studio: Studio, path: str, method: str, **params: Any) -> Any:
 
 
 @pytest.mark.usefixtures("repairer")
-def test_agent_is_a_tool_of_mcp(studio: Studio, tmp_path: Path) -> None:
+def test_agent_is_available_as_an_mcp_tool(studio: Studio, tmp_path: Path) -> None:
     tools = {each["name"]: each for each in called(studio, "/mcp", "tools/list")["tools"]}
     assert (tools["mendgraph"]["description"], tools["repairer"]["description"]) == (DESCRIPTION, "Repairs calc.py.")
     assert [*tools["mendgraph"]["inputSchema"]["properties"]] == ["messages"]
@@ -50,7 +50,7 @@ def test_agent_is_a_tool_of_mcp(studio: Studio, tmp_path: Path) -> None:
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
 
 
-def test_agent_is_an_agent_of_a2a(studio: Studio, repairer: dict[str, Any], tmp_path: Path) -> None:
+def test_agent_is_available_over_a2a(studio: Studio, repairer: dict[str, Any], tmp_path: Path) -> None:
     [own] = studio.client.assistants.search(graph_id="mendgraph", metadata={"created_by": "system"})
     cards = [
         httpx.get(f"{studio.url}/.well-known/agent-card.json", params={"assistant_id": each}).json()["description"]

@@ -38,7 +38,7 @@ def parts_of(machine: Any, way: str) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("way", ["stream", "astream v2"])
-def test_every_mode_tells_the_whole_run(machine: Any, way: str) -> None:
+def test_every_stream_mode_shows_the_whole_run(machine: Any, way: str) -> None:
     by_mode: dict[str, list[Any]] = {mode: [] for mode in MODES}
     for mode, part in parts_of(machine, way):
         by_mode[mode].append(part)
@@ -55,7 +55,7 @@ def test_every_mode_tells_the_whole_run(machine: Any, way: str) -> None:
     assert [part["config"]["configurable"]["checkpoint_id"] for part in by_mode["checkpoints"]] == kept[::-1]
 
 
-def test_events_name_each_node_and_each_reply(machine: Any) -> None:
+def test_astream_events_names_each_node_and_each_reply(machine: Any) -> None:
     async def seen() -> list[Any]:
         return [event async for event in machine.astream_events(ASKED, THREAD, version="v2")]
 
@@ -66,7 +66,7 @@ def test_events_name_each_node_and_each_reply(machine: Any) -> None:
     assert events[-1]["data"]["output"]["outcome"].kind == "FINISHED"
 
 
-def test_tool_made_of_it_runs_it(tmp_path: Path) -> None:
+def test_tool_made_with_as_tool_runs_the_graph(tmp_path: Path) -> None:
     """LangChain makes no schema of messages by itself: `as_tool` has to be told that they are a list, for any graph."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LangChainBetaWarning)

@@ -198,7 +198,7 @@ def test_every_kind_of_tool_runs(root: Path, protocol: Wire, asynchronous: bool)
     assert '\\"FileContent\\"' in done.said
 
 
-def test_arguments_are_checked_by_the_tools_own_schema(root: Path) -> None:
+def test_arguments_are_validated_by_the_tools_own_schema(root: Path) -> None:
     wrong = use(("echo", {"word": "LOUD"}), ("double", {"number": "four"}))
     lines = [message_of(wrong, Protocol.NATIVE), message_of(use(("echo", {"word": "low"})), Protocol.NATIVE)]
     done = ran(root, tools=[Echo(), double], lines=lines)
@@ -218,7 +218,7 @@ def aimed(word: str, state: JsonMap) -> str:
     return Ask.model_validate({"wrod": word, "state": state}).word
 
 
-def test_validation_error_in_a_tool_is_none_of_its_arguments(root: Path) -> None:
+def test_validation_error_inside_a_tool_is_not_an_argument_error(root: Path) -> None:
     done = ran(root, ("aimed", {"word": "LOUD"}), ("aimed", {"word": "low"}), tools=[aimed])
     assert done.told == ["invalid_argument", "io_error"]
     assert "The arguments of aimed do not fit: word: value error, do not shout" in done.said
@@ -238,7 +238,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 ]
 
 
-def test_wrong_tool_is_named_where_it_is_given(subtests: pytest.Subtests) -> None:
+def test_invalid_tool_is_named_when_the_graph_is_built(subtests: pytest.Subtests) -> None:
     for given, kind, words in WRONG:
         for make in (build_graph, Session):
             with subtests.test(words=words, make=make.__name__), pytest.raises(kind, match=words):
@@ -248,7 +248,7 @@ def test_wrong_tool_is_named_where_it_is_given(subtests: pytest.Subtests) -> Non
             build_graph(tools=[Echo(), ours], effects={name: Effect.READ})
 
 
-def test_result_of_a_reading_tool_alone_is_kept_for_the_same_call(root: Path) -> None:
+def test_only_results_of_reading_tools_are_cached(root: Path) -> None:
     counted: list[str] = []
 
     def note(word: str) -> str:
@@ -272,7 +272,7 @@ def look(city: str) -> tuple[list[Any], list[Document]]:
     return [PNG, {"type": "text", "text": f"Sun in {city}, {WORD}"}], [Document(page_content=f"raw {WORD}")]
 
 
-def test_blocks_and_artifacts_arrive_as_langchain_has_them_and_without_secrets(root: Path) -> None:
+def test_content_blocks_and_artifacts_arrive_as_in_langchain_and_redacted(root: Path) -> None:
     done = ran(root, ("look", {"city": "Rome"}), tools=[look], options={"secrets": [WORD]})
     [message] = [each for each in done.result.messages if isinstance(each, ToolMessage)]
     text = message.text
@@ -378,7 +378,7 @@ def test_injected_arguments_come_from_the_run_and_never_from_the_model(
 # --- One way for all calls
 
 
-def test_tool_that_declares_nothing_counts_as_a_program(root: Path) -> None:
+def test_tool_without_a_declared_effect_counts_as_a_program(root: Path) -> None:
     calls: Calls = [("greet", {"who": "Ada"}), ("echo", {"word": "w"}), ("double", {"number": 1})]
     tools = [greet, Echo(metadata={"effect": "read"}), double]
     contexts: list[JsonMap] = [{"mode": "read-only"}, {"role": "editor"}, {"mode": "ask"}]
@@ -388,14 +388,14 @@ def test_tool_that_declares_nothing_counts_as_a_program(root: Path) -> None:
         assert done.told == [refused, "w", "2"]
 
 
-def test_file_rules_judge_the_arguments_that_are_said_to_be_paths(root: Path) -> None:
+def test_file_rules_judge_arguments_declared_as_paths(root: Path) -> None:
     reader = Echo(metadata={"effect": "read", "path_fields": ["word"]})
     calls = [("echo", {"word": each}) for each in ("a.py", ".env", "../b.py")]
     assert ran(root, *calls, tools=[reader]).told == ["a.py", "permission_denied", "permission_denied"]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_time_retries_and_the_cache_are_those_of_all_tools(root: Path, asynchronous: bool) -> None:
+def test_timeouts_retries_and_cache_are_those_of_all_tools(root: Path, asynchronous: bool) -> None:
     made, released = list[str](), threading.Event()
 
     def flaky() -> str:

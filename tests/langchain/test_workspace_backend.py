@@ -43,7 +43,7 @@ READ = ("read_file", {"file_path": "/plan.txt"})
 
 @needs_sandbox
 @both
-def test_no_link_leads_out(root: Path, loop: bool) -> None:
+def test_no_link_leads_out_of_the_workspace(root: Path, loop: bool) -> None:
     cat = ("execute", {"command": "cat plan.txt link/plan.txt"})
     write = ("write_file", {"file_path": "/link/new.txt", "content": "x"})
     read, wrote, ran = results(WorkspaceBackend(str(root)), READ, write, cat, loop=loop)
@@ -53,7 +53,7 @@ def test_no_link_leads_out(root: Path, loop: bool) -> None:
     assert [each.name for each in (root.parent / "out").iterdir()] == ["plan.txt"]
 
 
-def test_no_link_that_is_put_there_meanwhile_leads_out(root: Path) -> None:
+def test_link_created_during_a_call_does_not_lead_out_of_the_workspace(root: Path) -> None:
     (root / "src/plan.txt").write_text("inside\n", encoding="utf-8")
 
     def swap() -> bool:
@@ -87,7 +87,7 @@ def test_deep_agent_works_with_files_and_commands(root: Path) -> None:
     assert (root / "docs/a.md").read_text(encoding="utf-8") == "# A\n"
 
 
-def test_files_have_one_name_and_rules_hold_for_all_that_is_done_with_them(root: Path) -> None:
+def test_paths_start_at_the_workspace_and_rules_apply_to_every_operation(root: Path) -> None:
     mine = FileGuardrailRule("mine", "My files", lambda path: path.name == "app.py")
     backend, plain = WorkspaceBackend(str(root), rules=(mine,)), WorkspaceBackend(str(root))
     assert plain.read(f"{root}/src/app.py").error == "Files are named from the workspace: it is '/src/app.py'."
@@ -110,7 +110,7 @@ def test_files_have_one_name_and_rules_hold_for_all_that_is_done_with_them(root:
     ]
 
 
-def test_reading_listing_and_finding_say_what_there_is_and_what_is_wrong(root: Path) -> None:
+def test_read_ls_glob_and_grep_return_content_and_errors(root: Path) -> None:
     backend = WorkspaceBackend(str(root))
     page = backend.read("/src/app.py", offset=1, limit=1)
     assert page.file_data is not None
@@ -167,7 +167,7 @@ def test_commands_have_limits_and_no_network(root: Path) -> None:
     assert "Network is unreachable" in backend.execute(f'python3 -c "{online}"').output
 
 
-def test_folder_that_is_none_to_work_in_is_refused() -> None:
+def test_invalid_workspace_folder_is_refused() -> None:
     for root, why in (("gone", "does not exist"), ("/etc", "is a system directory")):
         with pytest.raises(ValueError, match=why):
             WorkspaceBackend(root)
@@ -183,7 +183,7 @@ def test_without_a_sandbox_files_work_and_a_command_says_why_it_did_not_run(
     assert backend.read("/src/app.py").error is None
 
 
-def test_without_deepagents_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_deepagents_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepagents.backends", None)
     monkeypatch.delitem(sys.modules, "mendgraph.graph.langchain.workspace_backend", raising=False)
     with pytest.raises(ImportError, match="pip install deepagents"):
@@ -191,7 +191,7 @@ def test_without_deepagents_the_error_says_what_to_install(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["/.mendgraph.toml", "/src/.MENDGRAPH.toml"])
-def test_settings_of_the_agent_are_read_and_not_changed(root: Path, name: str) -> None:
+def test_settings_files_of_the_agent_can_be_read_and_not_changed(root: Path, name: str) -> None:
     path = root / name.strip("/")
     path.write_text('mode = "ask"\n', encoding="utf-8")
     backend = WorkspaceBackend(str(root))

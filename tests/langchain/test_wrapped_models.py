@@ -59,7 +59,7 @@ WRAPPERS: dict[str, tuple[Wrap, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_run_asks_the_model_that_a_wrapper_chooses_and_pays_its_price(name: str, tmp_path: Path) -> None:
+def test_run_calls_the_model_inside_the_wrapper_and_pays_its_price(name: str, tmp_path: Path) -> None:
     wrap, configurable, sent = WRAPPERS[name]
     asked: Any = {"messages": [HumanMessage("Hello!")]}
     config: Any = {"configurable": {"thread_id": "1", **configurable}}
@@ -75,7 +75,7 @@ def test_run_asks_the_model_that_a_wrapper_chooses_and_pays_its_price(name: str,
         assert result["outcome"].usage["cost_usd"] == pytest.approx(price)
 
 
-def test_fallbacks_of_a_wrapper_are_asked_in_order_and_each_attempt_is_counted(tmp_path: Path) -> None:
+def test_fallbacks_of_a_wrapper_are_called_in_order_and_each_attempt_is_counted(tmp_path: Path) -> None:
     script: list[Reply] = [Status(503), Status(503), Say("Done.", usage=USAGE)]
     with ScriptedServer(script) as server:
         wrapped = model(server).with_retry(stop_after_attempt=9).with_fallbacks([model(server, "gpt-4o")])
@@ -86,7 +86,7 @@ def test_fallbacks_of_a_wrapper_are_asked_in_order_and_each_attempt_is_counted(t
     assert result.usage["cost_usd"] == pytest.approx(LARGE_USD)
 
 
-def test_options_of_a_request_are_no_part_of_its_body(tmp_path: Path) -> None:
+def test_extra_headers_and_extra_body_of_a_bound_model_are_applied(tmp_path: Path) -> None:
     with ScriptedServer(then=lambda _: Say("Done.")) as server:
         bound = model(server).bind(extra_headers={"X-Team": "a"}, extra_body={"user": "b"}, service_tier="flex")
         result = run_task("Hello!", context(tmp_path), model=bound)
@@ -96,7 +96,7 @@ def test_options_of_a_request_are_no_part_of_its_body(tmp_path: Path) -> None:
     assert "extra_headers" not in request
 
 
-def test_session_and_hooks_take_wrappers(tmp_path: Path) -> None:
+def test_session_and_hooks_accept_wrapped_models(tmp_path: Path) -> None:
     class Second(AgentMiddleware[Any, Any, Any]):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:
             return handler(request.override(model=other))
@@ -128,13 +128,13 @@ REFUSED: tuple[tuple[Wrap, str], ...] = (
 )
 
 
-def test_wrapper_that_cannot_be_honoured_is_refused_with_the_reason() -> None:
+def test_unsupported_wrapper_is_refused_with_the_reason() -> None:
     for wrap, reason in REFUSED:
         with ScriptedServer() as server, pytest.raises(TypeError, match=reason):
             build_graph(model=wrap(server))
 
 
-def test_limit_on_cost_needs_a_price_of_each_fallback(tmp_path: Path) -> None:
+def test_cost_limit_needs_a_price_for_each_fallback(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         wrapped = model(server).with_fallbacks([model(server, "nobody-knows-its-price")])
         result = run_task("Hello!", context(tmp_path, max_cost_usd=1.0), model=wrapped)

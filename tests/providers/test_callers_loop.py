@@ -199,7 +199,7 @@ COMBINATIONS = (
 @sampled
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("way", "provider", "source"), COMBINATIONS)
-def test_project_and_runs_use_the_same_endpoint(
+def test_runs_work_beside_the_projects_own_calls_to_the_same_endpoint(
     way: Callable[[Project], list[str]],
     provider: str,
     source: tuple[str, int],
@@ -214,7 +214,7 @@ def test_project_and_runs_use_the_same_endpoint(
     assert server.refusals == []
 
 
-def test_connections_are_kept_within_a_loop_and_closed_with_it(tmp_path: Path) -> None:
+def test_connections_are_reused_within_an_event_loop_and_closed_with_it(tmp_path: Path) -> None:
     with ScriptedServer(then=lambda _: Say(ANSWER)) as server, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         graph = build_graph(context=AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url))

@@ -54,7 +54,7 @@ def test_images_of_the_request_and_of_a_file_reach_the_model(family: str, tmp_pa
     ("a\0b.png", "Cannot read 'a\\x00b.png': embedded null byte."),
     (b"GIF87", "'data of 5 bytes' is not an image that models accept. They accept PNG, JPEG, GIF, WEBP."),
 )
-def test_image_that_cannot_be_sent_ends_the_run_before_its_first_call(
+def test_invalid_image_ends_the_run_before_its_first_call(
     image: str | bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -73,14 +73,14 @@ def test_image_that_cannot_be_sent_ends_the_run_before_its_first_call(
     ("file://{root}/b%20c/d.JPG", ["b c/d.JPG"]),
     ("a.png, me@a.png, @nowhere.png and @notes.txt", []),
 )
-def test_images_are_named_with_an_at_sign_or_by_a_pasted_path(text: str, names: list[str], tmp_path: Path) -> None:
+def test_images_are_recognized_by_an_at_sign_or_a_pasted_path(text: str, names: list[str], tmp_path: Path) -> None:
     (tmp_path / "b c").mkdir()
     for name in ("a.png", "b c/d.JPG", "notes.txt"):
         (tmp_path / name).write_bytes(PIXEL)
     assert images_in(text.format(root=tmp_path), str(tmp_path)) == [str(tmp_path / name) for name in names]
 
 
-def test_command_shows_the_model_the_images_of_its_task_and_options(
+def test_command_sends_the_images_of_its_task_and_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -97,7 +97,7 @@ def test_command_shows_the_model_the_images_of_its_task_and_options(
     assert "--image is for a task" in capsys.readouterr().err
 
 
-def test_compacted_conversation_says_that_its_image_is_gone(tmp_path: Path) -> None:
+def test_compacted_conversation_says_that_its_image_was_removed(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("a line of nine words, and a few more\n" * 400)
     reads = [use(("read_file", f'{{"path": "long.txt", "limit": {300 + number}}}')) for number in range(9)]
     with FAMILIES["openai_gpt5"]([*reads, say("It is red.")], play="position") as server:
@@ -114,7 +114,7 @@ def test_compacted_conversation_says_that_its_image_is_gone(tmp_path: Path) -> N
     assert "[image, which is not shown any more]" in last
 
 
-def test_record_of_a_request_names_its_images_and_no_test_is_made_of_its_run(tmp_path: Path) -> None:
+def test_stored_request_names_its_images_and_its_run_cannot_become_a_test(tmp_path: Path) -> None:
     (tmp_path / "shot.png").write_bytes(PIXEL)
     with FAMILIES["openai_gpt5"]([say("It is red.")]) as server:
         images: list[str | bytes] = [str(tmp_path / "shot.png"), OTHER]
@@ -128,7 +128,7 @@ def test_record_of_a_request_names_its_images_and_no_test_is_made_of_its_run(tmp
     assert not (tmp_path / "tests").exists()
 
 
-def test_model_without_vision_is_told_of_an_image_that_it_reads(tmp_path: Path) -> None:
+def test_model_without_vision_gets_a_note_instead_of_an_image(tmp_path: Path) -> None:
     (tmp_path / "shot.png").write_bytes(PIXEL)
     with FAMILIES["openai_gpt5"]([use(("read_file", '{"path": "shot.png"}')), say("I cannot see it.")]) as server:
         blind = client(server).model_copy(update={"profile": {"image_inputs": False}})

@@ -91,7 +91,7 @@ def test_scripted_server_accepts_valid_requests_on_one_connection() -> None:
     assert server.connections == 1
 
 
-def test_refusal_that_no_test_expects_fails_the_test() -> None:
+def test_unexpected_refusal_of_the_scripted_server_fails_the_test() -> None:
     with pytest.raises(AssertionError, match="you must provide a model parameter"), ScriptedServer() as server:
         post(server, without("model"), KEY)
 

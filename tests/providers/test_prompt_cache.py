@@ -51,7 +51,7 @@ def requests_of(family: str, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("family", NATIVE)
-def test_request_begins_with_the_whole_request_before(family: str, tmp_path: Path) -> None:
+def test_request_begins_with_the_whole_previous_request(family: str, tmp_path: Path) -> None:
     bodies = requests_of(family, tmp_path)
     (field,) = {*GROWING} & bodies[0].keys()
     shares = []
@@ -63,7 +63,7 @@ def test_request_begins_with_the_whole_request_before(family: str, tmp_path: Pat
     assert min(shares) > 0.7, shares
 
 
-def test_report_has_the_share_that_was_read_from_the_cache(tmp_path: Path) -> None:
+def test_report_shows_the_share_of_input_read_from_the_cache(tmp_path: Path) -> None:
     """The double of Anthropic bills as written what was marked, and as read what an earlier request has written."""
     with FAMILIES["anthropic"]([use(READ), use(EDIT), say(ANSWER)]) as server:
         result = run_task(TASK, context(project(tmp_path), "native"), model=client(server))

@@ -123,7 +123,7 @@ def end_of_event(body: str, word: str) -> int:
 
 @pytest.mark.parametrize("clean", [False, True], ids=["broken", "clean"])
 @pytest.mark.parametrize("whole", [TWO_CALLS, TEXT], ids=["two calls", "text"])
-def test_reply_is_whole_or_none_wherever_it_is_cut(provider: Provider, whole: ModelReply, clean: bool) -> None:
+def test_reply_cut_at_any_byte_is_complete_or_a_failure(provider: Provider, whole: ModelReply, clean: bool) -> None:
     """What has come with its finish event is a reply, however the body ends; what it cost may then be missing."""
     body = streamed_body(whole)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
@@ -153,14 +153,14 @@ def test_reply_is_whole_or_none_wherever_it_is_cut(provider: Provider, whole: Mo
 BREAKING = [Disconnect(0), Disconnect(0, reset=True), Disconnect(2), Disconnect(2, reset=True)]
 
 
-def test_connection_that_breaks_is_a_failure(provider: Provider) -> None:
+def test_broken_connection_is_a_failure(provider: Provider) -> None:
     for reply in BREAKING:
         kind = Kind.INCOMPLETE_STREAM if reply.after_events else Kind.CONNECTION
         results = provider.answers([reply] * 3)
         assert [failure(result) for result in results] == [(kind, None)] * 3, reply
 
 
-def test_connection_that_is_refused_is_a_failure() -> None:
+def test_refused_connection_is_a_failure() -> None:
     with nobody_listening() as url:
         model = connected(url)
         results = [model.complete(CALL, lambda _: None), asyncio.run(asked(model))]
@@ -189,21 +189,21 @@ NEVER: tuple[tuple[Reply, Call], ...] = (
 )
 
 
-def test_reply_that_does_not_come_in_time_is_given_up_and_a_late_one_is_taken(provider: Provider) -> None:
+def test_reply_past_its_timeout_is_a_failure_and_a_late_one_is_accepted(provider: Provider) -> None:
     for reply, call in NEVER:
         assert failure(provider.answer(reply, call)) == (Kind.TIMEOUT, None), reply
     late = provider.answers([Slow(0.2, SPOKEN), Stall(0, SPOKEN, 0.2), Stall(3, SPOKEN, 0.2)], LONG_ENOUGH)
     assert [getattr(result, "text", result) for result in late] == ["It adds two numbers."] * 3
 
 
-def test_until_its_first_word_a_reply_may_be_silent(provider: Provider) -> None:
+def test_reply_may_be_silent_before_its_first_token(provider: Provider) -> None:
     """A small model on a small machine reads its prompt without a word."""
     at_once = CutAt(1_000_000, SPOKEN, clean=True)
     results = provider.answers([Slow(0.3, at_once), Stall(0, at_once, 0.3)], IMPATIENT)
     assert [isinstance(result, ModelReply) for result in results] == [True, True]
 
 
-def test_usage_that_no_store_can_hold_is_cut(provider: Provider) -> None:
+def test_usage_too_large_to_store_is_capped(provider: Provider) -> None:
     for huge in (2**63, 10**30, 1e300):
         result = provider.answer(Say("It adds.", {"prompt_tokens": huge, "completion_tokens": huge}))
         assert isinstance(result, ModelReply)

@@ -148,7 +148,7 @@ PASSING: tuple[tuple[Reply, float], ...] = (
 )
 
 
-def test_failure_that_may_pass_is_waited_for_and_tried_again(tmp_path: Path, waits: list[float]) -> None:
+def test_transient_failure_is_retried_after_a_wait(tmp_path: Path, waits: list[float]) -> None:
     for first, waited in PASSING:
         ended = both(tmp_path, waits, [first, FINE])
         assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), [waited]), first
@@ -156,20 +156,20 @@ def test_failure_that_may_pass_is_waited_for_and_tried_again(tmp_path: Path, wai
         assert ended.requests[0][0] == ended.requests[0][1]
 
 
-def test_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
+def test_retry_after_that_is_too_long_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(429, headers={"Retry-After": "31"}), FINE])
     assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert (ended.waits, len(ended.requests[0])) == ([], 1)
 
 
 @pytest.mark.parametrize("stalls", [Stall(2, Chunked(FINE, 3)), Drip(2, Chunked(FINE, 3))], ids=["silent", "comments"])
-def test_reply_that_stops_coming_is_given_up_and_tried_again(stalls: Reply, tmp_path: Path, waits: list[float]) -> None:
+def test_stalled_reply_is_given_up_and_retried(stalls: Reply, tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [stalls, FINE], idle_timeout_s=0.15, request_timeout_s=30.0)
     assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), [0.5])
     assert ended.outcome.usage["total_input_tokens"] > 100  # the estimate of the first, as its endpoint had begun
 
 
-def test_reply_that_never_begins_is_given_up(tmp_path: Path, waits: list[float]) -> None:
+def test_reply_that_never_starts_times_out(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Stall(0)], request_timeout_s=0.15, provider_retries=0)
     assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert "did not answer in time" in ended.outcome.message
@@ -193,7 +193,7 @@ LASTING: tuple[tuple[Reply, str, str], ...] = (
 )
 
 
-def test_failure_that_does_not_pass_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
+def test_permanent_failure_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
     for bad, words, diagnostics in LASTING:
         ended = both(tmp_path, waits, [bad] * 3)
         assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed"), bad
@@ -203,7 +203,7 @@ def test_failure_that_does_not_pass_ends_the_run(tmp_path: Path, waits: list[flo
         assert "\n" not in ended.outcome.message
 
 
-def test_address_without_its_v1_is_found_out_once(tmp_path: Path, waits: list[float]) -> None:
+def test_base_url_without_v1_is_corrected_once(tmp_path: Path, waits: list[float]) -> None:
     """Whoever names the host alone is understood; a server that is no such endpoint is told where most of them are."""
     context = AgentContext(workspace=str(tmp_path), model="scripted")
     with ScriptedServer([Calls([("list_directory", "{}")]), FINE]) as server:
@@ -224,7 +224,7 @@ def test_address_without_its_v1_is_found_out_once(tmp_path: Path, waits: list[fl
 # --- Other models
 
 
-def test_after_its_tries_the_next_model_answers(tmp_path: Path, waits: list[float]) -> None:
+def test_next_model_answers_after_all_retries(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(500)] * 3, [READ, FINE])
     # each call begins with the run's own model, whose circuit is open after five failures: its last try is not sent
     assert finished(ended) == ("FINISHED", "All is well.", 3 + 1 + 2 + 1)
@@ -234,27 +234,27 @@ def test_after_its_tries_the_next_model_answers(tmp_path: Path, waits: list[floa
     assert ended.waits == [0.5, 1.0, 0.5, 1.0]
 
 
-def test_key_that_is_refused_is_named_and_never_shown(tmp_path: Path, waits: list[float]) -> None:
+def test_refused_key_is_named_and_never_shown(tmp_path: Path, waits: list[float]) -> None:
     quoted = {"error": {"message": f"Incorrect API key provided: {KEY}.", "code": "invalid_api_key"}}
     ended = both(tmp_path, waits, [Status(401, quoted)])
     assert (ended.outcome.reason, ended.waits, len(ended.requests[0])) == ("provider_failed", [], 1)
     assert "check OPENAI_API_KEY" in ended.outcome.message
 
 
-def test_refused_key_lets_the_next_model_answer(tmp_path: Path, waits: list[float]) -> None:
+def test_refused_key_moves_on_to_the_next_model(tmp_path: Path, waits: list[float]) -> None:
     for status in (401, 402, 403):
         ended = both(tmp_path, waits, [Status(status)], [FINE])
         assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), []), status
         assert [each["input_tokens"] for each in ended.usage] == [0, 100]
 
 
-def test_key_of_a_fallback_is_named_by_its_host(tmp_path: Path, waits: list[float]) -> None:
+def test_error_names_the_key_variable_of_the_fallbacks_host(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(404)], [Status(403)])
     assert "check MENDGRAPH_API_KEY_127_0_0_1" in ended.outcome.message
     assert ended.outcome.diagnostics == ("model-1: model unavailable; model-2 at 127.0.0.1: authentication",)
 
 
-def test_request_that_is_wrong_goes_to_no_other_model(tmp_path: Path, waits: list[float]) -> None:
+def test_bad_request_is_sent_to_no_other_model(tmp_path: Path, waits: list[float]) -> None:
     ended = both(tmp_path, waits, [Status(400)], [FINE])
     assert (ended.outcome.reason, [len(requests) for requests in ended.requests]) == ("provider_failed", [1, 0])
 
@@ -262,7 +262,7 @@ def test_request_that_is_wrong_goes_to_no_other_model(tmp_path: Path, waits: lis
 # --- A window that is too small
 
 
-def test_second_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> None:
+def test_second_context_overflow_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
     on = [Calls([("read_file", f'{{"path":"big.txt","start_line":{at},"limit":120}}')]) for at in (121, 241)]
     ended = both(tmp_path, waits, [READ, *on, *[Status(400, OVERFLOW)] * 5])
     assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "context_overflow")
@@ -275,7 +275,7 @@ def test_second_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> 
     assert "longer than the model's window" in nothing_to_clear.outcome.diagnostics[-1]
 
 
-def test_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[float]) -> None:
+def test_summary_of_a_compaction_is_charged_and_reported_like_any_call(tmp_path: Path, waits: list[float]) -> None:
     """The model says so much itself that clearing results cannot make room."""
     summary = json.dumps({"done": ["read a part"], "findings": ["only words"], "left": [], "files": ["big.txt"]})
 
@@ -313,7 +313,7 @@ KINDS: tuple[tuple[Reply, str, str], ...] = (
 )
 
 
-def test_kinds_of_replies_have_their_own_ends(tmp_path: Path, waits: list[float]) -> None:
+def test_each_kind_of_unusable_reply_has_its_own_stop_reason(tmp_path: Path, waits: list[float]) -> None:
     for reply, kind, reason in KINDS:
         ended = both(tmp_path, waits, [reply] * 10)
         assert (ended.outcome.kind, ended.outcome.reason, ended.waits) == (kind, reason, []), reply
@@ -333,7 +333,7 @@ PARTS: tuple[tuple[JsonMap, tuple[int, int, int]], ...] = (
 )
 
 
-def test_parts_of_the_input_and_output_never_exceed_the_whole(tmp_path: Path, waits: list[float]) -> None:
+def test_token_details_never_exceed_the_totals(tmp_path: Path, waits: list[float]) -> None:
     prices = {"usd_per_million_input": 10.0, "usd_per_million_output": 20.0}
     prices |= {"usd_per_million_cached_input": 1.0, "usd_per_million_cache_write": 100.0}
     for counts, (cached, written, reasoning) in PARTS:

@@ -117,7 +117,9 @@ def test_repair_is_the_same_run_on_every_provider(family: str, protocol: str, wa
 
 
 @pytest.mark.parametrize("family", AT_AN_ENDPOINT)
-def test_address_and_a_name_are_enough(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_name_and_base_url_are_enough_to_run(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with FAMILIES[family](SCRIPTS["text" if family == "no_tools" else "native"]) as server:
         monkeypatch.setenv("OPENAI_API_KEY", server.key)
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -130,7 +132,7 @@ def test_address_and_a_name_are_enough(family: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("family", ["anthropic", "gemini"])
-def test_files_read_ahead_are_accepted_by_models_that_think(family: str, tmp_path: Path) -> None:
+def test_files_read_ahead_are_accepted_by_reasoning_models(family: str, tmp_path: Path) -> None:
     with FAMILIES[family]([use(EDIT), say(ANSWER)], play="position") as server:
         settings = context(project(tmp_path), "native", read_ahead=True)
         outcome = run_task(TASK, settings, model=client(server)).outcome
@@ -139,9 +141,7 @@ def test_files_read_ahead_are_accepted_by_models_that_think(family: str, tmp_pat
 
 
 @pytest.mark.parametrize(("family", "protocol"), [*((family, "native") for family in FAMILIES), ("mistral", "text")])
-def test_words_that_are_added_during_a_step_are_accepted_behind_its_results(
-    family: str, protocol: str, tmp_path: Path
-) -> None:
+def test_message_added_during_a_step_is_accepted_after_its_results(family: str, protocol: str, tmp_path: Path) -> None:
     script = SCRIPTS["text" if family == "no_tools" else protocol]
     script = [script[0], script[0], *script[1:]]  # a server counts the messages of the assistant, and one is ours
     settings = context(project(tmp_path), protocol)
@@ -157,7 +157,7 @@ def test_words_that_are_added_during_a_step_are_accepted_behind_its_results(
 
 
 @pytest.mark.parametrize("family", CHECKS_STATE)
-def test_run_that_is_taken_up_after_each_step_sends_all_state_back(family: str, tmp_path: Path) -> None:
+def test_run_resumed_after_each_step_sends_all_provider_state_back(family: str, tmp_path: Path) -> None:
     saver = InMemorySaver(serde=serializer())
     settings = context(project(tmp_path), "native")
     with FAMILIES[family](SCRIPTS["native"]) as server:
@@ -178,7 +178,7 @@ def test_run_that_is_taken_up_after_each_step_sends_all_state_back(family: str, 
 
 
 @pytest.mark.parametrize("family", CHECKS_STATE)
-def test_nobody_is_shown_what_a_model_thinks(family: str, tmp_path: Path) -> None:
+def test_reasoning_of_a_model_is_in_no_stream_result_or_log(family: str, tmp_path: Path) -> None:
     """A provider's state is in the history, and nowhere else: no stream, no result, no answer, no log."""
     saver = InMemorySaver(serde=serializer())
     with FAMILIES[family](SCRIPTS["native"]) as server:
@@ -195,7 +195,7 @@ def test_nobody_is_shown_what_a_model_thinks(family: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("family", ["anthropic", "openai_responses"])
-def test_secret_in_a_models_thoughts_is_stored_nowhere(family: str, tmp_path: Path) -> None:
+def test_secret_in_the_reasoning_is_never_stored(family: str, tmp_path: Path) -> None:
     """A block whose words hold one is worth nothing without them: it is dropped, and the run ends typed."""
     canary = State(family, 0).letters("thinking", 40)
     assert canary in State(family, 0).thinking
