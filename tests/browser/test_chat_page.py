@@ -83,7 +83,7 @@ def chat(studio: Studio, site: str, page: Page, folder: Path, model: ScriptedSer
     assert {url for url in page.requests() if not url.startswith(("chrome:", site, studio.url))} == set()
 
 
-def test_bug_is_mended_in_the_page_and_the_chat_goes_on(
+def test_bug_is_fixed_in_the_chat_page_and_the_chat_continues(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
     with told(use(READ), use(EDIT), DONE, Say("You are *welcome*.")) as model, chat(studio, site, page, folder, model):
@@ -106,7 +106,7 @@ def test_bug_is_mended_in_the_page_and_the_chat_goes_on(
         ("Ignore", {}, {}),
     ],
 )
-def test_change_is_approved_edited_or_rejected_in_the_page(
+def test_change_is_approved_edited_or_rejected_in_the_chat_page(
     studio: Studio,
     site: str,
     page: Page,
@@ -128,7 +128,7 @@ def test_change_is_approved_edited_or_rejected_in_the_page(
     assert changed_files(folder, CALC) == left
 
 
-def test_change_is_shown_as_a_difference_and_refused_with_a_reason(
+def test_change_is_shown_as_a_diff_and_rejected_with_a_reason(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
     with told(use(EDIT), DONE) as model, chat(studio, site, page, folder, model, mode="ask"):

@@ -145,7 +145,7 @@ def attacked(page: Page, port: int, url: str, body: JsonMap) -> None:
 
 
 @pytest.mark.studio
-def test_server_for_studio(studio: Studio, page: Page, port: int, tmp_path: Path) -> None:
+def test_foreign_page_cannot_use_the_studio_server(studio: Studio, page: Page, port: int, tmp_path: Path) -> None:
     url, before = f"{studio.url}/runs/wait", len(studio.client.threads.search(limit=1_000))
     with told(use(CANARY), Say("Written.")) as ours, ScriptedServer() as theirs:
         allowed = studio.context(tmp_path, ours)
@@ -169,7 +169,7 @@ def test_server_for_studio(studio: Studio, page: Page, port: int, tmp_path: Path
     assert studio.complaints() == []
 
 
-def test_server_for_several_users(servers: Servers, page: Page, port: int) -> None:
+def test_foreign_page_cannot_use_the_multi_user_server(servers: Servers, page: Page, port: int) -> None:
     folder = servers.project("ann", "paged", {})
     thread = servers.thread("ann", servers.first)
     url = f"{servers.first.url}/threads/{thread}/runs/wait"
@@ -187,7 +187,7 @@ def test_server_for_several_users(servers: Servers, page: Page, port: int) -> No
     assert [each.name for each in folder.iterdir()] == ["canary.txt"]
 
 
-def test_servers_of_cassettes(page: Page, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_page_cannot_use_the_cassette_servers(page: Page, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoopbackHandler, "timeout", 1)  # the browser opens connections that it does not use
     with ScriptedServer([Say("Hello.")]) as upstream, ForwardingServer(upstream.base_url, "the-key") as passing:
         attacked(page, port, f"{passing.base_url}/chat/completions", CHAT)
@@ -202,7 +202,7 @@ def test_servers_of_cassettes(page: Page, port: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
-def test_server_of_the_embedded_model(page: Page, port: int, tmp_path: Path) -> None:
+def test_foreign_page_cannot_use_the_embedded_models_server(page: Page, port: int, tmp_path: Path) -> None:
     """The page knows its port, and not its path. Of an address that is not there it may see that."""
     server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512)
     assert isinstance(server, LocalServer), server

@@ -48,7 +48,9 @@ def server_picture() -> str:
     ],
     ids=["readme", "studio"],
 )
-def test_picture_is_drawn_whole(page: Page, tmp_path: Path, name: str, source: str, words: set[str]) -> None:
+def test_mermaid_picture_is_drawn_completely(
+    page: Page, tmp_path: Path, name: str, source: str, words: set[str]
+) -> None:
     page.open(PAGE)
     assert page.run("return draw(arguments[0])", source) is True
     page.screenshot(screenshots(tmp_path) / f"mermaid-{name}.png")

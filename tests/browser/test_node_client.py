@@ -56,7 +56,7 @@ def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("language", ["python", pytest.param("node", marks=needs_node_modules)])
-def test_client_sees_what_every_client_sees(all_played: dict[str, Played], language: str) -> None:
+def test_node_and_python_client_get_the_same_events(all_played: dict[str, Played], language: str) -> None:
     played = all_played[language]
     assert (played.done.returncode, played.done.stderr, played.unsaid) == (0, "", 0)
     assert [*json.loads(played.done.stdout).items()] == [*SEEN.items()]  # to the letter

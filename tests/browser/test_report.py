@@ -45,7 +45,7 @@ def in_views(first: str, *others: str) -> pytest.MarkDecorator:
 
 
 @in_views(*VIEWS)
-def test_report_can_be_read_everywhere(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
+def test_report_is_readable_in_every_view(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS[name])  # type: ignore[arg-type]
     browser.open(pages["asked"])
     browser.screenshot(screenshots(tmp_path) / f"report-{name}.png")
@@ -66,7 +66,7 @@ def test_report_can_be_read_everywhere(name: str, browser: Page, pages: dict[str
 
 
 @in_views("light", "narrow", "print")
-def test_hostile_words_are_words(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
+def test_hostile_text_is_shown_as_text(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS[name])  # type: ignore[arg-type]
     browser.open(pages["hostile"])
     unfold(browser)
@@ -78,7 +78,7 @@ def test_hostile_words_are_words(name: str, browser: Page, pages: dict[str, Path
 
 
 @in_sweeps
-def test_report_is_accessible_without_a_script_and_by_keyboard(browser: Page, pages: dict[str, Path]) -> None:
+def test_report_is_accessible_by_keyboard_and_without_javascript(browser: Page, pages: dict[str, Path]) -> None:
     texts = []
     for javascript in (False, True):
         browser.view(javascript=javascript)
@@ -107,7 +107,7 @@ def test_report_is_accessible_without_a_script_and_by_keyboard(browser: Page, pa
 
 
 @in_sweeps
-def test_no_word_of_a_command_is_torn_on_a_phone(browser: Page, pages: dict[str, Path]) -> None:
+def test_command_is_wrapped_only_between_words_on_a_phone(browser: Page, pages: dict[str, Path]) -> None:
     """It is read and typed, or taken as a whole: a break after the first `-` of `--root` would be taken for a dash."""
     browser.view(**VIEWS["phone"])  # type: ignore[arg-type]
     browser.open(pages["asked"])
@@ -122,7 +122,7 @@ def test_no_word_of_a_command_is_torn_on_a_phone(browser: Page, pages: dict[str,
 
 
 @in_sweeps
-def test_on_paper_everything_is_unfolded(browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
+def test_printed_report_is_fully_expanded(browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS["print"])  # type: ignore[arg-type]
     browser.open(pages["asked"])
     hidden = "return [...document.querySelectorAll('details > :not(summary)')].filter(e => !e.checkVisibility()).length"

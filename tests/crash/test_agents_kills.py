@@ -20,7 +20,7 @@ def place_at(folder: Path, memory: Path) -> Place:
 
 
 @in_sweeps
-def test_run_with_children_goes_on_within_its_limits(shim_library: Path, tmp_path: Path, memory: Path) -> None:
+def test_killed_run_with_children_resumes_within_its_limits(shim_library: Path, tmp_path: Path, memory: Path) -> None:
     with ForkServer(shim_library, "tests.crash.children_play") as server:
         place = place_at(tmp_path / "whole", memory)
         whole = server.run("begin", place)

@@ -55,7 +55,7 @@ def test_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) ->
     assert answered.value == ["Ended", AFTER]
 
 
-def test_question_is_asked_again_after_a_kill_and_its_answer_enters_the_history_once(
+def test_question_is_asked_again_after_a_kill_and_its_answer_is_stored_once(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
@@ -73,7 +73,7 @@ def test_question_is_asked_again_after_a_kill_and_its_answer_enters_the_history_
     assert "".join(texts).count("blue") == 1
 
 
-def test_raised_limit_is_asked_about_until_it_is_answered_and_kept_after_a_kill(
+def test_raised_limit_is_asked_about_until_answered_and_survives_a_kill(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
@@ -91,7 +91,7 @@ def test_raised_limit_is_asked_about_until_it_is_answered_and_kept_after_a_kill(
     assert played(server, root, "resume", "never").value == ["Ended", {"calc.py": AFTER["calc.py"]}]
 
 
-def test_file_that_changes_between_the_answer_and_the_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
+def test_file_changed_between_approval_and_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
     killed = played(server, waiting, "answer", "guarded")
     assert killed.killed
     (waiting / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")

@@ -67,7 +67,7 @@ class Place:
         return Counter(map(number_of, self._model.requests))
 
 
-def test_batch_that_is_killed_ten_times_is_as_whole_as_one_that_is_not(server: ForkServer, tmp_path: Path) -> None:
+def test_batch_killed_ten_times_has_the_same_result_as_an_undisturbed_one(server: ForkServer, tmp_path: Path) -> None:
     ids = {f"t{number}" for number in range(TASKS)}
     with memory_folder() as memory, ScriptedServer(then=batch_play.answer) as model:
         whole = Place(tmp_path / "whole", memory, model)
@@ -99,7 +99,7 @@ def test_batch_that_is_killed_ten_times_is_as_whole_as_one_that_is_not(server: F
         assert again.value == last.value
 
 
-def test_of_three_that_stand_by_one_goes_on_with_what_another_has_left(tmp_path: Path) -> None:
+def test_standby_process_continues_the_batch_of_a_killed_one(tmp_path: Path) -> None:
     """Whoever is at work is killed, twice, and one more process stands by each time."""
     folder = Path(__file__).parents[2]
 

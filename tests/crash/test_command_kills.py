@@ -96,7 +96,7 @@ def run_command(server: KillingServer, place: Path, *words: str) -> tuple[int, s
 @in_sweeps
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that were cut off
 @pytest.mark.parametrize("seed", range(1, 1 + RUNS))
-def test_run_of_the_command_that_is_killed_in_its_calls_is_resumed_to_its_end(seed: int, tmp_path: Path) -> None:
+def test_command_killed_in_its_model_calls_is_resumed_to_its_end(seed: int, tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     write_files(workspace, FILES)
     with KillingServer(random.Random(seed)) as server:

@@ -120,7 +120,7 @@ def effects(played: Sequence[Played]) -> Counter[str]:
 
 
 @sampled
-def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
+def test_killed_run_resumes_with_the_same_result_from_any_point(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
     """Before each call that changes what is left; in a whole sweep also after each that is not the database's.
@@ -149,7 +149,7 @@ def test_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
 
 
 @in_sweeps
-def test_run_in_a_shared_store_that_is_killed_goes_on(
+def test_killed_run_in_a_shared_store_resumes_with_the_same_result(
     servers: list[ForkServer], shared_store: str, tmp_path: Path, memory: Path
 ) -> None:
     """The dead run's lock of the workspace is the server's; `test_shared_store.py` cuts its connections."""
@@ -181,7 +181,7 @@ class Pair(NamedTuple):
 
 
 @in_sweeps
-def test_resumed_run_may_be_killed_as_well(
+def test_resumed_run_can_be_killed_again(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
     choice, calls = random.Random(4), len(trace)
@@ -201,7 +201,7 @@ def test_resumed_run_may_be_killed_as_well(
 
 
 @sampled
-def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
+def test_failed_work_is_restored_once_wherever_the_run_is_killed(
     servers: list[ForkServer], tmp_path: Path, memory: Path
 ) -> None:
     """The files are as before, and the attempt is there, whole, to be applied: also that is killed anywhere."""
@@ -239,7 +239,7 @@ def test_failed_work_is_taken_back_once_wherever_the_run_is_killed(
 
 @in_sweeps
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC"])
-def test_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
+def test_disk_error_at_any_call_is_a_clear_error_and_damages_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How
 ) -> None:
     """In a whole sweep each of the two errors comes at every call; in a short one, each at every fourth."""

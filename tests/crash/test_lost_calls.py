@@ -51,13 +51,13 @@ def counted(folder: Path, outcome: Outcome) -> tuple[int, int, int]:
     return usage["total_calls"], usage["calls_in_current_turn"], usage["total_output_tokens"]
 
 
-def test_calls_that_were_lost_before_the_first_checkpoint_are_charged(server: ForkServer, tmp_path: Path) -> None:
+def test_calls_lost_before_the_first_checkpoint_are_charged(server: ForkServer, tmp_path: Path) -> None:
     [outcome] = worked(server, tmp_path, ("d", "Do it."), ("d", ""), ("a", ""))
     assert (outcome.kind, outcome.answer) == ("FINISHED", "All is well.")
     assert counted(tmp_path, outcome) == (3, 3, 2 * MOST_OUTPUT + TOKENS[1])
 
 
-def test_no_kill_gives_the_budget_of_a_turn_back(server: ForkServer, tmp_path: Path) -> None:
+def test_kill_does_not_give_back_the_budget_of_a_turn(server: ForkServer, tmp_path: Path) -> None:
     plays = (("ca", "Do it."), ("cd", "Go on."), ("d", ""), ("d", ""), ("", ""))
     first, last = worked(server, tmp_path, *plays)
     assert (first.kind, last.kind, last.reason) == (
@@ -68,9 +68,7 @@ def test_no_kill_gives_the_budget_of_a_turn_back(server: ForkServer, tmp_path: P
     assert counted(tmp_path, last) == (6, 4, 3 * TOKENS[1] + 3 * MOST_OUTPUT)
 
 
-def test_kills_in_calls_of_a_reasoning_model_leave_the_budget_for_its_answer(
-    server: ForkServer, tmp_path: Path
-) -> None:
+def test_kills_in_calls_of_a_reasoning_model_leave_budget_for_its_answer(server: ForkServer, tmp_path: Path) -> None:
     """Its reply may be as long as the whole budget, which each call reserves."""
     plays = (("cd", "Do it."), ("d", ""), ("cd", ""), ("ca", ""))
     [outcome] = worked(server, tmp_path, *plays, reasoning_effort="low")
@@ -78,7 +76,7 @@ def test_kills_in_calls_of_a_reasoning_model_leave_the_budget_for_its_answer(
     assert counted(tmp_path, outcome) == (7, 7, 3 * LEAST_OUTPUT + 4 * TOKENS[1])
 
 
-def test_process_that_is_killed_in_a_wait_has_its_other_tries_left(server: ForkServer, tmp_path: Path) -> None:
+def test_process_killed_while_waiting_has_its_remaining_retries_left(server: ForkServer, tmp_path: Path) -> None:
     [outcome] = worked(server, tmp_path, ("bw", "Do it."), ("b", ""), durability="sync")
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert outcome.diagnostics == ("provider error: rate_limited (3 tries)",)

@@ -51,7 +51,7 @@ def trace(servers: list[ForkServer], scene: Scene) -> tuple[str, ...]:
 
 @sampled
 @pytest.mark.parametrize("how", ["kill_after", "EIO", "ENOSPC_on"] if LEVEL else ["kill_after"])
-def test_undo_that_is_cut_off_anywhere_is_made_again(
+def test_undo_interrupted_at_any_point_can_be_repeated(
     servers: list[ForkServer], scene: Scene, trace: tuple[str, ...], how: How
 ) -> None:
     def play(server: ForkServer, point: Point) -> None:
