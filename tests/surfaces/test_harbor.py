@@ -25,7 +25,7 @@ def agent(logs: Path, **options: Any) -> Mendgraph:
     return Mendgraph(logs_dir=logs, model_name="openai/gpt-5-mini", **options)
 
 
-def test_model_of_harbor_is_an_argument_of_ours() -> None:
+def test_model_name_of_harbor_is_converted_to_ours() -> None:
     assert model_argument("openai/gpt-5-mini") == model_argument("gpt-5-mini") == "gpt-5-mini"
     assert model_argument("anthropic/claude-sonnet-4-6") == "anthropic:claude-sonnet-4-6"
     assert model_argument("openrouter/qwen/qwen3-coder") == "openrouter:qwen/qwen3-coder"

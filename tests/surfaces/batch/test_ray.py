@@ -158,7 +158,7 @@ def write_repository(folder: Path) -> Path:
     return folder
 
 
-def test_node_is_lost_in_the_middle_and_its_runs_go_on_elsewhere(
+def test_runs_of_a_lost_node_continue_on_another_node(
     tmp_path: Path, place: Place, model: Model, server: ScriptedServer
 ) -> None:
     batch = command(tmp_path, place, server.base_url, TASKS)
@@ -190,7 +190,7 @@ def test_node_is_lost_in_the_middle_and_its_runs_go_on_elsewhere(
     }
 
 
-def test_batch_that_is_killed_and_later_stopped_leaves_nobody_at_work_and_goes_on(
+def test_killed_and_cancelled_batch_leaves_no_active_task_and_continues(
     tmp_path: Path, place: Place, model: Model, server: ScriptedServer
 ) -> None:
     model.waits_at = 1

@@ -49,7 +49,7 @@ def test_results_are_reported_after_they_are_written(tmp_path: Path, monkeypatch
     assert again.ok
 
 
-def test_wrong_arguments_raise_and_wrong_tasks_are_one_error(tmp_path: Path) -> None:
+def test_wrong_arguments_raise_and_invalid_tasks_are_one_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="out: name the folder"):
         run_batch([])
     with pytest.raises(ValueError, match='mode: "ask" needs a person'):

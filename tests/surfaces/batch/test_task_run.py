@@ -222,7 +222,7 @@ def test_stopped_run_continues_under_the_new_limit(tmp_path: Path) -> None:
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
 
 
-def test_context_of_a_task_has_its_own_limits_and_reads_no_file_of_its_workspace(tmp_path: Path) -> None:
+def test_context_of_a_task_has_its_own_limits_and_ignores_workspace_settings(tmp_path: Path) -> None:
     (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")
     (tmp_path / "installed").mkdir()
     (tmp_path / ".venv").symlink_to("installed")

@@ -80,7 +80,7 @@ def worktrees(project: Path) -> int:
     return git(project, "worktree", "list", "--porcelain").count("worktree ")
 
 
-def test_unattended_run_works_on_a_branch_and_the_files_of_the_user_stay(run: Run, project: Path) -> None:
+def test_unattended_run_works_on_a_branch_and_leaves_the_users_files_unchanged(run: Run, project: Path) -> None:
     (project / "calc.py").write_text(f"{BUG}# mine\n")
     (project / ".venv").mkdir()
     code, out, err = run("--unattended", *FREE, "--json", "Fix add in calc.py")
@@ -96,7 +96,7 @@ def test_unattended_run_works_on_a_branch_and_the_files_of_the_user_stay(run: Ru
     assert "Not included, because not committed: 'calc.py'." in err
 
 
-def test_commit_holds_the_changes_of_the_run_and_starts_no_hook(run: Run, project: Path, tmp_path: Path) -> None:
+def test_commit_holds_the_changes_of_the_run_and_runs_no_git_hook(run: Run, project: Path, tmp_path: Path) -> None:
     task = "\nFix #12 [skip ci] for @bob: see GH-3, https://github.com/o/r/issues/4, and subtract nothing\nmore"
     new = (f'tool: write_file({{"path": "{name}", "content": "new"}})' for name in ("trace.log", "notes.txt"))
     script = ("\n".join([FIX, *new]), "Done.")
@@ -113,7 +113,7 @@ def test_commit_holds_the_changes_of_the_run_and_starts_no_hook(run: Run, projec
     assert git(project, "status", "--short") == ""
 
 
-def test_file_that_git_ignores_is_kept_and_told(run: Run, project: Path) -> None:
+def test_file_ignored_by_git_is_kept_and_reported(run: Run, project: Path) -> None:
     trace = 'tool: write_file({"path": "trace.log", "content": "an hour"})'
     for reply, committed in ((trace, "Nothing is committed"), (f"{FIX}\n{trace}", "Committed 1 file to the branch")):
         code, out, _ = run("--unattended", *FREE, "--commit", "Trace add", script=(reply, "Done."))
@@ -124,9 +124,7 @@ def test_file_that_git_ignores_is_kept_and_told(run: Run, project: Path) -> None
     assert worktrees(project) == 3
 
 
-def test_write_into_an_absent_submodule_is_refused_and_the_submodule_stays(
-    run: Run, project: Path, tmp_path: Path
-) -> None:
+def test_write_into_an_uninitialized_submodule_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
     inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
     quiet = ("-c", "protocol.file.allow=always", "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false")
     git(project, *quiet, "submodule", "--quiet", "add", str(inner), "sub")
@@ -138,7 +136,7 @@ def test_write_into_an_absent_submodule_is_refused_and_the_submodule_stays(
     assert git(project, "show", "--name-only", "--format=", told["commit"]) == "calc.py\n"
 
 
-def test_report_quotes_the_words_of_others(run: Run, project: Path) -> None:
+def test_report_quotes_the_task_and_the_answer(run: Run, project: Path) -> None:
     said = "Fixes #1 @bob </details>\n```\n````"
     code, out, err = run("--unattended", *FREE, "--pr-body", "-", "Fix `add`, @ann", script=(FIX, said))
     assert code == 0
@@ -161,9 +159,7 @@ def test_no_secret_is_in_a_branch_a_commit_or_a_report(
     assert secret not in out + git(project, "log", "--all", "--format=%D%B")
 
 
-def test_unfinished_run_is_not_committed_and_resume_ends_it_with_its_commit_and_report(
-    run: Run, project: Path, tmp_path: Path
-) -> None:
+def test_unfinished_run_is_not_committed_until_resume_completes_it(run: Run, project: Path, tmp_path: Path) -> None:
     report = tmp_path / "reports" / "report.md"
     report.parent.mkdir()
     words = ("--unattended", *FREE, "--commit", "--pr-body", str(report), "--max-calls", "1", "--json")
@@ -184,7 +180,7 @@ def test_unfinished_run_is_not_committed_and_resume_ends_it_with_its_commit_and_
     assert "finished" in run("runs", "--root", told["worktree"])[1]
 
 
-def test_report_whose_folder_is_gone_is_told_and_the_commit_stays(run: Run, project: Path, tmp_path: Path) -> None:
+def test_missing_report_folder_is_reported_and_the_commit_stays(run: Run, project: Path, tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     report = tmp_path / "reports" / "report.md"
     words = ("--unattended", *FREE, "--commit", "--pr-body", str(report), "--max-calls", "1", "--json")
@@ -195,7 +191,7 @@ def test_report_whose_folder_is_gone_is_told_and_the_commit_stays(run: Run, proj
     assert git(project, "show", f"{told['branch']}:calc.py") == FIXED
 
 
-def test_work_of_others_in_the_worktree_is_neither_committed_nor_lost(run: Run, project: Path) -> None:
+def test_other_changes_in_the_worktree_are_neither_committed_nor_lost(run: Run, project: Path) -> None:
     words = ("--unattended", *FREE, "--commit", "--max-calls", "1", "--json", "Fix it")
     told = json.loads(run(*words, script=(FIX,))[1])
     worktree = Path(told["worktree"])
@@ -236,13 +232,13 @@ def test_unchecked_change_is_not_committed(run: Run, project: Path) -> None:
     assert "check" in err
 
 
-def test_last_line_has_the_command_for_the_report_which_can_be_typed_where_the_run_was_begun(run: Run) -> None:
+def test_last_line_has_a_report_command_that_works_in_the_original_folder(run: Run) -> None:
     code, _, err = run("--unattended", *FREE, "--commit", "Fix add in calc.py")
     command = err.splitlines()[-1].partition("; report with: mendgraph ")[2]
     assert (code, run(*shlex.split(command))[0]) == (0, 0)
 
 
-def test_unattended_runs_are_listed_and_named_where_they_were_begun(run: Run, project: Path) -> None:
+def test_unattended_runs_are_listed_in_the_original_folder(run: Run, project: Path) -> None:
     words = ("--unattended", *FREE, "--commit", "--max-calls", "1", "--json", "Fix it")
     told = json.loads(run(*words, script=(FIX,))[1])
     unfinished, branch = told["thread_id"][:8], told["branch"]
@@ -274,7 +270,7 @@ def test_commands_on_a_committed_unattended_run_show_it_or_name_its_branch(run: 
 
 
 @needs_sandbox
-def test_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_begun(run: Run, project: Path) -> None:
+def test_command_to_apply_failed_work_can_be_run_in_the_original_folder(run: Run, project: Path) -> None:
     told = "Fix add in calc.py: the checks must pass."
     code, out, _ = run("--unattended", "--check", "false", told, script=(FIX, *["Done."] * 4))
     assert (code, "SYSTEM_ERROR (checks_failed)" in out) == (4, True)
@@ -285,7 +281,7 @@ def test_command_that_makes_failed_work_again_can_be_typed_where_the_run_was_beg
     assert (code, out.splitlines()[0], (project / "calc.py").read_text()) == (0, "edited calc.py", BUG)
 
 
-def test_run_that_changes_nothing_leaves_nothing_and_fails_where_it_has_to(run: Run, project: Path) -> None:
+def test_run_without_changes_leaves_no_branch_and_fails_if_changes_are_required(run: Run, project: Path) -> None:
     code, out, _ = run("--unattended", "--commit", "What is add?", script=("It adds.",))
     assert (code, "Nothing was changed: there is no commit, and no branch" in out) == (0, True)
     assert (branches(project), worktrees(project)) == (["main"], 1)
@@ -294,7 +290,7 @@ def test_run_that_changes_nothing_leaves_nothing_and_fails_where_it_has_to(run: 
     assert git(project, "log", "--format=%s", branches(project)[1]).count("\n") == 1
 
 
-def test_folder_of_a_repository_may_be_the_workspace(run: Run, project: Path) -> None:
+def test_subfolder_of_a_repository_can_be_the_workspace(run: Run, project: Path) -> None:
     (project / "sub").mkdir()
     git(project, "mv", "calc.py", "sub/calc.py")
     git(project, "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false", "commit", "-qm", "two")
@@ -314,7 +310,7 @@ LACKS: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
-def test_missing_setting_is_told_before_anything_is_spent(run: Run, project: Path, subtests: pytest.Subtests) -> None:
+def test_missing_setting_is_reported_before_any_model_call(run: Run, project: Path, subtests: pytest.Subtests) -> None:
     git(project, "config", "--unset", "user.email")
     (project.parent / "plain").mkdir()
     git(project, "init", "--quiet", "../empty")
@@ -325,7 +321,7 @@ def test_missing_setting_is_told_before_anything_is_spent(run: Run, project: Pat
     assert (branches(project), worktrees(project)) == (["main"], 1)
 
 
-def test_preset_is_below_options_and_files_but_for_the_mode(run: Run, project: Path) -> None:
+def test_preset_is_below_options_and_files_except_for_the_mode(run: Run, project: Path) -> None:
     preset = AgentContext.unattended(Path("there"), max_seconds=9)
     assert (preset.workspace, preset.max_seconds, preset.require_checks) == ("there", 9, True)
     (project / ".mendgraph.toml").write_text('mode = "ask"\nmax_calls_per_turn = 7\nmax_seconds = 60\n')
@@ -337,7 +333,7 @@ def test_preset_is_below_options_and_files_but_for_the_mode(run: Run, project: P
     assert context["max_input_tokens_per_session"] == UNATTENDED["max_input_tokens_per_session"]
 
 
-def test_cost_is_limited_where_every_price_is_known() -> None:
+def test_cost_is_limited_only_if_every_price_is_known() -> None:
     assert cost_limit({"model": "gpt-5-mini"})
     unknown: tuple[Mapping[str, Any], ...] = (
         {"model": "gpt-5-mini", "fallback_models": ("local",)},
@@ -404,7 +400,7 @@ def test_action_pushes_checked_work(project: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "hook-ran").exists()
 
 
-def test_server_of_a_trusted_file_is_used_in_the_worktree_too(
+def test_mcp_server_of_a_trusted_file_is_also_used_in_the_worktree(
     run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = program(tmp_path)

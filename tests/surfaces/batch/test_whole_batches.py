@@ -131,7 +131,7 @@ def test_refusals_of_a_task_are_counted_over_all_starts(tmp_path: Path, project:
     assert result.message == f"No file was changed: {result.refused[0]}."
 
 
-def test_run_in_a_kept_copy_can_be_undone_and_copies_are_removed_with_their_runs(
+def test_run_in_a_kept_copy_can_be_undone_and_its_copy_is_removed_with_it(
     tmp_path: Path, model: ScriptedServer, project: Path
 ) -> None:
     out = tmp_path / "out"

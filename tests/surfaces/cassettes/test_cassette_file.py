@@ -69,7 +69,7 @@ version: 1
 """
 
 
-def test_cassette_reads_like_a_page() -> None:
+def test_cassette_is_readable_yaml_and_parses_back() -> None:
     request = '{"model":"é","n":1}'.encode()
     heads: Any = {"headers": {"retry-after": "3"}, "request_headers": {"accept": "application/json"}}
     said = exchange(request, b"data: {}\n\ndata: [DONE]\n\n", path="/v1/chat", status=429, **heads)
@@ -80,7 +80,7 @@ def test_cassette_reads_like_a_page() -> None:
 
 
 @given(answer=st.binary() | st.text(st.characters(exclude_categories=["Cs"])).map(str.encode), path=st.just("/v1/a"))
-def test_answer_comes_back_to_the_letter(answer: bytes, path: str) -> None:
+def test_response_body_is_restored_exactly(answer: bytes, path: str) -> None:
     written = cassette(exchange(b"not json", answer, path=path))
     assert parse(render(written)) == written
 
@@ -105,7 +105,7 @@ BAD = {
 }
 
 
-def test_bad_file_is_told_with_its_name_the_place_and_the_remedy() -> None:
+def test_invalid_file_is_reported_with_name_place_and_remedy() -> None:
     for text, problem in BAD.items():
         found = parse(text, "a/b.yaml")
         assert isinstance(found, ToolError)
@@ -114,7 +114,7 @@ def test_bad_file_is_told_with_its_name_the_place_and_the_remedy() -> None:
         assert (found.message.endswith(REMEDY), "\n" in found.message) == (True, False)
 
 
-def test_file_that_is_no_text_too_large_or_missing_is_told(tmp_path: Path) -> None:
+def test_binary_too_large_or_missing_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     missing = ToolError(code=ToolErrorCode.NOT_FOUND, message="there is no cassette a.yaml")
     assert read(str(path), "a.yaml") == missing
@@ -146,7 +146,7 @@ def test_secrets_are_scrubbed_and_found() -> None:
     assert [secrets_in(f"one\n{secret}") for secret in SECRETS] == [[2]] * len(SECRETS)
 
 
-def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b.yaml"
     one, two = CassetteFile(recorded_from="one"), CassetteFile(recorded_from="two")
     assert [write(str(path), one), write(str(path), two), read(str(path))] == [None, None, two]
@@ -171,6 +171,6 @@ FINDINGS: tuple[tuple[list[Exchange], str], ...] = (
 )
 
 
-def test_place_and_variable_of_a_secret_are_told() -> None:
+def test_place_and_variable_of_a_secret_are_reported() -> None:
     found = [find_environment_secret(exchanges, ENVIRONMENT) for exchanges, _ in FINDINGS]
     assert found == [told for _, told in FINDINGS]

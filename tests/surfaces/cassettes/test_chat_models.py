@@ -129,7 +129,7 @@ def player_of(text: str) -> Player:
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
-def test_recording_plays_without_the_server_and_holds_no_key(make: Make) -> None:
+def test_recording_replays_without_the_server_and_holds_no_key(make: Make) -> None:
     live, text = conversation(make)
     assert not any(word in text for word in (KEY, "canary", "127.0.0.1", "alt=sse", "set-cookie", "stainless"))
     assert text.count(f"uri: http://llm.test{ALL[make][0]}\n") == 2
@@ -142,7 +142,7 @@ def test_recording_plays_without_the_server_and_holds_no_key(make: Make) -> None
 
 
 @pytest.mark.parametrize("make", [anthropic, openai], ids=lambda make: make.__name__)
-def test_miss_is_told_at_once_as_what_it_is_by_the_replay_and_by_a_server(make: Make) -> None:
+def test_miss_is_a_cassette_error_at_once_in_replay_and_from_a_server(make: Make) -> None:
     live, text = conversation(make)
     player = player_of(text)
     with replayed(player), pytest.raises(CassetteMissError) as caught:

@@ -38,7 +38,7 @@ def post(url: str) -> str:
     return httpx2.post(f"{url}/chat/completions", json=BODY).text
 
 
-def test_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
+def test_recording_is_written_without_its_key_and_replays(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live:
         assert (live.recording, live.model, live.api_key) == (True, "m", "a-key-of-ours")
@@ -53,7 +53,9 @@ def test_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
     assert (replay.problem(), replay.notes()) == ("", [])
 
 
-def test_secret_of_the_environment_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_with_a_secret_of_the_environment_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live:
         post(live.base_url)
@@ -69,7 +71,7 @@ def test_secret_of_the_environment_is_not_written(tmp_path: Path, monkeypatch: p
     assert not path.exists()
 
 
-def test_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -> None:
+def test_recording_that_is_empty_or_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with recording(tmp_path / "file" / "c.yaml") as live:
         silent = live.problem()
@@ -78,7 +80,7 @@ def test_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -
     assert live.problem() == f"{tmp_path}/file/c.yaml cannot be written: File exists"
 
 
-def test_host_that_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> None:
+def test_recording_names_the_host_that_answered_if_it_is_not_the_endpoint(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     with recording(path) as live, LenientServer([Say("Hello")]) as other:
         assert live.base_url
@@ -92,7 +94,7 @@ def test_host_that_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Pat
     assert (replay.problem(), replay.model) == ("", None)
 
 
-def test_provider_is_not_asked_at_the_endpoint_of_the_cassette() -> None:
+def test_provider_model_is_refused_at_the_endpoint_of_the_cassette() -> None:
     """Its key would go to the wrong host."""
     with closing(ReplayedCassette("c", "c.yaml", conversation())) as replay:
         with pytest.raises(ValueError, match=r"'anthropic:m' names a provider, .*: give the chat model itself"):
@@ -104,7 +106,7 @@ def test_provider_is_not_asked_at_the_endpoint_of_the_cassette() -> None:
 PLACEHOLDERS = ("none", "EMPTY", "ollama", "test", "lm-studio", "not-needed")
 
 
-def test_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placeholder_key_is_not_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in PLACEHOLDERS:
         monkeypatch.setenv("OPENAI_API_KEY", key)
         path = tmp_path / f"{key}.yaml"
@@ -113,7 +115,7 @@ def test_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.
         assert (live.problem(), key in said, key in path.read_text(encoding="utf-8")) == ("", True, True)
 
 
-def test_file_that_cannot_be_played_is_told(tmp_path: Path) -> None:
+def test_file_that_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("[", encoding="utf-8")
     (tmp_path / "key.yaml").write_text("a\nsk-" + "a1B2" * 5, encoding="utf-8")
     told = [getattr(read(str(tmp_path / name), name), "message", "") for name in ("none.yaml", "bad.yaml", "key.yaml")]
@@ -125,7 +127,7 @@ def test_file_that_cannot_be_played_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_nobody_is_reached_until_the_replay_is_closed() -> None:
+def test_no_host_can_be_reached_during_a_replay() -> None:
     told = (
         "the test tried to reach '127.0.0.1' while c.yaml is replayed: give the client "
         "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
@@ -160,7 +162,7 @@ def source(url: str, key: str, origin: str, settings: dict[str, str]) -> Source:
     return Source(base_url=url, api_key=SecretStr(key), origin=origin, settings=settings)
 
 
-def test_source_of_a_recording_is_what_marker_and_environment_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_of_a_recording_comes_from_the_marker_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with LenientServer() as server:  # which has one model, and is asked for its name
         one = {"model": "scripted", **NATIVE}
         url = server.base_url
@@ -192,7 +194,7 @@ PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-def test_recording_without_a_source_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_without_a_source_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     for wanted, problem in PROBLEMS:
         assert str(find_source(MarkerArguments.model_validate(wanted))).startswith(problem), wanted
     with nobody_listening() as url:

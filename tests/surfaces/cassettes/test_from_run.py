@@ -176,7 +176,7 @@ def test_mended(mendgraph_cassette, tmp_path):
     )
 
 
-def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> None:
+def test_turns_of_a_session_are_replayed_in_order(folder: Path) -> None:
     context = AgentContext(workspace=str(folder), evidence=False, read_ahead=False, protocol="native")
     with Session(context, model=ScriptedModel([EDIT, Say("Edited."), Say("Done.")])) as session:
         session.work("Mend add.")
@@ -216,7 +216,7 @@ def test_earlier_tests_are_not_copied_and_not_replaced_without_force(folder: Pat
 # --- What becomes no test
 
 
-def test_name_or_place_that_a_test_cannot_have_is_refused(folder: Path) -> None:
+def test_invalid_test_name_or_place_is_refused(folder: Path) -> None:
     run = played(folder, Say("Done."))
     for name in ("Über", "a-b", "../a", "a b"):
         assert refusal(folder, run, name=name).code is ToolErrorCode.INVALID_ARGUMENT
@@ -226,7 +226,7 @@ def test_name_or_place_that_a_test_cannot_have_is_refused(folder: Path) -> None:
     assert "cassettes" in refusal(folder, run, name="other").message
 
 
-def test_run_that_does_not_depend_on_its_model_alone_is_refused(folder: Path) -> None:
+def test_run_that_depends_on_more_than_its_model_is_refused(folder: Path) -> None:
     forked = fork_run(played(folder, *LINES), 1, str(folder))
     assert not isinstance(forked, ToolError)
     assert refusal(folder, forked.run_id).code is ToolErrorCode.INVALID_ARGUMENT
@@ -241,7 +241,7 @@ def test_run_that_does_not_depend_on_its_model_alone_is_refused(folder: Path) ->
     assert "It ended with: There is no role 'mine'." in refusal(folder, run).message
 
 
-def test_run_that_nobody_can_repeat_is_refused(folder: Path) -> None:
+def test_run_that_cannot_be_repeated_is_refused(folder: Path) -> None:
     context = AgentContext(workspace=str(folder), evidence=False, protocol="native", mode="ask")
     with Session(context, model=ScriptedModel([EDIT, Say("Done.")])) as session:
         assert isinstance(session.work("Mend add."), Asked)
@@ -252,7 +252,7 @@ def test_run_that_nobody_can_repeat_is_refused(folder: Path) -> None:
     assert "needs durability sync or async" in refusal(folder, run).message
 
 
-def test_run_whose_files_are_too_many_or_not_kept_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_too_many_or_missing_files_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = played(folder, use(("list_files", {})), EDIT, Say("Done."))
     monkeypatch.setattr("mendgraph.graph.cassettes.stored_run.MOST_FILES", 1)
     refused = refusal(folder, run)
@@ -265,14 +265,14 @@ def test_run_whose_files_are_too_many_or_not_kept_is_refused(folder: Path, monke
     assert refusal(folder, run).message == "What 'calc.py' held before the run is gone or damaged."
 
 
-def test_run_that_needs_a_file_that_is_too_large_is_refused(folder: Path) -> None:
+def test_run_that_needs_a_too_large_file_is_refused(folder: Path) -> None:
     (folder / "large.txt").write_bytes(b"x" * 2_100_000)
     run = played(folder, use(("read_file", {"path": "large.txt"})), Say("Done."))
     refused = refusal(folder, run)
     assert refused.message.startswith("'large.txt' is too large to read at once: 2100000 bytes")
 
 
-def test_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_with_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "private.txt").write_text("one\nsk-" + "a1B2" * 10, encoding="utf-8")
     run = played(folder, use(("read_file", {"path": "private.txt"})), Say("Done."))
     refused = refusal(folder, run)
@@ -283,7 +283,7 @@ def test_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch: 
     assert "a secret of the environment" in refusal(folder, run).message
 
 
-def test_run_that_does_not_repeat_says_where(folder: Path) -> None:
+def test_refusal_shows_where_the_run_does_not_repeat(folder: Path) -> None:
     run = played(folder, use(("read_file", {"path": "notes.txt"})), Say("Done."))
     (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
     refused = refusal(folder, run)
@@ -293,7 +293,7 @@ def test_run_that_does_not_repeat_says_where(folder: Path) -> None:
     assert "newer" in refused.message
 
 
-def test_folder_of_a_test_is_below_the_nearest_one_that_is_set_up(tmp_path: Path) -> None:
+def test_rootdir_of_a_written_test_is_the_nearest_configured_folder(tmp_path: Path) -> None:
     work = str(tmp_path / "work")
     assert pytest_root(f"{work}/tests", work) == work
     assert pytest_root(f"{tmp_path}/tests", work) == f"{tmp_path}/tests"
@@ -319,7 +319,7 @@ REPLIES = st.builds(
 
 @settings(max_examples=10)
 @given(REPLIES)
-def test_reply_is_recited_as_it_was_and_once(reply: ModelReply) -> None:
+def test_recorded_reply_is_returned_unchanged_and_once(reply: ModelReply) -> None:
     call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)
     reciter = Reciter("m", [reply])
     with replayed(reciter):

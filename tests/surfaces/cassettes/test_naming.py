@@ -19,13 +19,13 @@ NAMES = {
 DIFFERENT = (("a b", "a_b"), ("A", "a"), ("a/b", "a b"), ("x" * 300, "x" * 301), ("ä", "ö"))
 
 
-def test_cassette_is_named_by_its_test() -> None:
+def test_cassette_is_named_after_its_test() -> None:
     named = {given: re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", cassette_name(*given)) for given in NAMES}
     assert named == NAMES
     for pair in DIFFERENT:  # also where a file system knows no capitals
         assert len({cassette_name(f"test_a.py::test_b[{each}]").lower() for each in pair}) == 2, pair
 
 
-def test_chosen_name_is_no_path() -> None:
+def test_chosen_name_must_not_be_a_path() -> None:
     assert [name for name in ("", "a/b", "..", ".a", "a b", "ä", "x" * 101) if re.fullmatch(NAME_PATTERN, name)] == []
     assert re.fullmatch(NAME_PATTERN, "a.B-1_c")

@@ -40,13 +40,13 @@ def answers(played: Player, *bodies: bytes, path: str = PATH) -> list[str]:
     return [each if isinstance(each, str) else each.response.decode() for each in found]
 
 
-def test_exchange_answers_once_whatever_the_order_of_requests() -> None:
+def test_each_exchange_answers_once_in_any_order_of_requests() -> None:
     played = player(body("a"), body("b"), body("a"))
     assert answers(played, body("b"), body("a"), body("a")) == ["1", "0", "2"]
     assert (played.misses, played.unplayed, played.played) == ([], [], 3)
 
 
-def test_miss_shows_the_nearest_exchange_that_is_left() -> None:
+def test_miss_shows_the_nearest_unplayed_exchange() -> None:
     played = player(body("a"), body("d", temperature=0, seed=1), body("c", temperature=0))
     miss = (
         f"POST {PATH} was not recorded in c.yaml. The nearest exchange that is left is number 3 of 3:\n"
@@ -56,7 +56,7 @@ def test_miss_shows_the_nearest_exchange_that_is_left() -> None:
     assert played.misses == [miss]
 
 
-def test_requests_are_equal_below_any_root_and_where_json_takes_them_for_equal() -> None:
+def test_requests_match_below_any_base_path_and_if_their_json_is_equal() -> None:
     for path in ("/chat/completions", "/v1/v1/chat/completions"):
         assert answers(player(body("a")), body("a"), path=path) == ["0"]
     assert answers(player(body("SCRUBBED")), body("sk-" + "a1B2" * 5)) == ["0"]
@@ -66,7 +66,7 @@ def test_requests_are_equal_below_any_root_and_where_json_takes_them_for_equal()
         assert f"\n  n: recorded {json.dumps(value)}, sent {json.dumps(other)}" in miss
 
 
-def test_miss_suspects_another_version_of_mendgraph_first() -> None:
+def test_miss_names_another_version_of_mendgraph_as_the_likely_cause() -> None:
     suspect = f"{CAUSE}it was recorded with mendgraph 1, and this is 2, whose prompts may differ.{AGAIN}"
     for versions in (("1", "2"), ("1", "1"), ("", "2"), ("1", "")):
         (miss,) = answers(player(body("a"), recorded=versions[0], version=versions[1]), body("b"))
@@ -89,7 +89,7 @@ def conversation() -> tuple[str, CassetteFile]:
     return said, CassetteFile(recorded_from="x", exchanges=tape.exchanges)
 
 
-def test_clients_of_all_kinds_hear_what_was_recorded_wherever_they_ask(conversation: tuple[str, CassetteFile]) -> None:
+def test_all_kinds_of_http_clients_get_the_recorded_reply(conversation: tuple[str, CassetteFile]) -> None:
     said, cassette = conversation
 
     def stream(url: str) -> str:
@@ -115,7 +115,7 @@ def test_clients_of_all_kinds_hear_what_was_recorded_wherever_they_ask(conversat
     assert player.misses == [str(caught.value)]
 
 
-def test_without_vcrpy_the_extra_to_install_is_named(
+def test_without_vcrpy_the_error_names_the_extra_to_install(
     conversation: tuple[str, CassetteFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vcr", None)
@@ -151,7 +151,7 @@ PATHS = {
 }
 
 
-def test_request_that_asks_no_model_goes_on_to_its_host() -> None:
+def test_request_that_is_not_for_a_model_is_not_intercepted() -> None:
     for method, body, heard in ASKS_A_MODEL:
         request: Any = VcrRequest(method, "https://h/v1/x", body, {})
         assert (Tape("").intercept(request) is request) is heard, (method, body)
@@ -169,7 +169,7 @@ def exchange(said: bytes, body: Any, headers: Mapping[str, Any] | None = None, b
     return Tape(base_url, lambda body: body.replace(b"private", b"x"))._exchange(request, response)
 
 
-def test_exchange_holds_no_key_no_host_and_no_foreign_header() -> None:
+def test_recorded_exchange_holds_no_key_no_host_and_no_other_headers() -> None:
     said = b"Incorrect key canary-7fK2mQ9x-1, canary-7fK2mQ9x-2, canary-7fK2mQ9x-3 for some-model-of-2026 of ollama"
     kept = b"Incorrect key SCRUBBED, SCRUBBED, SCRUBBED for some-model-of-2026 of ollama"
     found = exchange(said, said)

@@ -64,7 +64,7 @@ def recorded(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> Pa
     return pytester.path / FILE
 
 
-def test_recording_plays_offline(recorded: Path, run: Run, endpoint: LenientServer) -> None:
+def test_recording_replays_offline(recorded: Path, run: Run, endpoint: LenientServer) -> None:
     text = recorded.read_text(encoding="utf-8")
     assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  model: scripted\n  protocol: native\n")
     assert "a-key-of-ours" not in text
@@ -73,7 +73,7 @@ def test_recording_plays_offline(recorded: Path, run: Run, endpoint: LenientServ
     assert (result.ret, len(endpoint.requests), "mendgraph cassettes" in result.stdout.str()) == (0, 1, False)
 
 
-def test_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run: Run) -> None:
+def test_missing_cassette_error_says_how_to_record_it(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_it=ONE)
     result = run()
     result.assert_outcomes(errors=1)
@@ -90,7 +90,7 @@ NONSENSE = {
 """What a marker says; the last one is told where a test asks for its endpoint."""
 
 
-def test_marker_that_says_nonsense_fails_its_test(pytester: pytest.Pytester, run: Run) -> None:
+def test_invalid_marker_fails_its_test(pytester: pytest.Pytester, run: Run) -> None:
     marked = [
         ONE.removeprefix(ASKING).replace("\ndef test_one", f"\n@pytest.mark.mendgraph_cassette({marker})\ndef test_{n}")
         for n, marker in enumerate(NONSENSE)
@@ -103,7 +103,7 @@ def test_marker_that_says_nonsense_fails_its_test(pytester: pytest.Pytester, run
 
 
 @pytest.mark.usefixtures("recorded")
-def test_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
+def test_partly_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=ASKING + "\ndef test_one(mendgraph_cassette):\n    pass\n")
     result = run()
     result.assert_outcomes(passed=1, errors=1)
@@ -126,7 +126,7 @@ def test_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester
         ),
     ],
 )
-def test_miss_is_shown_whatever_the_agent_makes_of_it(
+def test_miss_is_shown_even_if_the_agent_hides_it(
     run: Run, pytester: pytest.Pytester, body: str, outcome: dict[str, int]
 ) -> None:
     pytester.makepyfile(test_it=f"{ASKING}\ndef test_one(mendgraph_cassette):\n    {body}\n")
@@ -147,7 +147,7 @@ def test_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.P
 
 
 @pytest.mark.usefixtures("endpoint")
-def test_names_settings_and_folders_are_chosen(pytester: pytest.Pytester, run: Run) -> None:
+def test_names_settings_and_folders_can_be_chosen(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\nmendgraph_cassettes = kept/here\n")
     body = """
 pytestmark = pytest.mark.mendgraph_cassette(model="other", protocol="text")
@@ -175,7 +175,7 @@ class TestClass:
     assert found[1].startswith("sums-A-")
 
 
-def test_served_cassette_is_recorded_and_plays(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
+def test_served_cassette_is_recorded_and_replayed(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     body = """
 def test_one(mendgraph_cassette):
     with mendgraph_cassette.serve() as server:
@@ -189,7 +189,7 @@ def test_one(mendgraph_cassette):
 
 
 @in_sweeps
-def test_worker_of_xdist_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
+def test_xdist_worker_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     many = """
 @pytest.mark.parametrize("n", range(2))
 def test_n(mendgraph_cassette, n):
@@ -203,7 +203,7 @@ def test_n(mendgraph_cassette, n):
     assert len(endpoint.requests) == 3
 
 
-def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) -> None:
+def test_pytest_starts_without_importing_heavy_libraries(pytester: pytest.Pytester) -> None:
     program = (
         "import sys, mendgraph.graph.cassettes.plugin\n"
         "print(sorted({'vcr', 'yaml', 'pydantic', 'langgraph', 'httpx2', 'mendgraph.nodes'} & set(sys.modules)))"
@@ -216,7 +216,7 @@ def item(name: str, /, *chosen: object, **said: object) -> Any:
     return SimpleNamespace(nodeid=name, own_markers=marks, fixturenames=[FIXTURE], iter_markers=lambda _: marks)
 
 
-def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
+def test_two_tests_with_the_same_name_do_not_share_a_cassette(tmp_path: Path) -> None:
     account = CassetteSession(str(tmp_path), str(tmp_path / "kept"), "")
     first, second = item("a.py::b", "d"), item("a.py::c", "d")
     account.register([first, second])

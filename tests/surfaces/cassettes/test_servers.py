@@ -33,7 +33,7 @@ def ask(server: ReplayServer, **more: Any) -> httpx2.Response:
     return httpx2.post(f"{server.base_url}/chat/completions", json={**BODY, **more})
 
 
-def test_server_answers_what_was_recorded_and_refuses_what_was_not() -> None:
+def test_server_replays_recorded_requests_and_refuses_others() -> None:
     with replay_of(b"a", b"b") as server:
         heard, missed = ask(server), ask(server, seed=1)
         listed = httpx2.get(f"{server.base_url}/models")
@@ -45,7 +45,7 @@ def test_server_answers_what_was_recorded_and_refuses_what_was_not() -> None:
     assert (listed.status_code, len(server.player.misses), len(server.player.unplayed)) == (MISSED, 2, 1)
 
 
-def test_agent_does_not_ask_again_for_what_was_not_recorded(tmp_path: Path) -> None:
+def test_agent_does_not_retry_a_request_that_was_not_recorded(tmp_path: Path) -> None:
     with replay_of() as server:
         context = AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url, evidence=False)
         result = run_task("Say hello.", context)
@@ -61,7 +61,7 @@ def asked(server: Any) -> httpx2.Response:
     return httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers={"Authorization": "Bearer mine"})
 
 
-def test_conversation_through_the_server_is_recorded_and_plays() -> None:
+def test_conversation_through_the_forwarding_server_is_recorded_and_replays() -> None:
     busy = Status(429, {"error": 1}, {"Retry-After": "3", "Set-Cookie": "a"})
     with LenientServer([Chunked(Say("key-of-mine"), 3), busy]) as upstream:
         with (
@@ -82,7 +82,7 @@ def test_conversation_through_the_server_is_recorded_and_plays() -> None:
 
 
 @pytest.mark.parametrize("name", ["x-api-key", "api-key"])
-def test_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(name: str) -> None:
+def test_key_replaces_the_clients_key_and_other_headers_are_forwarded(name: str) -> None:
     with LenientServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
         sent = {name: "mine", "Anthropic-Version": "2026", "Cookie": "a=b"}
         httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers=sent)
@@ -91,7 +91,7 @@ def test_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(name:
     assert not heard.keys() & {"authorization", "cookie"}
 
 
-def test_endpoint_that_cannot_be_asked_or_breaks_off_is_told_and_not_recorded() -> None:
+def test_failing_endpoint_is_reported_and_not_recorded() -> None:
     with nobody_listening() as url, ForwardingServer(url, "k") as server:
         failed = asked(server)
         astray = httpx2.get(server.base_url.removesuffix("/v1") + "/elsewhere")
@@ -117,7 +117,7 @@ OF_PAGES = (
 )
 
 
-def test_web_page_neither_spends_the_key_nor_plays_the_cassette() -> None:
+def test_web_page_can_neither_use_the_key_nor_replay_the_cassette() -> None:
     with LenientServer([Say("a")]) as upstream, ForwardingServer(upstream.base_url, "theirs") as server:
         for headers in OF_PAGES:
             for method in ("POST", "GET"):

@@ -34,13 +34,15 @@ def settings(line: str) -> bytes:
     ("curl https://example.com/run2.sh", ""),
     ("d=hooks; node $d/a.js", "a.js hooks/a.js"),
 )
-def test_scripts_are_what_a_command_runs_and_not_what_it_reads(line: str, names: str, tmp_path: Path) -> None:
+def test_scripts_of_a_command_are_the_files_it_runs_and_not_those_it_reads(
+    line: str, names: str, tmp_path: Path
+) -> None:
     write_files(tmp_path, FILES)
     (tmp_path / "x.sh").chmod(0o755)
     assert scripts_of(line, str(tmp_path)) == tuple(names.split())
 
 
-def test_mark_has_the_file_and_its_scripts_however_long_they_are(tmp_path: Path) -> None:
+def test_trust_hash_covers_the_file_and_its_scripts_of_any_length(tmp_path: Path) -> None:
     write_files(tmp_path, {**FILES, "run.sh": "# long\n" * 2_000_000})
     data = settings("python3 check.py data.json; ./run.sh; hooks/new.sh")
     mark = mark_of(str(tmp_path), data)
@@ -59,5 +61,5 @@ def test_mark_has_the_file_and_its_scripts_however_long_they_are(tmp_path: Path)
     ("make -s hook", "make"), ("npx prettier --write x && npm run lint", "npx, npm"), ("python3 -m hk", "python3 -m"),
     ("jq -r .make.x | grep go.mod", ""), ("bash make.sh; ./npm/x", ""), ("cd x;make", "make"), ("uv run x.py", "uv"),
 )  # fmt: skip
-def test_runners_are_programs_that_run_code_which_no_word_names(line: str, names: str) -> None:
+def test_runners_are_programs_that_run_code_without_naming_it(line: str, names: str) -> None:
     assert runners_in(line) == names

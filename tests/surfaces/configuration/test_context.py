@@ -42,7 +42,7 @@ def test_defaults_are_those_of_the_table_of_limits() -> None:
     assert {name: effective_value(AgentContext(), name) for name in documented} == documented
 
 
-def test_unattended_values_are_those_of_their_table() -> None:
+def test_unattended_values_equal_the_table_on_the_page() -> None:
     documented = documented_values("docs/unattended.md")
     assert documented.pop("max_cost_usd") == 5  # set by the command, where the model's price is known
     switches = {name for name, value in documented.items() if value is None}
@@ -59,7 +59,7 @@ SMALL, LARGE, TELLER = "qwen2.5-coder:1.5b", "gpt-5-mini", "qwen2.5-coder:14b"
 """A small model; one that makes native calls; one that does not, and is not small."""
 
 
-def test_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
+def test_workspace_can_be_a_path_and_repr_shows_only_changed_fields() -> None:
     context = AgentContext(workspace=Path("a") / "b", max_steps=3)
     assert repr(context) == str(context) == "AgentContext(workspace='a/b', max_steps=3)"
     assert AgentContext.model_json_schema()["properties"]["workspace"]["type"] == "string"
@@ -68,7 +68,7 @@ def test_workspace_may_be_a_path_and_a_context_shows_what_differs() -> None:
         AgentContext.model_validate({"workspace": 3})
 
 
-def test_price_is_of_input_and_of_output() -> None:
+def test_price_has_an_input_and_an_output_part() -> None:
     prices: dict[str, Any] = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
     assert AgentContext().price() is None
     assert AgentContext(**prices).price() == Price(input=1.0, output=2.0)
@@ -84,12 +84,12 @@ def test_price_is_of_input_and_of_output() -> None:
             AgentContext.model_validate({name: 0.5})
 
 
-def test_every_field_says_what_it_is_and_has_a_default() -> None:
+def test_every_field_has_a_description_and_a_default() -> None:
     for name, field in AgentContext.model_json_schema()["properties"].items():
         assert (name, field["description"][-1:], "default" in field) == (name, ".", True)
 
 
-def test_checks_have_the_time_of_all_their_commands_before_and_after_the_changes() -> None:
+def test_timeout_of_run_checks_covers_all_commands_before_and_after_the_changes() -> None:
     context = AgentContext(mode="read-only", checks=("make test",), checks_timeout_s=10.0)
     rules = context.calls(frozenset({"read_file"}))
     assert rules.timeouts == {"run_checks": 40.0}
@@ -128,7 +128,7 @@ REFUSED: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def test_setting_that_no_run_can_have_is_refused_without_its_secret() -> None:
+def test_invalid_setting_is_refused_without_quoting_its_secret() -> None:
     for field, value, words in REFUSED:
         with pytest.raises(ValidationError) as refused:
             AgentContext.model_validate({field: value})

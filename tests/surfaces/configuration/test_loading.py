@@ -48,7 +48,7 @@ def said(root: Path, **options: Any) -> list[str]:
     return [str(each).replace(str(root.parent), "") for each in found]
 
 
-def test_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
+def test_setting_comes_from_the_source_with_the_highest_precedence(root: Path) -> None:
     write(root, 'mode = "ask"\nmax_steps = 3\n', '\nmax_steps = 5\nmodel = "m"\nbase_url = "http://a/v1"\n')
     found = load_configuration(str(root), {**os.environ, "OPENAI_BASE_URL": "http://b/v1"})
     user = str(root.parent / "user.toml")
@@ -61,13 +61,13 @@ def test_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
     )
 
 
-def test_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
+def test_file_named_by_the_variable_must_exist(root: Path) -> None:
     (root.parent / "user.toml").unlink()
     [problem] = said(root)
     assert "there is no such file or directory. Fix what MENDGRAPH_CONFIG says, or leave it empty." in problem
 
 
-def test_problems_of_both_files_are_told_at_once(root: Path) -> None:
+def test_problems_of_both_files_are_reported_together(root: Path) -> None:
     write(root, "a = \n", "max_steps = 0\n")
     user, own = said(root)
     assert user.startswith("/user.toml:1: max_steps should be greater")
@@ -77,7 +77,7 @@ def test_problems_of_both_files_are_told_at_once(root: Path) -> None:
 # --- Trust
 
 
-def test_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None:
+def test_file_that_widens_settings_is_ignored_until_it_is_trusted(root: Path) -> None:
     write(root, 'max_steps = 3\nallowed_programs = ["make"]\n')
     [problem] = said(root)
     assert problem.startswith(f"{OWN}:2: allowed_programs needs your trust: ")
@@ -91,7 +91,7 @@ def test_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None:
     assert "allowed_programs" in found.values
 
 
-def test_changed_file_has_to_be_trusted_again(root: Path) -> None:
+def test_changed_file_must_be_trusted_again(root: Path) -> None:
     write(root, 'allowed_programs = ["make"]\n')
     user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
     write(root, 'allowed_programs = ["sh"]\n')
@@ -113,7 +113,7 @@ OVERRULED = (  # the user's file and the workspace's
 )
 
 
-def test_file_that_overrules_the_user_or_weakens_checks_needs_trust(root: Path) -> None:
+def test_file_that_overrides_the_user_or_weakens_checks_needs_trust(root: Path) -> None:
     for user, own in OVERRULED:
         write(root, own, user)
         name = own.partition(" ")[0]
@@ -126,12 +126,12 @@ def test_file_that_overrules_the_user_or_weakens_checks_needs_trust(root: Path) 
         assert trusted == load_context(str(root)), own
 
 
-def test_equal_values_and_preferences_that_the_user_has_not_set_need_no_trust(root: Path) -> None:
+def test_equal_values_and_unset_preferences_need_no_trust(root: Path) -> None:
     write(root, "evidence = true\ntemperature = 0.5\nprotocol = 'text'\n", "temperature = 0.5\n")
     assert load_context(str(root)) == AgentContext(workspace=str(root), temperature=0.5, protocol="text")
 
 
-def test_denied_paths_of_all_files_and_options_are_joined(root: Path) -> None:
+def test_denied_paths_of_all_files_and_options_are_combined(root: Path) -> None:
     write(root, 'denied_paths = ["data/"]\n', 'denied_paths = ["private/"]\n')
     found = load_context(str(root), denied_paths=("*.csv",))
     assert isinstance(found, AgentContext)
@@ -139,7 +139,7 @@ def test_denied_paths_of_all_files_and_options_are_joined(root: Path) -> None:
     assert merged({"denied_paths": ("a",)}, {"denied_paths": ("b",)}) == {"denied_paths": ("a", "b")}
 
 
-def test_file_is_judged_from_the_defaults_of_the_run(root: Path) -> None:
+def test_file_is_compared_with_the_defaults_of_the_run(root: Path) -> None:
     write(root, "require_checks = false\nmax_calls_per_turn = 50\n")
     [widening_calls] = said(root)
     assert "max_calls_per_turn needs your trust" in widening_calls
@@ -147,7 +147,7 @@ def test_file_is_judged_from_the_defaults_of_the_run(root: Path) -> None:
     assert "require_checks needs your trust" in weakening
 
 
-def test_file_lets_nobody_raise_its_limits(root: Path) -> None:
+def test_on_limit_ask_in_a_workspace_file_needs_trust(root: Path) -> None:
     write(root, 'on_limit = "ask"\n', 'on_limit = "stop"\n')
     [asking] = said(root)
     assert "on_limit needs your trust" in asking
@@ -163,13 +163,13 @@ NO_TEXTS = {
 }
 
 
-def test_file_that_is_no_small_text_is_refused(root: Path) -> None:
+def test_file_that_is_binary_or_too_large_is_refused(root: Path) -> None:
     for data, problem in NO_TEXTS.items():
         (root / OWN).write_bytes(data)
         assert said(root)[0].startswith(f"{OWN}{problem}")
 
 
-def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
+def test_settings_that_contradict_each_other_are_reported(root: Path) -> None:
     write(root, user="usd_per_million_input = 1.0\n")
     assert said(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
     write(root, "usd_per_million_cached_input = 1.0\n", "")
@@ -202,7 +202,7 @@ def text_of(values: dict[str, str]) -> str:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(user=FILE, own=FILE, trusted=st.booleans())
-def test_repository_adds_nothing_to_what_the_user_allows(
+def test_repository_cannot_add_to_what_the_user_allows(
     root: Path, user: dict[str, str], own: dict[str, str], trusted: bool
 ) -> None:
     write(root, text_of(own), text_of(user))
@@ -277,7 +277,7 @@ WIDE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-def test_more_than_the_user_allows_needs_trust_and_less_does_not() -> None:
+def test_wider_values_need_trust_and_narrower_ones_do_not() -> None:
     for base, values in NARROW:
         assert widening(values, AgentContext(**base)) == (), (base, values)
     for base, values in WIDE:
@@ -287,7 +287,7 @@ def test_more_than_the_user_allows_needs_trust_and_less_does_not() -> None:
 # --- Prices
 
 
-def test_shipped_prices_hold_until_the_user_has_a_list_which_has_to_be_right(
+def test_shipped_prices_apply_unless_the_user_has_a_valid_price_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -49,7 +49,7 @@ def servers_of(root: Path, **options: Any) -> McpSettings:
     return merge_servers(user.servers, str(root), os.environ, **options)
 
 
-def test_both_spellings_of_the_table_are_read_beside_other_settings(root: Path) -> None:
+def test_both_spellings_of_the_mcp_table_are_read_beside_other_settings(root: Path) -> None:
     write_user(
         root, 'mode = "ask"\n[mcp_servers.a]\ncommand = "x"\nallow = ["t"]\n[mcpServers.b]\nurl = "http://localhost/"\n'
     )
@@ -76,7 +76,7 @@ def test_invalid_server_is_reported_with_its_place(text: str, message: str, root
     assert message in str(problems[0])
 
 
-def test_settings_file_of_a_workspace_names_no_server(root: Path) -> None:
+def test_workspace_settings_file_cannot_define_servers(root: Path) -> None:
     (root / ".mendgraph.toml").write_text("[mcp_servers.a]\ncommand = 'x'\n")
     problems = load_configuration(str(root))
     assert isinstance(problems, tuple)
@@ -86,7 +86,7 @@ def test_settings_file_of_a_workspace_names_no_server(root: Path) -> None:
 # --- Connections
 
 
-def test_variables_are_replaced_as_in_claude_code() -> None:
+def test_variables_are_expanded_as_in_claude_code() -> None:
     settings = ServerSettings(
         command="${BIN}/x", args=("${EMPTY:-d}", "${NONE:-a b}", "$BIN", "${EMPTY}"), env={"${BIN}": "${BIN:-no}"}
     )
@@ -96,14 +96,14 @@ def test_variables_are_replaced_as_in_claude_code() -> None:
     assert connection == {"transport": "stdio", "expanded": True, **expanded}
 
 
-def test_variable_in_the_value_of_a_variable_stays(root: Path) -> None:
+def test_variable_in_the_value_of_a_variable_is_not_expanded(root: Path) -> None:
     settings = ServerSettings(command=sys.executable, env={"CODE": "${CODE}"})
     connection = connection_of("a", settings, {"CODE": "a${HOME}b"})
     assert not isinstance(connection, ToolError)
     assert resolve_server("a", connection, str(root), find_modules=False).env["CODE"] == "a${HOME}b"
 
 
-def test_startup_time_of_the_user_is_added_to_a_server_of_the_folder(root: Path) -> None:
+def test_startup_timeout_of_the_user_applies_to_a_server_of_the_workspace(root: Path) -> None:
     share(root, s={"command": "x"})
     trust_shared(root)
     write_user(root, "[mcp_servers.s]\nstartup_timeout_s = 5\n")
@@ -126,7 +126,7 @@ def test_transport_follows_from_the_type(kind: Any, transport: str) -> None:
 # --- Trust
 
 
-def test_file_of_a_workspace_is_used_after_it_is_trusted(root: Path) -> None:
+def test_mcp_file_of_a_workspace_is_used_once_it_is_trusted(root: Path) -> None:
     share(root, s={"command": "x", "type": "stdio", "allow": ["*"], "required": True, "oauth": {}})
     before = servers_of(root)
     assert before.servers == {}
@@ -140,7 +140,7 @@ def test_file_of_a_workspace_is_used_after_it_is_trusted(root: Path) -> None:
 
 
 @rows("file", "script")
-def test_change_of_the_file_or_of_what_it_executes_has_to_be_trusted_again(changed: str, root: Path) -> None:
+def test_change_of_the_file_or_of_what_it_executes_must_be_trusted_again(changed: str, root: Path) -> None:
     (root / "serve.py").write_text("1")
     share(root, s={"command": sys.executable, "args": ["serve.py"]})
     trust_shared(root)
@@ -176,7 +176,7 @@ def test_changed_file_executes_nothing_before_it_is_trusted(server: dict[str, An
     assert not (root / "executed").exists()
 
 
-def test_servers_of_the_user_stay_theirs_and_add_permissions_to_others(root: Path) -> None:
+def test_users_servers_take_precedence_and_can_add_permissions_to_others(root: Path) -> None:
     write_user(
         root, "[mcp_servers.a]\ncommand = 'mine'\n[mcp_servers.b]\nallow = ['t']\n[mcp_servers.c]\nallow = ['t']"
     )
@@ -189,7 +189,7 @@ def test_servers_of_the_user_stay_theirs_and_add_permissions_to_others(root: Pat
 @rows(
     "", "[]", "{}", '{"mcpServers": []}', '{"mcpServers": {"a": 1}}', '{"mcpServers": {"a": {"args": 1}}}', "[" * 9_999
 )
-def test_broken_file_of_a_workspace_keeps_no_run_from_its_work(text: str, root: Path) -> None:
+def test_invalid_mcp_file_of_a_workspace_does_not_stop_the_run(text: str, root: Path) -> None:
     (root / SERVERS_FILE).write_text(text)
     assert len(servers_of(root).notes) == 1
     trust_shared(root)

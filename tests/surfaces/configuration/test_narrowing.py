@@ -78,7 +78,7 @@ MORE: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-def test_less_is_had_for_the_asking_and_more_is_refused_by_name() -> None:
+def test_request_can_narrow_the_settings_and_is_refused_by_name_if_it_widens_them() -> None:
     for asked, held in LESS:
         assert narrowed(asked, ANN, "/w") == BASE.model_copy(update={**held, "workspace": "/w"})
     for asked, said in MORE:
@@ -98,7 +98,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
-def test_nothing_that_is_asked_widens_what_is_allowed(asked: dict[str, Any]) -> None:
+def test_no_request_widens_the_allowed_settings(asked: dict[str, Any]) -> None:
     found = narrowed(asked, ANN, "/w")
     if isinstance(found, AgentContext):
         assert (found.account, found.base_url, found.workspace) == ("ann", BASE.base_url, "/w")
@@ -166,7 +166,7 @@ def test_request_for_more_is_refused_by_name_with_the_remedy(folder: Path, monke
     assert "This server's settings are wrong: " in refused()
 
 
-def test_workspace_lies_in_the_servers_folder(folder: Path) -> None:
+def test_workspace_must_be_in_the_servers_folder(folder: Path) -> None:
     (folder.parent / "server-2").mkdir()
     for workspace in ("site/../..", "/", "out", "../server-2"):
         said = refused(workspace=workspace)
@@ -183,13 +183,15 @@ MODELS = (
 )
 
 
-def test_model_is_chosen_where_its_key_goes_to_its_own_endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_can_choose_the_model_only_if_the_key_goes_to_its_own_endpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for own, asked, allowed in MODELS:
         configured(monkeypatch, folder, own)
         assert isinstance(had(model=asked), AgentContext) is allowed, (own, asked)
 
 
-def test_operators_settings_hold_and_may_be_narrowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_settings_apply_and_can_be_narrowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = "max_calls_per_turn = 40\nmax_cost_usd_per_day = 5.0\n"
     configured(monkeypatch, folder, f'base_url = "{OURS}"\nallowed_programs = ["make"]\nmode = "ask"\n{limits}')
     base = had()
@@ -200,20 +202,20 @@ def test_operators_settings_hold_and_may_be_narrowed(folder: Path, monkeypatch: 
     assert "allowed_programs. Leave it out, or allow it in '" in refused(allowed_programs=("make", "sh"))
 
 
-def test_form_may_be_sent_as_it_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_form_can_be_submitted_with_its_defaults(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all its defaults, some of which the operator has set to something else."""
     configured(monkeypatch, folder, f'base_url = "{OURS}"\nmodel = "m"\nmode = "ask"\nmax_seconds = 60.0\n')
     shown = {name: field.get_default(call_default_factory=True) for name, field in AgentContext.model_fields.items()}
     assert had(**shown) == had()
 
 
-def test_endpoint_of_the_environment_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_in_the_environment_belongs_to_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{OURS}/")
     assert had(base_url=OURS, model="m").base_url is None
     assert "base_url" in refused(base_url=f"{OURS}/../other")
 
 
-def test_graph_that_is_built_with_a_context_allows_that(folder: Path) -> None:
+def test_context_of_build_graph_is_the_limit_for_clients(folder: Path) -> None:
     bound = AgentContext(workspace="site", allowed_programs=("make",))
     found: Any = client_context(AgentContext(allowed_programs=("make",)), bound)
     assert (found.allowed_programs, found.workspace) == (("make",), str(folder / "site"))
@@ -229,7 +231,7 @@ BY_SERVER: Any = {"configurable": {"thread_id": "t", "graph_id": "mendgraph", "a
 
 
 @pytest.mark.parametrize("served", ["by any server", "as its server says"])
-def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
+def test_key_and_request_are_not_sent_to_an_endpoint_of_the_client(
     monkeypatch: pytest.MonkeyPatch, served: str
 ) -> None:
     """The same context, given in Python, is the operator's own."""
@@ -247,14 +249,14 @@ def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
         assert (own["outcome"].answer, len(theirs.requests)) == ("Hello.", 1)
 
 
-def test_threads_context_is_no_clients_to_write() -> None:
+def test_client_cannot_update_the_context_of_a_thread() -> None:
     graph, _ = build_machine(InMemorySaver(), model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)
     config: Any = {"configurable": {"thread_id": "t"}}
     with pytest.raises(InvalidUpdateError, match="send another one with the next request"):
         graph.update_state(config, {"context": {"allowed_programs": ["sh"]}}, as_node="begin_turn")
 
 
-def test_refused_turn_leaves_no_context_to_go_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_turn_stores_no_context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch, folder, 'mode = "read-only"\n')
     call = Calls([("write_file", '{"path": "a.txt", "content": "x"}')])
     with ScriptedServer([call, Say("Done.")]) as server:
@@ -289,7 +291,7 @@ FOREIGN: tuple[tuple[object, str], ...] = (
 )
 
 
-def test_context_of_a_run_goes_before_the_graphs_and_that_before_the_stored_one() -> None:
+def test_context_of_the_run_precedes_the_graphs_and_the_stored_one() -> None:
     refused = StopCause(reason=StopReason.INVALID_REQUEST, message="No.")
     for bound in (BOUND, None):
         for stored in (STORED, None):
@@ -305,7 +307,7 @@ def test_context_of_a_run_goes_before_the_graphs_and_that_before_the_stored_one(
         assert given_context(foreign, BOUND, STORED) is BOUND
 
 
-def test_run_is_its_thread_and_its_owners() -> None:
+def test_run_id_consists_of_its_thread_and_its_owner() -> None:
     refused = Admission(StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later."), "ann")
     assert refused.run_id("t1") == "ann/t1"
     runs: tuple[tuple[str | None, str, object, str], ...] = (

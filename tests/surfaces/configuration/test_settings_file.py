@@ -14,7 +14,7 @@ def said(text: str) -> list[str]:
     return [str(each) for each in found]
 
 
-def test_fields_stand_at_the_top_with_their_names() -> None:
+def test_fields_are_top_level_keys_with_the_names_of_the_context() -> None:
     text = 'mode = "ask"\n\nmax_steps = 5\n[tool_quotas]\nread_file = 3\n'
     assert parse_settings(text, "f.toml") == Settings(
         "f.toml",
@@ -64,7 +64,7 @@ SECRETS = {
 }
 
 
-def test_problem_names_file_line_and_field_and_what_helps() -> None:
+def test_problem_names_file_line_and_field_and_the_remedy() -> None:
     for text, problem in UNFIT.items():
         field = text.strip("\n[").replace("]", " ").split()[0]
         assert said(text) == [f"f.toml:{problem} It means: {AgentContext.model_fields[field].description}"]
@@ -73,7 +73,7 @@ def test_problem_names_file_line_and_field_and_what_helps() -> None:
         assert found[: len(problem) + 7] == f"f.toml:{problem}"
 
 
-def test_secret_in_a_settings_file_is_refused_and_not_repeated() -> None:
+def test_secret_in_a_settings_file_is_refused_and_not_quoted() -> None:
     for text, problem in SECRETS.items():
         [found] = said(text)
         assert (problem in found, KEY in found) == (True, False), text
@@ -86,7 +86,7 @@ VALUES_OF_SETTINGS_FILE = st.sampled_from(
 
 
 @given(st.dictionaries(NAMES, VALUES_OF_SETTINGS_FILE, max_size=6))
-def test_settings_that_are_taken_make_a_context_and_others_are_named(given_values: dict[str, str]) -> None:
+def test_valid_settings_make_a_context_and_invalid_ones_are_named(given_values: dict[str, str]) -> None:
     text = "".join(f"{name} = {value}\n" for name, value in given_values.items())
     found = parse_settings(text, "f.toml")
     if isinstance(found, Settings):

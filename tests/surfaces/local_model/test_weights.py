@@ -32,7 +32,7 @@ def look(place: str) -> tuple[WeightsStatus, int]:
     return weights_status(place, spec=FAKE.spec, progress=lambda *report: reports.append(report)), len(reports)
 
 
-def test_pinned_list_names_22_wheels_of_the_file_that_the_code_speaks_of() -> None:
+def test_pinned_list_names_the_22_wheels_of_the_embedded_weights() -> None:
     spec = embedded_weights()
     text = resources.files("mendgraph.nodes.call_model").joinpath("weights.txt").read_text(encoding="utf-8")
     assert len(spec.parts) == len({part.requirement for part in spec.parts}) == 22
@@ -47,7 +47,7 @@ def test_pinned_list_names_22_wheels_of_the_file_that_the_code_speaks_of() -> No
     )
 
 
-def test_weights_live_in_the_cache_of_the_platform_or_where_a_variable_says(
+def test_weights_path_is_the_platform_cache_or_the_folder_in_the_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("MENDGRAPH_MODEL_DIR", raising=False)
@@ -62,24 +62,24 @@ def test_weights_live_in_the_cache_of_the_platform_or_where_a_variable_says(
     (FAKE.data[:-1], WeightsState.DAMAGED),
     (FAKE.data[:-1] + b"x", WeightsState.DAMAGED),
 )
-def test_file_without_marker_is_judged_by_its_bytes(data: bytes, state: WeightsState, tmp_path: Path) -> None:
+def test_file_without_a_marker_is_judged_by_its_hash(data: bytes, state: WeightsState, tmp_path: Path) -> None:
     place = tmp_path / str(len(data)) / str(data[-1])
     place.parent.mkdir(exist_ok=True)
     place.write_bytes(data)
     assert look(str(place))[0] == WeightsStatus(state, str(place), len(data), SIZE)
 
 
-def test_file_that_cannot_be_looked_at_is_damage(tmp_path: Path) -> None:
+def test_file_that_cannot_be_read_is_damaged(tmp_path: Path) -> None:
     assert look(str(tmp_path / ("x" * 300)))[0].state is WeightsState.DAMAGED
 
 
-def test_file_is_hashed_once_and_then_remembered(place: str) -> None:
+def test_file_is_hashed_once(place: str) -> None:
     Path(place).write_bytes(FAKE.data)
     assert look(place)[1] == 1
     assert look(place) == (WeightsStatus(WeightsState.READY, place, SIZE, SIZE), 0)
 
 
-def test_marker_of_another_moment_is_not_believed(place: str) -> None:
+def test_marker_of_a_changed_file_is_ignored(place: str) -> None:
     Path(place).write_bytes(FAKE.data)
     mark_verified(place, FAKE.spec)
     Path(place).write_bytes(FAKE.data[:-1] + b"x")

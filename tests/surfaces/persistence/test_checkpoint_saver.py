@@ -87,7 +87,7 @@ def asked_and_answered(machine: Machine, folder: Path, loop: bool) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["memory in a loop", "sqlite", "encrypted"])
-def test_plain_saver_keeps_a_thread(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_savers_of_langgraph_keep_a_thread(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     connection = sqlite3.connect(tmp_path / "threads.sqlite", check_same_thread=False)
     saver: Any = SqliteSaver(connection) if kind == "sqlite" else InMemorySaver()
     if kind == "encrypted":
@@ -129,7 +129,7 @@ def made(kind: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "strict"), [("server", True), ("encrypted", False)])
-def test_records_cross_a_server(
+def test_records_are_restored_from_the_serializer_of_a_server(
     kind: str, strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a server has stored comes back as it was, and what it shows of it to its clients is the whole of it."""

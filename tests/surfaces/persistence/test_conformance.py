@@ -55,7 +55,7 @@ def judge(made: Made) -> None:
     asyncio.run(all_of_it())
 
 
-def test_saver_of_a_workspace_conforms(any_store: str, tmp_path: Path) -> None:  # noqa: ARG001 - with both
+def test_saver_of_a_workspace_passes_langgraphs_conformance_suite(any_store: str, tmp_path: Path) -> None:  # noqa: ARG001 - with both
     async def made() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
         with closing(Store(str(tmp_path))) as store:
             yield store.saver
@@ -73,5 +73,5 @@ async def in_a_file() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
 
 
 @pytest.mark.parametrize("made", [in_memory, in_a_file])
-def test_saver_that_is_lent_conforms_with_our_serializer(made: Made) -> None:
+def test_users_saver_with_our_serializer_passes_langgraphs_conformance_suite(made: Made) -> None:
     judge(made)

@@ -95,7 +95,7 @@ CHECKPOINTS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("damage", CHECKPOINTS)
-def test_damaged_checkpoint_is_an_error_of_its_run(command: Command, runs: Played, damage: str) -> None:
+def test_damaged_checkpoint_is_an_error_of_its_run_only(command: Command, runs: Played, damage: str) -> None:
     runs.newest(CHECKPOINTS[damage])
     for words in (("runs", "show", runs.first), ("report", runs.first), ("chat", "--run", runs.first)):
         code, error = told(command, *words)
@@ -110,7 +110,7 @@ def test_damaged_checkpoint_is_an_error_of_its_run(command: Command, runs: Playe
 @pytest.mark.parametrize(
     ("column", "value"), [("changed", "[" * 300_000), ("kind", "XX"), ("updated", "99999-01-01T00:00:00+00:00")]
 )
-def test_damaged_row_is_told_with_the_remedy(command: Command, runs: Played, column: str, value: object) -> None:
+def test_damaged_row_is_reported_with_the_remedy(command: Command, runs: Played, column: str, value: object) -> None:
     runs.change(f"UPDATE runs SET {column} = ? WHERE run_id = ?", value, runs.first)  # noqa: S608 - our own words
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
         code, error = told(command, *words)
@@ -142,7 +142,7 @@ def test_damaged_journal_restores_nothing(
         "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
     ],
 )
-def test_store_with_programs_of_its_own_is_refused(command: Command, runs: Played, statement: str) -> None:
+def test_store_with_a_trigger_or_view_is_refused(command: Command, runs: Played, statement: str) -> None:
     runs.change(statement)
     before = runs.path.read_bytes()
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
@@ -151,7 +151,7 @@ def test_store_with_programs_of_its_own_is_refused(command: Command, runs: Playe
     assert runs.path.read_bytes() == before
 
 
-def test_dictionary_that_is_a_number_takes_no_memory(runs: Played) -> None:
+def test_invalid_compression_dictionary_allocates_no_memory(runs: Played) -> None:
     runs.change("UPDATE dictionary SET data = 1000000000000")
     with pytest.raises(StoreError, match="is damaged"):
         _ = Store(str(runs.folder)).saver

@@ -46,7 +46,7 @@ def rows(url: str, question: str) -> list[Any]:
         return found.fetchall() if found.description else []
 
 
-def test_threads_of_two_workspaces_with_one_name_do_not_meet(saver: PostgresStoreSaver) -> None:
+def test_threads_with_one_name_in_two_workspaces_are_separate(saver: PostgresStoreSaver) -> None:
     with closing(opened("other")) as other:
         put(saver, 1, plan="ours")
         put(other, 2, plan="theirs")
@@ -60,7 +60,7 @@ def test_threads_of_two_workspaces_with_one_name_do_not_meet(saver: PostgresStor
         assert (other.get_tuple(CONFIG), saver.get_tuple(CONFIG) is None) == (None, False)
 
 
-def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver, shared_store: str) -> None:
+def test_every_value_is_stored_by_our_serializer(saver: PostgresStoreSaver, shared_store: str) -> None:
     """LangGraph itself would keep texts in JSON: with their secrets, and not at all where they hold NUL."""
     values: dict[str, Any] = {
         "answer": f"a\0b {SECRET}",

@@ -37,7 +37,7 @@ def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableCon
     return child
 
 
-def test_step_of_a_run_is_stored_in_few_transactions(file_saver: SqliteStoreSaver, tmp_path: Path) -> None:
+def test_step_of_a_run_needs_few_transactions(file_saver: SqliteStoreSaver, tmp_path: Path) -> None:
     counted: list[int] = []
     commits: list[str] = []
     file_saver.conn.set_trace_callback(lambda sql: commits.extend([sql] if sql == "COMMIT" else []))
@@ -57,7 +57,7 @@ def test_step_of_a_run_is_stored_in_few_transactions(file_saver: SqliteStoreSave
 # --- From an event loop
 
 
-def test_write_that_has_begun_is_made_before_its_cancelled_task_ends(
+def test_started_write_completes_before_its_cancelled_task_ends(
     file_saver: SqliteStoreSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saver, setup = file_saver, file_saver.setup
@@ -83,7 +83,7 @@ def test_write_that_has_begun_is_made_before_its_cancelled_task_ends(
     assert found_rows(Path(saver._path).parent, "SELECT checkpoint_id FROM checkpoints") == [("2",)]
 
 
-def test_full_disk_is_told_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:
+def test_full_disk_is_reported_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:
     saver = file_saver
     put(saver, 1)
     pages = saver.conn.execute("PRAGMA page_count").fetchone()[0]

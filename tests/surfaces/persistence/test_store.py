@@ -91,7 +91,7 @@ def only(store: Store) -> RunRecord:
 # --- Turns
 
 
-def test_turn_is_written_down_when_it_begins_and_when_it_ends(store: Store, root: str, clock: Clock) -> None:
+def test_turn_is_recorded_when_it_begins_and_when_it_ends(store: Store, root: str, clock: Clock) -> None:
     assert store.begin_turn("r1", "Mend it.", context(root, max_seconds=1.5), "async") == 1
     with closing(Store(root)) as other:
         record = only(other)
@@ -122,7 +122,7 @@ def test_turn_is_written_down_when_it_begins_and_when_it_ends(store: Store, root
     assert (record.created, record.updated) == ("2026-01-01T00:00:00.000+00:00", "2026-01-01T12:00:00.000+00:00")
 
 
-def test_no_known_secret_is_written_down(store: Store, data_folder: Path) -> None:
+def test_known_secret_is_not_stored_in_any_encoding(store: Store, data_folder: Path) -> None:
     form = KNOWN.encode().hex()
     store.begin_turn(f"r-{len(form)}", f"Use {form}.", context(base_url=f"http://h/{form}"), "sync")
     store.end_turn(
@@ -136,7 +136,7 @@ def test_no_known_secret_is_written_down(store: Store, data_folder: Path) -> Non
     assert [path for path in data_folder.rglob("*") if path.is_file() and form.encode() in path.read_bytes()] == []
 
 
-def test_text_that_no_database_holds_is_made_harmless(store: Store) -> None:
+def test_text_that_a_database_cannot_store_is_replaced(store: Store) -> None:
     schema = {"title": "\ud800"}
     store.begin_turn("r1", "a\ud800b\0c", context(response_format=schema), "sync")
     store.end_turn("r1", FINISHED.model_copy(update={"message": "\udfff"}))
@@ -172,7 +172,7 @@ def counts(store: Store) -> dict[str, int]:
     return {name: run_sql(store, f"SELECT count(*) FROM {name}")[0][0] for name in tables}  # noqa: S608 - ours
 
 
-def test_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str) -> None:
+def test_deleted_run_is_removed_with_everything_stored_for_it(store: Store, root: str) -> None:
     work(store, "kept")
     run_machine(store, root, "kept")
     change(store, "kept", "shared")
@@ -195,7 +195,7 @@ def test_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str) -
 # --- Opening
 
 
-def test_compressed_values_are_read_by_another_store_and_another_version(
+def test_compressed_values_are_readable_by_another_store_and_version(
     store: Store, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_machine(store, root, "r1")
@@ -208,7 +208,7 @@ def test_compressed_values_are_read_by_another_store_and_another_version(
     assert ("msgpack+zlib",) in run_sql(store, f"SELECT DISTINCT type FROM {table}")  # noqa: S608 - ours
 
 
-def test_run_with_the_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
+def test_run_with_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
     work(store, "r1")
     run_sql(store, """UPDATE runs SET context = '{"gone": 1}'""")
     assert [record.run_id for record in store.runs()] == ["r1"]
@@ -216,7 +216,7 @@ def test_run_with_the_settings_of_another_version_is_listed_and_refused(store: S
         store.run("r1")
 
 
-def test_folder_that_cannot_be_removed_is_told_and_its_run_stays(store: Store, root: str) -> None:
+def test_folder_that_cannot_be_removed_is_reported_and_its_run_stays(store: Store, root: str) -> None:
     work(store, "r1")
     path = run_folder_path("r1")
     os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -91,7 +91,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page(report_html("", str(folder)))
 
 
-def test_report_of_no_run_is_an_error(tmp_path: Path) -> None:
+def test_report_without_a_run_is_an_error(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     none = report_html("", str(folder))
     assert none == ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet.")
@@ -105,7 +105,7 @@ def test_report_of_no_run_is_an_error(tmp_path: Path) -> None:
 # --- Runs that have not finished
 
 
-def test_report_of_a_run_that_was_cut_off_changes_nothing(tmp_path: Path) -> None:
+def test_report_of_an_interrupted_run_changes_nothing(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     run_id = cut_off(folder)
 
@@ -216,7 +216,7 @@ def end_of(**facts: Any) -> Any:
     return end
 
 
-def test_state_and_outcome_have_a_style_and_a_sentence() -> None:
+def test_every_state_and_outcome_has_a_style_and_a_sentence() -> None:
     views = {standing: seen(replace(RUN, standing=standing)) for standing in STANDINGS}
     assert {standing: (view.look, view.standing_says) for standing, view in views.items()} == STANDINGS
     assert {kind: end_of(kind=kind).look for kind in LOOKS} == LOOKS
@@ -245,7 +245,7 @@ COMMANDS: tuple[tuple[dict[str, Any], list[str]], ...] = (
 )
 
 
-def test_commands_of_a_page_are_those_that_its_run_allows() -> None:
+def test_page_shows_the_commands_that_its_run_allows() -> None:
     always = ["fork 01234567 --at 1", "runs show 01234567"]
     for changed, expected in COMMANDS:
         commands = [command for _, command in seen(replace(RUN, **changed)).commands]
@@ -275,7 +275,7 @@ def test_times_are_utc_and_durations_in_the_largest_unit() -> None:
     assert {seconds: seconds_words(seconds) for seconds in DURATIONS} == DURATIONS
 
 
-def test_only_the_last_steps_of_many_are_shown() -> None:
+def test_only_the_last_steps_are_shown_if_there_are_many() -> None:
     view = seen(told=steps(MOST_STEPS + 12))
     (turn,) = view.turns
     assert [step.number for step in turn.steps] == [*range(13, MOST_STEPS + 13)]

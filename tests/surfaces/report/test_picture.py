@@ -32,7 +32,7 @@ def _touches(point: tuple[int, int], name: str) -> bool:
     return within and (abs(point[0] - x) == width / 2 or abs(point[1] - y) == height / 2)
 
 
-def test_no_line_runs_through_a_node() -> None:
+def test_no_line_crosses_a_node() -> None:
     def crosses(route: Line, name: str) -> bool:
         x, y, width, height = BOXES[name]
         return any(

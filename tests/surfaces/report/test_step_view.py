@@ -33,7 +33,7 @@ def seen(shown: Step, *, working: bool = False) -> Any:
     return attributes(step_view(shown, 7, (4.0, 200), TEXTS, working=working))
 
 
-def test_time_and_tokens_as_bars() -> None:
+def test_step_shows_time_and_tokens_as_bars() -> None:
     guard = visit("guard", "execute_tools", before={"items": [CALL]}, after={"verdicts": [ALLOWED]}, questions=({},))
     tools = visit("execute_tools", "loop_check", after={"results": [DONE]})
     view = seen(step(called(), visit("parse", "guard"), guard, tools))
@@ -50,7 +50,7 @@ def test_time_and_tokens_as_bars() -> None:
     assert view.notes == ["3 calls of the model, including retries, fallbacks and summaries."]
 
 
-def test_raised_limit_is_a_note_and_no_end() -> None:
+def test_raised_limit_is_a_note_and_not_an_end() -> None:
     stop = {"stop": StopCause(reason=StopReason.MAX_STEPS, message="Limit reached", limit="max_steps")}
     asking = visit("call_model", "guard", after=stop)
     raised = visit("guard", "call_model", before=stop, after={"raised_limits": {"max_steps": [1, 2]}})
@@ -59,7 +59,7 @@ def test_raised_limit_is_a_note_and_no_end() -> None:
     assert not any("ended here" in note for note in view.notes)
 
 
-def test_step_takes_no_time_between_a_kill_and_the_resumption() -> None:
+def test_time_between_a_kill_and_the_resume_does_not_count() -> None:
     """A call that was killed in the evening was made again the next morning, and its tools too."""
     night, spent = 40_000.0, SPENT.model_copy(update={"seconds": 2.0})
     in_tools = {"spending": spent.model_copy(update={"seconds": 2.5}), "results": [DONE]}

@@ -27,7 +27,7 @@ def memory_of(request: str) -> Memory:
     return memory
 
 
-def test_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
+def test_prompt_holds_goals_actions_and_the_memory() -> None:
     system, request = LANGUAGE.construct(memory_of("Read the notes"))
     assert system["role"] == "system"
     for part in ('- read_file({"file_name": string}): Read a file.', "- final_answer(", "Goals:\n- Be brief."):
@@ -52,7 +52,7 @@ REPLIES = {
 }
 
 
-def test_reply_becomes_invocations() -> None:
+def test_reply_is_parsed_into_invocations() -> None:
     for reply, invocations in REPLIES.items():
         understood = LANGUAGE.parse(reply)
         assert (understood.invocations, understood.errors) == (invocations, []), reply
@@ -64,7 +64,7 @@ def test_unreadable_call_is_an_error_beside_readable_ones() -> None:
     assert [error.error_type for error in understood.errors] == [ExtractionErrorType.UNKNOWN_TOOL_NAME]
 
 
-def test_reply_that_cannot_be_read_is_asked_for_once_more() -> None:
+def test_unreadable_reply_is_asked_for_once_more() -> None:
     cut = 'tool: read_file({"file_name"'
     for replies, invocations, asked in (([CALL], [READ], 1), ([cut, CALL], [READ], 2), ([cut, cut, "no"], [], 2)):
         requests: list[list[JsonMap]] = []
@@ -80,7 +80,7 @@ def test_reply_that_cannot_be_read_is_asked_for_once_more() -> None:
         assert ("MISSING_CLOSING_PAREN" in str(requests[-1][-1]["content"])) is (asked == 2)
 
 
-def test_spec_4s_loop_of_agent_language_environment_and_memory(tmp_path: Path) -> None:
+def test_loop_of_spec_4_runs_with_agent_language_environment_and_memory(tmp_path: Path) -> None:
     class Reading:
         name = "read_file"
 

@@ -19,7 +19,7 @@ def context(tmp_path: Path) -> AgentContext:
     return AgentContext(workspace=str(tmp_path / "work"), evidence=False, project_notes=False)
 
 
-def test_name_is_kept_with_its_run_and_asked_again_by_a_resume(
+def test_model_name_is_stored_with_its_run_and_used_by_resume(
     context: AgentContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
@@ -31,7 +31,7 @@ def test_name_is_kept_with_its_run_and_asked_again_by_a_resume(
     assert (result.answer, [request["model"] for request in server.requests]) == ("Done.", ["m", "m"])
 
 
-def test_fallbacks_beside_a_chat_model_of_ones_own_are_refused_and_not_ignored(context: AgentContext) -> None:
+def test_fallbacks_beside_the_users_chat_model_are_refused(context: AgentContext) -> None:
     outcome = run_task(
         "Hi.", context.model_copy(update={"fallback_models": ("local",)}), model=ScriptedModel([])
     ).outcome
@@ -39,7 +39,7 @@ def test_fallbacks_beside_a_chat_model_of_ones_own_are_refused_and_not_ignored(c
     assert outcome.message.startswith("fallback_models do not apply to your own chat model")
 
 
-def test_only_a_name_is_sent_to_other_processes() -> None:
+def test_only_a_model_name_can_be_sent_to_other_processes() -> None:
     check_session_options({"model": "anthropic:claude-sonnet-4-5"}, in_this_process=False)
     with pytest.raises(ValueError, match="model: these cannot be sent to other processes"):
         check_session_options({"model": ScriptedModel([])}, in_this_process=False)

@@ -110,7 +110,7 @@ def test_replay_from_a_step_has_the_files_and_the_conversation_after_it(
     assert listed(Path(replay.copy))[0] == (replay.replay.run_id, RunState.FINISHED)
 
 
-def test_replay_with_another_prompt_and_a_limit_that_stops_it_is_worse(folder: Path) -> None:
+def test_replay_stopped_by_a_limit_is_worse(folder: Path) -> None:
     run = played(folder).run_id
     model = HistoryModel(LINES)
     replay = replay_run(run, folder, model=model, system_prompt="Answer in Latin.", max_calls_per_turn=2)
@@ -122,7 +122,7 @@ def test_replay_with_another_prompt_and_a_limit_that_stops_it_is_worse(folder: P
     )
 
 
-def test_replay_in_the_middle_of_a_turn_has_the_new_prompt(folder: Path) -> None:
+def test_replay_from_a_step_uses_the_new_prompt(folder: Path) -> None:
     run = played(folder).run_id
     model = HistoryModel(LINES)
     assert isinstance(replay_run(run, folder, from_step=2, model=model, system_prompt="Answer in Latin."), Replay)
@@ -153,7 +153,7 @@ def test_image_of_a_request_is_sent_again(folder: Path) -> None:
     assert "image" in str(models[1].calls[0].prompt.messages[-1]["content"])
 
 
-def test_request_that_resumes_is_left_out_where_the_replay_has_finished(folder: Path) -> None:
+def test_resume_request_is_omitted_if_the_replay_has_finished(folder: Path) -> None:
     run = played(folder, max_calls_per_turn=3).run_id
     with Session(context(folder), model=HistoryModel(LINES), thread_id=run) as session:
         [*session.resume()]
@@ -163,7 +163,7 @@ def test_request_that_resumes_is_left_out_where_the_replay_has_finished(folder: 
     assert replay.original.nodes.count("begin_turn") == 2
 
 
-def test_fork_is_replayed_from_its_beginning(folder: Path) -> None:
+def test_fork_is_replayed_from_its_start(folder: Path) -> None:
     run = played(folder).run_id
     forked = fork_run(run, 3, folder)
     with Session(context(folder), model=HistoryModel(LINES), thread_id=forked.run_id) as session:  # type: ignore[union-attr]
@@ -178,7 +178,7 @@ def test_call_that_needs_an_approval_is_refused(folder: Path) -> None:
     assert (len(run.changed_files), replay.replay.changed_files) == (4, ())
 
 
-def test_uncommitted_files_are_in_the_copy_but_not_a_secret_one(repository: Path, tmp_path: Path) -> None:
+def test_uncommitted_files_are_in_the_copy_except_secret_ones(repository: Path, tmp_path: Path) -> None:
     (repository / ".env").write_text("KEY=1\n")
     (repository / "run.sh").write_text("#!/bin/sh\n")
     (repository / "run.sh").chmod(0o755)
@@ -216,7 +216,7 @@ def figures(kind: str, checks: str) -> RunFigures:
         (("BUDGET_STOP", "none"), ("SYSTEM_ERROR", "none"), False),
     ],
 )
-def test_replay_is_worse_without_an_answer_or_a_passing_check_that_the_run_had(
+def test_replay_is_worse_if_it_loses_an_answer_or_a_passing_check(
     before: tuple[str, str], after: tuple[str, str], worse: bool
 ) -> None:
     assert Replay(figures(*before), figures(*after), 0, "", "", ()).is_worse is worse
@@ -227,7 +227,7 @@ def test_worktree_of_a_replay_is_removed_from_the_repository(repository: Path) -
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-def test_copy_in_a_folder_with_files_or_in_the_workspace_is_refused(repository: Path, tmp_path: Path) -> None:
+def test_copy_into_the_workspace_or_a_folder_with_files_is_refused(repository: Path, tmp_path: Path) -> None:
     run = played(repository).run_id
     copy = Path(replayed(repository, run, copy=tmp_path / "copy").copy)
     (copy / "calc.py").write_text("mine\n")
@@ -238,7 +238,7 @@ def test_copy_in_a_folder_with_files_or_in_the_workspace_is_refused(repository: 
     assert tree(repository) == before
 
 
-def test_words_added_to_a_turn_are_no_request_of_a_fork_and_are_added_in_a_replay(folder: Path) -> None:
+def test_message_added_to_a_turn_is_added_in_a_replay_and_is_no_request_of_a_fork(folder: Path) -> None:
     with Session(context(folder), model=HistoryModel(LINES)) as session:
         session.add_message("Be brief.")
         session.work("Mend add.")

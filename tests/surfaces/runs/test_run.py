@@ -115,7 +115,7 @@ def test_calls_are_approved_one_by_one(folder: Path, way: str, approve: Approve)
     assert "one is enough" in str(model.calls[-1].prompt.messages)
 
 
-def test_run_whose_approval_raises_waits_for_another_answer(folder: Path) -> None:
+def test_run_whose_approve_function_raises_waits_for_another_answer(folder: Path) -> None:
     def gone(_: ApprovalRequest) -> ApprovalAnswer:
         raise LookupError("nobody at the door")
 
@@ -156,7 +156,7 @@ def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool
 
 
 @sampled
-def test_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path) -> None:
+def test_run_abandoned_after_any_event_continues_from_there(tmp_path: Path) -> None:
     for after, way in zip(range(1, 100, (11, 5, 1)[LEVEL]), cycle(("break", "async", "raise")), strict=False):
         folder = tmp_path / str(after)
         write_files(folder, CALC)
@@ -176,7 +176,7 @@ def test_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("way", ["break", "async"])
-def test_caller_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
+def test_closing_the_stream_does_not_wait_for_the_model(folder: Path, way: str) -> None:
     """The endpoint stalls for ever in the middle of its reply."""
 
     def settings() -> AgentContext:

@@ -28,7 +28,7 @@ def played(folder: Path, *replies: Use, **more: Any) -> RunResult:
     return run_task(TASK, AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more), model=model)
 
 
-def test_result_tells_what_all_changes_come_to(tmp_path: Path) -> None:
+def test_result_has_the_net_changes_of_the_run(tmp_path: Path) -> None:
     once = played(tmp_path / "once", use(READ), use(EDIT))
     assert (once.ok, once.answer, once.changed_files) == (True, "add now adds.", ("calc.py",))
     assert (once.run_id, once.resumable, once.diff) == (once.thread_id, False, once.changes[0].diff)
@@ -39,7 +39,7 @@ def test_result_tells_what_all_changes_come_to(tmp_path: Path) -> None:
     assert played(tmp_path / "undone", use(READ), use(EDIT), use(undone)).diff == ""
 
 
-def test_result_is_one_printable_line_and_a_page_in_a_notebook() -> None:
+def test_result_is_one_printable_line_and_html_in_a_notebook() -> None:
     message = "It failed:\n\x1b[31mred\x07" + "x" * 300
     failed = Outcome(kind=OutcomeKind.SYSTEM_ERROR, reason=StopReason.PROVIDER_FAILED, message=message)
     line = str(RunResult(failed.model_copy(update={"changed_files": ("a.py", "b\n.py")}), (), (), Plan(), "run-1"))
@@ -83,11 +83,11 @@ def kept(*texts: str | None) -> Callable[[str, str], bytes | None]:
 WINDOWS = "a\r\nb\r\n"
 
 
-def test_file_of_which_only_the_line_ends_changed_says_so() -> None:
+def test_file_with_only_changed_line_ends_says_so() -> None:
     assert net_diffs(changes(WINDOWS, "a\nb\n"), kept(WINDOWS, "a\nb\n")) == ["calc.py: line ends changed\n"]
 
 
-def test_change_that_was_not_kept_or_is_no_text_is_shown_as_it_was_recorded() -> None:
+def test_change_without_stored_text_is_shown_as_recorded() -> None:
     recorded = changes("1\n", "2\n", "3\n")
     as_recorded = [recorded[0].diff + recorded[1].diff]
     assert net_diffs(recorded, kept("1\n", "2\n")) == as_recorded

@@ -13,7 +13,7 @@ TIMES = {
 }
 
 
-def test_run_is_told_with_a_short_local_time_and_its_commands() -> None:
+def test_run_is_shown_with_a_short_local_time_and_its_commands() -> None:
     now, zone = datetime(2026, 11, 20, 11, tzinfo=UTC), timezone(timedelta(hours=2))
     assert {time: when_words(time, now, zone) for time in TIMES} == TIMES
     assert resume_command("3f2a9c01" + "0" * 24, ".") == "mendgraph resume 3f2a9c01"

@@ -74,7 +74,7 @@ def in_any_store(request: pytest.FixtureRequest, folder: Path) -> Path:
     return folder
 
 
-def test_store_of_another_version_is_told_also_while_its_workspace_is_locked(
+def test_store_of_another_version_is_reported_even_if_its_workspace_is_locked(
     in_any_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = str(in_any_store)
@@ -94,7 +94,7 @@ def test_store_of_another_version_is_told_also_while_its_workspace_is_locked(
 WRITE_NEW = use(("write_file", {"path": "new.py", "content": "x = 1\n"}))
 
 
-def test_runs_are_listed_with_where_they_stand(in_any_store: Path) -> None:
+def test_runs_are_listed_with_their_state(in_any_store: Path) -> None:
     finished = played(in_any_store).thread_id
     stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
     failed = played(in_any_store, (DOWN,)).thread_id
@@ -116,7 +116,7 @@ def test_runs_are_listed_with_where_they_stand(in_any_store: Path) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_steps_tell_their_calls_and_the_files_that_can_be_taken_back(folder: Path, durability: Any) -> None:
+def test_steps_list_their_calls_and_the_files_that_can_be_restored(folder: Path, durability: Any) -> None:
     run = run_task("Mend add.", context(folder), model=HistoryModel(LINES), durability=durability)
     steps = steps_of(run.thread_id, str(folder))
     assert not isinstance(steps, ToolError)
@@ -143,7 +143,7 @@ def test_steps_tell_their_calls_and_the_files_that_can_be_taken_back(folder: Pat
 # --- Going on
 
 
-def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_to_the_same_end(folder: Path, tmp_path: Path) -> None:
     other = project(tmp_path / "other")
     whole = played(other)
     dead = cut_off(folder, 3)
@@ -155,7 +155,7 @@ def test_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Pa
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
-def test_resume_without_a_person_rejects_the_question(folder: Path) -> None:
+def test_resume_without_a_person_rejects_the_approval_request(folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         list(session.stream("Mend add."))
     result = resume_run("", str(folder), model=HistoryModel((EDIT, Say("I may not."))))
@@ -166,7 +166,7 @@ def test_resume_without_a_person_rejects_the_question(folder: Path) -> None:
 # --- Forgetting
 
 
-def test_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -> None:
+def test_prune_keeps_the_newest_runs_and_those_that_can_be_resumed(in_any_store: Path) -> None:
     runs = [played(in_any_store, (Say(f"{number}"),), mode="read-only").thread_id for number in range(4)]
     dead = cut_off(in_any_store, 0)
     stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
@@ -204,7 +204,7 @@ def known(folder: Path) -> set[str]:
     return {run_id for run_id, _ in listed(folder)}
 
 
-def test_old_runs_go_by_themselves_but_none_that_may_go_on(in_any_store: Path) -> None:
+def test_old_runs_are_removed_automatically_except_resumable_ones(in_any_store: Path) -> None:
     old, newer, dead = answered(in_any_store), answered(in_any_store), cut_off(in_any_store, 0)
     with Session(context(in_any_store, mode="ask"), model=HistoryModel((EDIT,))) as session:
         assert isinstance(list(session.stream("Mend add."))[-1], Asked)
@@ -227,7 +227,7 @@ def test_old_runs_go_by_themselves_but_none_that_may_go_on(in_any_store: Path) -
     assert known(in_any_store) == {dead, session.thread_id, stopped, only}
 
 
-def test_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> None:
+def test_oldest_runs_are_removed_until_the_rest_is_below_keep_mb(in_any_store: Path) -> None:
     runs = [answered(in_any_store) for _ in range(3)]
     wanted = context(in_any_store, keep_mb=1)
     with closing(Store(str(in_any_store))) as store:
@@ -243,7 +243,7 @@ def test_oldest_go_until_the_rest_is_small_enough(in_any_store: Path) -> None:
     assert known(in_any_store) == {*runs}
 
 
-def test_idle_workspaces_are_looked_after_as_their_own_last_runs_want_it(in_any_store: Path, tmp_path: Path) -> None:
+def test_idle_workspaces_are_pruned_by_the_settings_of_their_last_run(in_any_store: Path, tmp_path: Path) -> None:
     idle, at_work, keeping = (project(tmp_path / name) for name in ("idle", "at_work", "keeping"))
     old = {folder: answered(folder) for folder in (idle, at_work, keeping)}
     for folder, run in old.items():
@@ -282,7 +282,7 @@ def test_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -> Non
     )
 
 
-def test_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> None:
+def test_file_denied_by_the_rules_is_named_without_its_text(folder: Path) -> None:
     run = played(folder)
     rule = FileGuardrailRule("no_docs", "Docs are private.", lambda path: path.suffix == ".md")
     found = run_diffs(run.thread_id, str(folder), rules=(rule,))
@@ -299,7 +299,7 @@ def test_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("at", [0, 3])
-def test_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_store: Path, at: int) -> None:
+def test_fork_starts_with_the_conversation_and_the_files_after_a_step(in_any_store: Path, at: int) -> None:
     trees, run_id = recorded(in_any_store)
     whole = state_of(in_any_store, run_id)
     forked = fork_run(run_id, at, str(in_any_store))
@@ -328,7 +328,7 @@ def test_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_sto
     assert tree(in_any_store) == trees[0]
 
 
-def test_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(folder: Path) -> None:
+def test_invalid_step_for_a_fork_is_reported_with_the_valid_ones(folder: Path) -> None:
     run = played(folder)
     before = tree(folder)
     refused = error(fork_run(run.thread_id, 6, str(folder)))
@@ -336,7 +336,7 @@ def test_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(fold
     assert (tree(folder), len(listed(folder))) == (before, 1)
 
 
-def test_run_that_is_not_there_or_not_the_only_one_is_an_error_that_says_where_to_look(folder: Path) -> None:
+def test_missing_or_ambiguous_run_is_an_error_that_says_where_to_look(folder: Path) -> None:
     none = ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet: start the task again.")
     assert error(get_run(workspace=str(folder))) == none
     for run_id in ("abc", "abd"):
@@ -352,7 +352,7 @@ def test_run_that_is_not_there_or_not_the_only_one_is_an_error_that_says_where_t
         assert error(call("zz", str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=unknown)
 
 
-def test_fork_over_the_changes_of_somebody_else_is_refused(folder: Path) -> None:
+def test_fork_over_changes_of_somebody_else_is_refused(folder: Path) -> None:
     run = played(folder)
     (folder / "calc.py").write_text("mine\n")
     before = tree(folder)
@@ -360,7 +360,7 @@ def test_fork_over_the_changes_of_somebody_else_is_refused(folder: Path) -> None
     assert (tree(folder), listed(folder)) == (before, [(run.thread_id, RunState.FINISHED)])
 
 
-def test_file_that_is_as_before_has_no_diff_and_a_binary_one_none_to_show(folder: Path) -> None:
+def test_unchanged_file_has_no_diff_and_a_binary_file_says_why(folder: Path) -> None:
     run = played(folder)
     (folder / "calc.py").write_text(FILES["calc.py"])
     (folder / "pkg/new.py").write_bytes(b"\0\xff\xfe")
@@ -371,14 +371,14 @@ def test_file_that_is_as_before_has_no_diff_and_a_binary_one_none_to_show(folder
     )
 
 
-def test_reply_that_could_not_be_used_is_a_step_of_its_own(folder: Path) -> None:
+def test_unusable_reply_is_a_step_of_its_own(folder: Path) -> None:
     broken = Calls([("edit_file", '{"path": "calc.py"')])
     steps = steps_of(played(folder, (broken, Say("Done."))).thread_id, str(folder))
     assert not isinstance(steps, ToolError)
     assert [step.kind for step in steps] == [StepKind.START, StepKind.UNUSABLE, StepKind.ANSWER]
 
 
-def test_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
+def test_file_without_a_stored_text_is_named_without_a_diff(folder: Path) -> None:
     run = played(folder, (use(("list_files", {})), Say("Done.")))
     (folder / "large.bin").write_bytes(b"new")
     with closing(Store(str(folder))) as store:

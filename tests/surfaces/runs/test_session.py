@@ -74,7 +74,7 @@ def is_free(folder: Path) -> bool:
         return lock.acquire(Owner("other")) is None
 
 
-def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(folder: Path) -> None:
+def test_session_with_the_users_saver_stores_no_run_and_locks_the_workspace(folder: Path) -> None:
     settings: Any = {"model": told(use(EDIT), DONE), "checkpointer": InMemorySaver()}
     with Session(context(folder, mode="ask"), **settings) as session:
         assert isinstance(session.work(TASK), Asked)
@@ -113,7 +113,7 @@ def test_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
     ]
 
 
-def test_thread_is_taken_up_again(folder: Path) -> None:
+def test_thread_can_be_continued_by_another_session(folder: Path) -> None:
     saver = InMemorySaver(serde=serializer())
     with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
         list(session.stream("Read calc.py."))
@@ -125,7 +125,7 @@ def test_thread_is_taken_up_again(folder: Path) -> None:
     assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
 
 
-def test_words_that_are_added_after_the_last_step_stay_for_the_next_request(folder: Path) -> None:
+def test_message_added_after_the_last_step_is_kept_for_the_next_request(folder: Path) -> None:
     with Session(AgentContext(workspace=str(folder), protocol="text"), model=ScriptedModel([Say("Hello.")])) as session:
         for _ in session.stream("Greet me"):
             session.add_message("And my friend")

@@ -97,7 +97,7 @@ def test_lock_has_one_holder(shared_store: str) -> None:
     close_postgres()
 
 
-def test_without_a_lock_no_run_begins() -> None:
+def test_run_does_not_begin_if_the_lock_is_unavailable() -> None:
     class Away(MemoryLocks):
         def take(self, _name: str) -> bool:
             raise StoreError("The database is away.")

@@ -92,7 +92,7 @@ def test_turn_runs_with_what_its_user_may(machine: ServedMachine, folder: Path, 
 
 
 @needs_sandbox
-def test_tenant_approves_no_program_that_the_server_does_not_allow(
+def test_tenant_cannot_approve_a_program_that_the_server_does_not_allow(
     machine: ServedMachine, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "note.txt").write_text("remember", encoding="utf-8")
@@ -108,7 +108,7 @@ def test_tenant_approves_no_program_that_the_server_does_not_allow(
     assert "note.txt" in listed
 
 
-def test_tenant_raises_no_limit_of_the_operator(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
+def test_tenant_cannot_raise_a_limit_of_the_operator(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
     reading = use(("read_file", {"path": "note.txt"}))
     (folder / "note.txt").write_text("remember", encoding="utf-8")
     with told(reading) as model:
@@ -164,7 +164,7 @@ def test_refused_continuation_leaves_no_trace(machine: ServedMachine, subtests: 
     assert state_of(machine).values == {}
 
 
-def test_turn_interrupted_before_it_began_begins(machine: ServedMachine, folder: Path) -> None:
+def test_turn_interrupted_before_it_began_starts_when_resumed(machine: ServedMachine, folder: Path) -> None:
     async def cut_off() -> None:
         begun = machine.astream(HELLO, config(), context={"workspace": "website"}, interrupt_before=["begin_turn"])
         assert [part async for part in begun] == [{"__interrupt__": ()}]
@@ -179,7 +179,7 @@ def test_turn_interrupted_before_it_began_begins(machine: ServedMachine, folder:
 
 
 @pytest.mark.parametrize("write", [ServedMachine.aupdate_state, ServedMachine.abulk_update_state])
-def test_thread_is_written_by_its_runs_alone(machine: ServedMachine, write: Callable[..., Any]) -> None:
+def test_thread_can_be_written_only_by_its_runs(machine: ServedMachine, write: Callable[..., Any]) -> None:
     with pytest.raises(HTTPException) as refused:
         asyncio.run(write(machine, config(), {"context": AgentContext()}, as_node="begin_turn"))
     assert refused.value.status_code == 403

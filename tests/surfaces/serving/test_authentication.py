@@ -79,7 +79,7 @@ def test_thread_belongs_to_the_user_who_made_it() -> None:
     assert value == {"metadata": {"owner": "bob"}}  # reading changes nothing
 
 
-def test_run_has_no_webhook() -> None:
+def test_run_with_a_webhook_is_refused() -> None:
     """A server would ask any address of its own network for whoever names it."""
     calling: Any = {"kwargs": {"webhook": "http://10.0.0.1/"}}
     assert status_of(restrict_to_owner(ctx=by("create_run"), value=calling)) == 422

@@ -41,7 +41,7 @@ def test_served_graph_brings_no_checkpointer() -> None:
     assert set(NODES) < set(graph.nodes)
 
 
-def test_file_that_the_server_is_told_of_has_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_named_in_langgraph_json_has_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     served = loaded(monkeypatch)
     assert isinstance(served, CompiledStateGraph)
     assert set(served.nodes) == set(graph.nodes)
@@ -71,7 +71,7 @@ def turn(served: Any, **configurable: Any) -> Any:
     return asyncio.run(served.ainvoke({"messages": messages}, config=config))
 
 
-def test_turn_of_harbor_runs_with_its_model_and_our_settings(container: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_harbor_turn_runs_with_its_model_and_our_settings(container: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit = {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}
     argv = ["bash", "-c", "echo 5 > result.txt"]
     script = [

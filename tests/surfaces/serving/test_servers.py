@@ -43,7 +43,7 @@ def killed_while_it_waits(servers: Servers, server: Server, user: str, thread: s
     return str(begun["run_id"])
 
 
-def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) -> None:
+def test_turns_alternate_between_servers_and_a_question_is_answered_on_another(servers: Servers) -> None:
     folder = servers.project("ann", "website", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(use(READ), use(EDIT), Say("add now adds."), Say("You are welcome."))
@@ -61,7 +61,7 @@ def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) 
 
 
 @in_sweeps
-def test_run_whose_server_was_killed_goes_on_at_another_server(servers: Servers) -> None:
+def test_run_of_a_killed_server_continues_on_another_server(servers: Servers) -> None:
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
     servers.model.say(FIRST, Stall(reply=Say("never said")))
@@ -83,7 +83,7 @@ def test_run_whose_server_was_killed_goes_on_at_another_server(servers: Servers)
 
 
 @in_sweeps
-def test_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers) -> None:
+def test_run_of_a_killed_server_is_resumed_by_the_command(servers: Servers) -> None:
     folder = servers.project("ann", "resumed", COUNT)
     thread = servers.thread("ann", servers.first)
     servers.model.say(FIRST, Stall(reply=Say("never said")))
@@ -108,7 +108,7 @@ def test_run_whose_server_was_killed_is_resumed_by_the_command(servers: Servers)
 
 
 @in_sweeps
-def test_run_that_is_cancelled_leaves_its_thread_to_the_next_one_anywhere(servers: Servers) -> None:
+def test_cancelled_run_frees_its_thread_on_all_servers(servers: Servers) -> None:
     servers.project("ann", "slow", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(Stall(reply=Say("never said")))
@@ -157,7 +157,7 @@ def test_users_see_nothing_of_each_other(servers: Servers) -> None:
 
 
 @in_sweeps
-def test_of_many_requests_at_once_a_thread_takes_one_after_another(servers: Servers) -> None:
+def test_concurrent_requests_to_a_thread_run_one_after_the_other(servers: Servers) -> None:
     """Whoever comes in between the middleware's look and the machine's lock is refused there, and writes nothing."""
     servers.project("ann", "crowd", CALC)
     thread = servers.thread("ann", servers.first)
@@ -179,7 +179,7 @@ def test_of_many_requests_at_once_a_thread_takes_one_after_another(servers: Serv
 
 
 @in_sweeps
-def test_followers_leave_the_others_their_connections(servers: Servers) -> None:
+def test_clients_that_follow_runs_leave_connections_for_others(servers: Servers) -> None:
     servers.project("ann", "followed", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(Stall(reply=Say("never said")))
@@ -199,7 +199,7 @@ def test_followers_leave_the_others_their_connections(servers: Servers) -> None:
 
 
 @in_sweeps
-def test_nobody_is_let_in_without_a_token(servers: Servers) -> None:
+def test_request_without_a_token_is_refused(servers: Servers) -> None:
     for header in ({}, {"Authorization": "Bearer of bad news, for everybody who guesses"}):
         with httpx.Client(base_url=servers.first.url, headers=header) as client:
             answers = [client.get("/threads"), client.post("/assistants/search", json={}), client.get("/docs")]
@@ -209,7 +209,7 @@ def test_nobody_is_let_in_without_a_token(servers: Servers) -> None:
 
 
 @in_sweeps
-def test_client_cannot_say_who_it_is(servers: Servers) -> None:
+def test_client_cannot_choose_its_identity(servers: Servers) -> None:
     thread = servers.thread("bob", servers.first)
     refused: list[JsonMap] = [
         {"config": {"configurable": {"langgraph_auth_user": {"identity": "ann"}}}},
@@ -258,7 +258,7 @@ def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(serve
 
 
 @in_sweeps
-def test_runs_at_once_and_a_days_tokens_are_counted_over_both_servers(servers: Servers) -> None:
+def test_concurrent_runs_and_tokens_per_day_are_counted_over_all_servers(servers: Servers) -> None:
     servers.project("bob", "busy", CALC)
     threads = [servers.thread("bob", each) for each in (servers.first, servers.second)]
     servers.model.say(Stall(reply=Say("never said")))

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.studio
 
 
 @in_sweeps
-def test_graph_is_drawn_whole(studio: Studio) -> None:
+def test_graph_is_drawn_completely(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     drawn: Any = studio.client.assistants.get_graph(assistant["assistant_id"])
     assert {node["id"] for node in drawn["nodes"]} == {"__start__", "__end__", *NODES}
@@ -40,7 +40,7 @@ def test_graph_is_drawn_whole(studio: Studio) -> None:
     assert labels == {t.label for t in TRANSITIONS}
 
 
-def test_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
+def test_thread_is_run_and_continued(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
     with told(use(READ), use(EDIT), DONE, Say("You are welcome.")) as model:
@@ -60,7 +60,7 @@ def test_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
 
 
 @in_sweeps
-def test_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
+def test_run_is_streamed_step_by_step(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
     path: list[str] = []
@@ -91,7 +91,7 @@ def test_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
 
 
 @in_sweeps
-def test_fields_have_help_defaults_and_limits(studio: Studio) -> None:
+def test_context_fields_have_help_defaults_and_limits(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     found: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
     assert set(found["input_schema"]["properties"]) == {"messages"}
@@ -130,7 +130,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
 
 
 @in_sweeps
-def test_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
+def test_invalid_context_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
     """No call is made for any of them, and no secret is repeated."""
     with told() as model:
 
@@ -150,7 +150,7 @@ def test_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path: 
     assert "secret@" not in json.dumps(answers) + studio.said()
 
 
-def test_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: Path) -> None:
+def test_client_cannot_widen_the_context_in_any_other_way(studio: Studio, tmp_path: Path) -> None:
     """In assistants, in configurable, in the state: nothing is asked of its endpoint, and nothing is written."""
     asked, call = studio.request("Hi."), {"tool": "write_file", "arguments": {"path": "forged", "content": ""}}
     with told(Say("Hello.")) as ours, told() as theirs, httpx.Client(base_url=studio.url, timeout=60) as client:
@@ -183,7 +183,7 @@ def test_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: Pa
 
 
 @in_sweeps
-def test_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
+def test_unknown_setting_is_never_ignored(studio: Studio) -> None:
     """As `configurable` neither, where what servers and clients put there beside it is no setting."""
     asked = studio.request("Hi.")
     with told(Say("Hello.")) as model:
@@ -197,7 +197,7 @@ def test_setting_that_does_not_exist_is_never_ignored(studio: Studio) -> None:
 
 
 @in_sweeps
-def test_relative_workspace_is_one_of_the_servers_own_folder(studio: Studio) -> None:
+def test_relative_workspace_is_in_the_servers_folder(studio: Studio) -> None:
     thread = studio.thread()
     (studio.log.parent / "inside").mkdir()
     with told(Say("Hello.")) as model:
@@ -231,7 +231,7 @@ ANSWERS: tuple[tuple[Any, dict[str, str], tuple[str, str]], ...] = (
 
 
 @in_sweeps
-def test_answers_of_a_person_do_what_they_say(studio: Studio, tmp_path: Path) -> None:
+def test_each_answer_to_an_approval_request_has_its_effect(studio: Studio, tmp_path: Path) -> None:
     """All at once, as several people at one server; nothing is changed before the answer."""
 
     def play(number: int) -> tuple[Any, Any, tuple[str, str]]:
@@ -254,7 +254,7 @@ def test_answers_of_a_person_do_what_they_say(studio: Studio, tmp_path: Path) ->
 
 
 @in_sweeps
-def test_question_that_nobody_answers_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
+def test_unanswered_approval_request_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
     """So it is by "Mark as Resolved" in a chat page, which sends the thread to its end."""
     write_files(tmp_path, CALC)
     thread = studio.thread()
@@ -275,7 +275,7 @@ SEARCH: tuple[str, JsonMap] = ("search_files", {"pattern": "return"})
 
 
 @in_sweeps
-def test_nothing_blocks_the_server(studio: Studio, tmp_path: Path) -> None:
+def test_nothing_blocks_the_event_loop_of_the_server(studio: Studio, tmp_path: Path) -> None:
     """A search, an edit and a command that a person approves, and the embedded model, which is not there."""
 
     def worked(folder: Path) -> str:
@@ -317,7 +317,7 @@ def repairing() -> ScriptedServer:
 
 
 @in_sweeps
-def test_question_in_a_server_is_answered_here(studio: Studio, tmp_path: Path) -> None:
+def test_approval_request_in_a_server_is_answered_through_remote_graph(studio: Studio, tmp_path: Path) -> None:
     remote = RemoteGraph("mendgraph", sync_client=studio.client)
     thread: Any = {"configurable": {"thread_id": studio.thread()["thread_id"]}}
     with repairing() as server:

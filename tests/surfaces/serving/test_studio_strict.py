@@ -30,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[Studio]:
         yield client
 
 
-def test_records_survive(server: Studio, tmp_path: Path) -> None:
+def test_records_survive_a_server_that_loads_only_langgraphs_types(server: Studio, tmp_path: Path) -> None:
     """A denial, a healing, a loop, a question that is answered, one that is left open, a fork and a written message."""
     for graph in ("mendgraph", "own"):
         folder, thread = tmp_path / graph, server.thread()["thread_id"]

@@ -51,7 +51,7 @@ def test_token_belongs_to_one_user() -> None:
 
 
 @given(st.text(max_size=80))
-def test_name_is_that_of_one_folder(name: str) -> None:
+def test_name_must_be_usable_as_a_folder_name(name: str) -> None:
     if is_name(name):
         assert name.isascii()
         assert not set(name) & set("/\\\0 \n~")

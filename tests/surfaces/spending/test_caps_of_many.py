@@ -12,7 +12,7 @@ from tests.surfaces.spending.spending_entries import rows
 
 
 @pytest.mark.usefixtures("any_store")
-def test_four_processes_that_are_killed_get_exactly_the_calls_that_fit(tmp_path: Path) -> None:
+def test_four_killed_processes_get_exactly_the_calls_that_fit(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.surfaces.spending.reserving", str(tmp_path)]
     pipes: dict[str, Any] = {
         "stdin": subprocess.PIPE,

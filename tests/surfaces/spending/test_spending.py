@@ -84,7 +84,7 @@ def provider(data: Path, root: Path, moves: Iterable[Move], limits: JsonMap) -> 
 
 @settings(max_examples=10)
 @given(moves=st.lists(MOVES, max_size=14), limits=LIMITS, turns=st.integers(1, 3), asynchronous=st.booleans())
-def test_no_course_of_events_passes_a_limit_or_forgets_a_call(
+def test_no_sequence_of_events_exceeds_a_limit_or_loses_a_call(
     data: Path, moves: list[Move], limits: JsonMap, turns: int, asynchronous: bool
 ) -> None:
     root = workspace(data)
@@ -122,7 +122,7 @@ SCHEMA_UNHEARD: JsonMap = {
 @settings(max_examples=10)
 @example(rate=0.92, limits=SCHEMA_UNHEARD, forms=["malformed", "malformed", "call", "malformed", "call"])
 @given(rate=st.floats(0.5, 1.0), limits=LIMITS, forms=st.lists(st.sampled_from(["call", "malformed"]), max_size=12))
-def test_endpoint_that_tells_the_truth_passes_no_limit_at_all(
+def test_endpoint_with_correct_usage_exceeds_no_limit(
     data: Path, rate: float, limits: JsonMap, forms: list[str]
 ) -> None:
     """Where its tokens have four bytes or more, every estimate is on the high side."""
@@ -138,7 +138,7 @@ def test_endpoint_that_tells_the_truth_passes_no_limit_at_all(
 # --- Processes that die
 
 
-def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path) -> None:
+def test_process_that_dies_in_every_call_uses_up_the_budget(data: Path) -> None:
     root, limits = workspace(data), {"max_calls_per_turn": 4, "max_calls_per_session": 4}
     model = provider(data, root, [Dies()] * 20, limits)
     outcome = worked(context(root, **limits), model, 1, durability="async")[0]
@@ -150,7 +150,7 @@ def test_process_that_dies_in_every_call_uses_the_budget_up(data: Path) -> None:
 
 
 @pytest.mark.parametrize("dies_at", [0, 3])
-def test_reservation_of_a_call_that_died_is_charged_once(data: Path, dies_at: int) -> None:
+def test_reservation_of_a_lost_call_is_charged_once(data: Path, dies_at: int) -> None:
     root = workspace(data)
     moves: list[Move] = [*[STEP] * dies_at, Dies(), *[STEP] * (4 - dies_at), Said("answer")]
     model = provider(data, root, moves, {})
@@ -172,7 +172,7 @@ def snapshots(machine: Any, config: Any) -> list[Any]:
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4))
 @settings(max_examples=4)
-def test_time_travel_gives_nothing_back(data: Path, places: list[int]) -> None:
+def test_time_travel_gives_no_budget_back(data: Path, places: list[int]) -> None:
     root, limits = workspace(data), {"max_calls_per_session": 12}
     model = provider(data, root, [*[STEP, STEP, STEP, Said("answer")] * 6], limits)
     machine = build_graph(InMemorySaver(serde=serializer()), model=model)
@@ -191,7 +191,7 @@ def test_time_travel_gives_nothing_back(data: Path, places: list[int]) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 3])
-def test_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) -> None:
+def test_fork_starts_with_the_spending_of_its_run_at_that_step(data: Path, at: int) -> None:
     root = workspace(data)
     model = provider(data, root, [STEP, STEP, STEP, Said("answer")], {})
     worked(context(root), model, 1)
@@ -211,7 +211,7 @@ def test_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) ->
 
 
 @pytest.mark.parametrize(("span", "kind", "maximum"), [("day", "tokens", 24_000), ("account", "cost_usd", 0.15)])
-def test_two_sessions_in_two_workspaces_hold_one_limit(
+def test_two_sessions_in_two_workspaces_share_one_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, maximum: float, span: str
 ) -> None:
     limit: JsonMap = {f"max_{kind}_per_{span}": maximum, "account": "a" if span == "account" else ""}
@@ -267,7 +267,7 @@ def test_two_sessions_in_two_workspaces_hold_one_limit(
     ],
     ids=["cost", "another account", "day"],
 )
-def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised(
+def test_run_of_a_full_account_continues_after_its_limit_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: JsonMap, raised: JsonMap
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
@@ -296,7 +296,7 @@ def test_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised
     assert account_spent(before.account) != account_spent("batch/another")
 
 
-def test_provider_that_reports_next_to_nothing_is_charged_with_the_fewest_tokens_that_were_sent(data: Path) -> None:
+def test_usage_reported_too_low_is_charged_with_a_minimum_for_the_sent_text(data: Path) -> None:
     """One and a half tokens a call would leave every limit out of reach."""
     lie = {"prompt_tokens": 1.5, "completion_tokens": 0.5, "total_tokens": 2}
     with ScriptedServer(then=lambda _: Say("Done.", usage=lie)) as server:

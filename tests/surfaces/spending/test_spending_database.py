@@ -28,7 +28,7 @@ def store(clock: Clock) -> Iterator[SpendingStore]:
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_all_users_and_folders_of_a_database_have_one_book(
+def test_all_users_and_folders_of_a_database_share_one_book(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: SpendingStore, clock: Clock
 ) -> None:
     reserved(store, entry(), LIMITED)
@@ -40,7 +40,9 @@ def test_all_users_and_folders_of_a_database_have_one_book(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_server_calls_without_limits_are_made(store: SpendingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_without_limits_are_sent_if_the_server_is_unavailable(
+    store: SpendingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(STORE_URL_VARIABLE, NOWHERE)
     assert store.reserve(entry(), NO_LIMIT) == 0
     assert (store.newest(), store.begin_number("t1"), store.lost("t1", 3)) == (0, None, (Used(), 3))
@@ -49,7 +51,7 @@ def test_without_a_server_calls_without_limits_are_made(store: SpendingStore, mo
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "mysql://u:sesame@h/x"])
-def test_database_that_is_not_there_is_told_without_its_password(
+def test_unavailable_database_is_reported_without_its_password(
     url: str, monkeypatch: pytest.MonkeyPatch, store: SpendingStore
 ) -> None:
     monkeypatch.setenv(STORE_URL_VARIABLE, url)

@@ -55,7 +55,7 @@ def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
 
 
 @pytest.mark.usefixtures("any_store")
-def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
+def test_days_and_models_are_summed_newest_first(tmp_path: Path) -> None:
     book(tmp_path, "b", model_used(0.25), days_ago=1)
     book(tmp_path, "b", model_used(0.25))
     book(tmp_path, "", model_used(None, calls=2))
@@ -84,7 +84,7 @@ def test_day_begins_at_midnight_in_utc(tmp_path: Path) -> None:
     assert spent_by_day(1, str(tmp_path), lambda: east) == [day("b")]
 
 
-def test_book_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_unreadable_book_is_reported_with_the_remedy(tmp_path: Path) -> None:
     Path(book_path(tmp_path)).write_bytes(b"no database at all, only words " * 100)
     damaged = spent_by_day(7, str(tmp_path))
     (tmp_path / "file").touch()
@@ -99,7 +99,7 @@ DAY_NUMBER = date(2026, 2, 28)
 NIGHTLY = RunLimits(account="batch/nightly")
 
 
-def test_account_is_told_with_all_of_its_calls(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
+def test_account_report_covers_all_of_its_calls(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
     first = reserved(store, entry(), NIGHTLY)
     settled(store, first, used())
     clock.now += timedelta(days=2)
@@ -133,7 +133,7 @@ def test_account_without_a_name_or_with_a_damaged_book_is_an_error(tmp_path: Pat
     assert damaged.code is ToolErrorCode.IO_ERROR
 
 
-def test_account_keeps_its_last_day_when_the_clock_is_set_back(
+def test_account_keeps_its_last_day_if_the_clock_is_set_back(
     store: SpendingStore, tmp_path: Path, clock: Clock
 ) -> None:
     reserved(store, entry(), NIGHTLY)
@@ -155,7 +155,7 @@ def always_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("always_pruned")
-def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
+def test_settled_entry_is_kept_for_62_days_and_an_open_one_forever(
     store: SpendingStore, tmp_path: Path, clock: Clock
 ) -> None:
     settled(store, reserved(store, entry("settled")), used())
@@ -169,7 +169,7 @@ def test_settled_entry_is_kept_for_62_days_and_an_open_one_for_ever(
 
 
 @pytest.mark.usefixtures("always_pruned")
-def test_nothing_is_forgotten_with_its_entries(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
+def test_totals_are_kept_when_entries_are_deleted(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
     for _ in range(3):
         settled(store, reserved(store, entry(), NIGHTLY), used())
         clock.now += timedelta(days=63)

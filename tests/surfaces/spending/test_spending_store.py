@@ -14,7 +14,7 @@ from tests.surfaces.spending.spending_entries import Clock, as_reserved, entry, 
 # --- What a thread has lost
 
 
-def test_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservation(
+def test_settled_entry_counts_its_usage_and_an_open_one_its_reservation(
     store: SpendingStore, other: SpendingStore
 ) -> None:
     first = reserved(store, entry())
@@ -31,7 +31,7 @@ def test_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservatio
 
 
 @pytest.mark.parametrize(("run", "other_run"), [("a_b", "axb"), ("a%b", "a-and-b"), ("a~_b", "a_b")])
-def test_children_of_a_run_with_wildcards_in_its_name_are_told_from_others(
+def test_children_of_a_run_with_wildcards_in_its_name_are_distinguished(
     store: SpendingStore, run: str, other_run: str
 ) -> None:
     foreign = (f"{run}|execute_tools:1 v", f"{run}|executeXtools:1 w", f"{run}|guard:1 w")
@@ -47,7 +47,7 @@ def test_children_of_a_run_with_wildcards_in_its_name_are_told_from_others(
 
 
 @pytest.mark.parametrize("written_by", ["reserve", "close"])
-def test_usage_is_written_with_the_next_entry_or_at_the_end(
+def test_usage_is_written_with_the_next_entry_or_at_close(
     store: SpendingStore, other: SpendingStore, clock: Clock, tmp_path: Path, written_by: str
 ) -> None:
     """A process that is killed before leaves the reservation, which is more."""
@@ -64,7 +64,7 @@ def test_usage_is_written_with_the_next_entry_or_at_the_end(
 
 
 @pytest.mark.parametrize("more", [{"output_tokens": 2_049}, {"input_tokens": 10 * entry(tokens=50_000).input_tokens}])
-def test_more_than_is_counted_of_an_open_call_is_written_at_once(
+def test_usage_above_the_counted_amount_is_written_at_once(
     store: SpendingStore, other: SpendingStore, more: dict[str, int]
 ) -> None:
     """Until then others would count less than was used, and a limit would not hold."""
@@ -77,7 +77,7 @@ def test_more_than_is_counted_of_an_open_call_is_written_at_once(
 # --- Calls that were cut off
 
 
-def test_call_that_was_cut_off_counts_as_an_ordinary_reply_in_the_thread_the_day_and_the_account(
+def test_lost_call_counts_as_an_ordinary_reply_in_thread_day_and_account(
     store: SpendingStore, other: SpendingStore, tmp_path: Path
 ) -> None:
     limits = capped("a", max_tokens_per_account=100_000)
@@ -90,16 +90,14 @@ def test_call_that_was_cut_off_counts_as_an_ordinary_reply_in_the_thread_the_day
     reserved(other, entry("t2"), limits)
 
 
-def test_call_that_was_cut_off_counts_as_the_usual_reply_of_its_own_thread(
-    store: SpendingStore, other: SpendingStore
-) -> None:
+def test_lost_call_counts_as_the_usual_reply_of_its_thread(store: SpendingStore, other: SpendingStore) -> None:
     for thread, tokens in (("t1", 6_000), ("t1", 10_000), ("t2", 2)):
         settled(store, reserved(store, entry(thread)), used().model_copy(update={"output_tokens": tokens}))
     last = reserved(store, entry(tokens=100_000))
     assert other.lost("t1", last - 1)[0].output_tokens == 8_000
 
 
-def test_call_that_ended_before_the_kill_but_was_not_written_counts_no_more_than_one_that_was_cut_off(
+def test_call_settled_but_not_written_before_a_kill_counts_like_a_lost_call(
     store: SpendingStore, other: SpendingStore, tmp_path: Path
 ) -> None:
     number = reserved(store, entry(tokens=100_000))
@@ -108,7 +106,7 @@ def test_call_that_ended_before_the_kill_but_was_not_written_counts_no_more_than
     assert rows(tmp_path, "SELECT tokens, unsettled FROM accounts") == [(82_048, 0)]
 
 
-def test_calls_side_by_side_count_in_full_until_they_are_settled(any_store: str, tmp_path: Path) -> None:
+def test_parallel_calls_count_in_full_until_they_are_settled(any_store: str, tmp_path: Path) -> None:
     assert any_store
     with closing(SpendingStore(str(tmp_path), Clock(), side_by_side=True)) as store:
         first = reserved(store, entry(tokens=100_000))
@@ -120,7 +118,7 @@ def test_calls_side_by_side_count_in_full_until_they_are_settled(any_store: str,
 # --- What is kept
 
 
-def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> None:
+def test_entry_holds_no_text_of_a_request_or_reply(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
     settled(store, number, used())
     (row,) = rows(tmp_path, "SELECT * FROM entries")
@@ -128,7 +126,7 @@ def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> Non
     assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "", 3, 7)
 
 
-def test_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
+def test_last_turn_of_a_thread_is_marked_and_entries_are_read_up_to_it(store: SpendingStore) -> None:
     """So what is lost with an earlier turn is told from what this one has used already."""
     store.begin("demo", first=True)
     begun = store.begin_number("demo")
@@ -148,7 +146,7 @@ def test_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(
 # --- The limits of a day
 
 
-def test_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other: SpendingStore, clock: Clock) -> None:
+def test_tokens_of_a_day_are_limited(store: SpendingStore, other: SpendingStore, clock: Clock) -> None:
     limits = RunLimits(max_tokens_per_day=1_000)
     first = reserved(store, entry(tokens=600), limits)
     refusal = StopCause(
@@ -170,7 +168,7 @@ def test_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other: S
     reserved(store, entry(tokens=1_000), limits)
 
 
-def test_limit_on_cost_needs_a_price(store: SpendingStore) -> None:
+def test_cost_limit_needs_a_price(store: SpendingStore) -> None:
     limits = RunLimits(max_cost_usd_per_day=1.0, max_cost_usd=9.0)
     expected = unknown_price(RunLimits(max_cost_usd_per_day=1.0), None, "gpt-4o")
     assert store.reserve(entry(cost=None), limits) == expected
@@ -184,7 +182,7 @@ def capped(account: str = "a", **limits: Any) -> RunLimits:
     return RunLimits(account=account, account_days=True, **limits)
 
 
-def test_account_has_as_many_tokens_as_its_limit_says_whatever_the_day(
+def test_tokens_of_an_account_are_limited_over_all_days(
     store: SpendingStore, other: SpendingStore, clock: Clock
 ) -> None:
     limits = capped("batch/nightly", max_tokens_per_account=1_000)
@@ -208,7 +206,7 @@ def test_account_has_as_many_tokens_as_its_limit_says_whatever_the_day(
     reserved(other, entry(tokens=1), capped("batch/nightly", max_tokens_per_account=6_001))
 
 
-def test_tenth_is_ten_times_in_a_whole(store: SpendingStore) -> None:
+def test_ten_costs_of_a_tenth_fit_exactly_into_one(store: SpendingStore) -> None:
     """Though 0.1 + 0.1 + 0.1 is more than 0.3 in binary."""
     for limits, calls in ((capped(max_cost_usd_per_account=0.3), 3), (capped("b", max_cost_usd_per_day=1.0), 10)):
         for _ in range(calls):
@@ -216,7 +214,7 @@ def test_tenth_is_ten_times_in_a_whole(store: SpendingStore) -> None:
         assert isinstance(store.reserve(entry(cost=1e-6), limits), StopCause)
 
 
-def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_everybodys(
+def test_day_limit_applies_to_the_account_or_else_to_everybody(
     store: SpendingStore, other: SpendingStore, clock: Clock
 ) -> None:
     reserved(store, entry(tokens=500), capped("a", max_tokens_per_day=500))
@@ -236,7 +234,7 @@ def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_ever
     reserved(store, entry(tokens=500), capped("a", max_tokens_per_day=500))
 
 
-def test_cost_of_a_day_is_limited_for_all_accounts_together(store: SpendingStore, clock: Clock) -> None:
+def test_cost_limit_per_day_applies_to_all_accounts_together(store: SpendingStore, clock: Clock) -> None:
     limits = RunLimits(max_cost_usd_per_day=0.5)
     reserved(store, entry(cost=0.25), RunLimits(account="a"))
     reserved(store, entry(cost=0.25), limits)
@@ -259,7 +257,7 @@ def test_cost_of_a_day_is_limited_for_all_accounts_together(store: SpendingStore
 @pytest.mark.parametrize(
     ("limit", "reason"), [("day", StopReason.DAY_LIMIT), ("account", StopReason.ACCOUNT_LIMIT)], ids=["day", "account"]
 )
-def test_many_at_once_never_pass_the_limit(tmp_path: Path, limit: str, reason: StopReason) -> None:
+def test_concurrent_reservations_never_exceed_the_limit(tmp_path: Path, limit: str, reason: StopReason) -> None:
     """A day is everybody's: two accounts have as much of it together as one alone."""
     accounts = ("a", "b")
     most: dict[str, Any] = {f"max_tokens_per_{limit}": 1_000, f"max_cost_usd_per_{limit}": 5.0}

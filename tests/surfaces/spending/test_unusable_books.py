@@ -44,9 +44,7 @@ def broken(folder: Path, kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
-def test_book_that_cannot_be_used_refuses_calls_under_a_limit_alone(
-    store: SpendingStore, tmp_path: Path, kind: str
-) -> None:
+def test_unusable_book_refuses_only_calls_with_a_limit(store: SpendingStore, tmp_path: Path, kind: str) -> None:
     reason = broken(tmp_path, kind)
     assert store.trouble() is None
     assert (store.newest(), store.begin_number("t1")) == (0, None)
@@ -69,7 +67,7 @@ def test_book_that_cannot_be_used_refuses_calls_under_a_limit_alone(
         assert reserved(store, entry()) == 1
 
 
-def test_file_that_breaks_later_leaves_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
+def test_file_that_becomes_unusable_keeps_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
         database.execute("ALTER TABLE entries RENAME COLUMN seconds TO took")
@@ -92,7 +90,7 @@ def holding(folder: Path) -> Iterator[None]:
         database.execute("ROLLBACK")
 
 
-def test_held_book_refuses_calls_under_limits_and_others_go_on(
+def test_locked_book_refuses_calls_with_limits_and_others_continue(
     store: SpendingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spending_database, "SHORT_WAIT_S", 0.002)

@@ -30,7 +30,7 @@ def read(kept: Artifacts, reference: str) -> bytes:
 # --- What is not kept ------------------------------------------------------------------------------------------
 
 
-def test_number_of_bytes_that_are_kept_is_bounded(tmp_path: Path) -> None:
+def test_size_of_stored_results_is_limited(tmp_path: Path) -> None:
     kept = Artifacts(str(tmp_path), max_bytes=10, max_total=25)
     assert kept.keep("é" * 6) is None
     assert [kept.keep("x" * 10), kept.keep("y" * 10)] == ["@result/1", "@result/2"]
@@ -45,13 +45,13 @@ def test_number_of_bytes_that_are_kept_is_bounded(tmp_path: Path) -> None:
     assert [kept.keep("xx"), kept.keep("x")] == [None, "@result/2"]
 
 
-def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_file(tmp_path: Path) -> None:
     with failing("fdopen", number=errno.ENOSPC):
         assert Artifacts(str(tmp_path)).keep("x") is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folder_that_is_none_or_somebody_elses_is_not_used(tmp_path: Path) -> None:
+def test_folder_that_is_a_link_a_file_or_another_users_is_not_used(tmp_path: Path) -> None:
     for number, target in enumerate(("..", "nowhere", "")):
         folder = tmp_path / str(number) / "results"
         folder.parent.mkdir()
@@ -78,7 +78,7 @@ def test_folder_that_is_none_or_somebody_elses_is_not_used(tmp_path: Path) -> No
 # --- What is not opened ----------------------------------------------------------------------------------------
 
 
-def test_unknown_reference_names_those_that_exist(tmp_path: Path) -> None:
+def test_unknown_reference_error_names_the_existing_ones(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     kept = Artifacts(str(tmp_path / "results"))
     kept.keep("a")
@@ -89,7 +89,7 @@ def test_unknown_reference_names_those_that_exist(tmp_path: Path) -> None:
         assert (opened.code, opened.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/2", "@result/1"))
 
 
-def test_name_that_is_no_file_is_neither_opened_nor_replaced(tmp_path: Path) -> None:
+def test_link_or_fifo_is_neither_opened_nor_replaced(tmp_path: Path) -> None:
     (tmp_path / "1.txt").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "2.txt")
     kept = Artifacts(str(tmp_path))
@@ -117,7 +117,7 @@ def text(run_id: str, reference: str, workspace: str = "w") -> bytes:
         return opened.stream.read()
 
 
-def test_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -> None:
+def test_forked_run_reads_the_old_results_and_stores_its_own(data: Path) -> None:
     references = [kept("old").keep("one"), kept("old").keep("two"), kept("old", "v").keep("three")]
     Path(run_folder_path("old"), "audit.jsonl").write_text("{}", encoding="utf-8")
     copy_artifacts("old", "new")

@@ -35,7 +35,7 @@ def test_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
     assert log.lost == 0
 
 
-def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(tmp_path: Path) -> None:
+def test_files_are_rotated_at_their_size_limit_and_the_oldest_is_deleted(tmp_path: Path) -> None:
     for keep, found in (
         (1, {"audit.jsonl": [8]}),
         (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]}),
@@ -82,7 +82,7 @@ def test_log_is_not_written_through_a_link(tmp_path: Path, linked: str) -> None:
     assert (outside / "audit.jsonl").read_bytes() == b""
 
 
-def test_line_that_a_kill_has_torn_spoils_no_other_line(tmp_path: Path) -> None:
+def test_line_torn_by_a_kill_damages_no_other_line(tmp_path: Path) -> None:
     torn = b'{"n":'
     log = AuditLog(str(tmp_path))
     log.write({"n": 0})
@@ -93,7 +93,7 @@ def test_line_that_a_kill_has_torn_spoils_no_other_line(tmp_path: Path) -> None:
     assert (tmp_path / "audit.jsonl").read_bytes() == b'{"n":0}\n' + torn + b'\n{"n":1}\n{"n":2}\n'
 
 
-def test_failing_call_is_counted_and_nothing_else_happens(tmp_path: Path) -> None:
+def test_failed_write_is_counted_and_does_not_raise(tmp_path: Path) -> None:
     log = AuditLog(str(tmp_path), max_bytes=1)
     for lost, function in enumerate(("open", "write", "rename", "fstat")):
         log.write({"n": 0})
@@ -133,7 +133,7 @@ FORGERIES = {
 }
 
 
-def test_no_name_forges_a_line_or_steers_a_terminal() -> None:
+def test_no_name_can_forge_a_line_or_control_a_terminal() -> None:
     for name, written in FORGERIES.items():
         assert audit_line({"path": name}) == b'{"path":"' + written + b'"}\n'
         assert audit_line({name: 1}) == b'{"' + written + b'":1}\n'
@@ -142,7 +142,7 @@ def test_no_name_forges_a_line_or_steers_a_terminal() -> None:
 
 @settings(max_examples=40)
 @given(anything)
-def test_any_value_is_one_line_of_json_without_hostile_characters(value: Any) -> None:
+def test_any_value_is_one_line_of_json_without_control_characters(value: Any) -> None:
     for record in (value, {"value": value}):
         line = audit_line(record)
         text = line.decode()
@@ -156,7 +156,7 @@ def _refuse(constant: str) -> None:
     raise AssertionError(constant)
 
 
-def test_value_that_json_has_no_form_for_is_shown_by_its_type() -> None:
+def test_value_without_a_json_form_is_shown_by_its_type() -> None:
     rows: list[tuple[Any, Any]] = [
         (b"secret", "<bytes>"),
         (float("-inf"), "<float>"),
@@ -179,7 +179,7 @@ LONG: list[dict[str, Any]] = [
 ]
 
 
-def test_no_line_is_longer_than_its_bound() -> None:
+def test_no_line_exceeds_its_maximum_length() -> None:
     for record in LONG:
         line = audit_line(record)
         assert len(line) <= LONGEST_LINE

@@ -59,7 +59,7 @@ def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
         assert connection.execute("SELECT * FROM backups").fetchall() == []
 
 
-def test_database_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_database_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     for statement in ("CREATE TABLE mine (a)", "PRAGMA application_id = 7"):
         path = tmp_path / statement.split()[0] / FILE_NAME
         path.parent.mkdir()
@@ -73,7 +73,7 @@ def test_database_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Pat
         assert path.read_bytes() == before
 
 
-def test_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes(b"not a database, but long enough to be looked at" * 100)
     before = path.read_bytes()
@@ -109,7 +109,7 @@ REASONS = {
 }
 
 
-def test_error_of_sqlite_has_its_reason_and_remedy() -> None:
+def test_sqlite_error_has_its_reason_and_remedy() -> None:
     for code, reason in REASONS.items():
         error = sqlite3.OperationalError("disk image is malformed")
         error.sqlite_errorcode = code
@@ -119,7 +119,7 @@ def test_error_of_sqlite_has_its_reason_and_remedy() -> None:
         assert reason in str(caught.value)
 
 
-def test_work_that_loses_its_connection_is_done_once_more() -> None:
+def test_work_that_loses_its_connection_is_retried_once() -> None:
     calls = []
 
     @once_more
@@ -136,7 +136,7 @@ def test_work_that_loses_its_connection_is_done_once_more() -> None:
     assert calls == [2, 2]
 
 
-def test_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path) -> None:
+def test_failed_creation_leaves_no_partial_database(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         opened_file(
             str(tmp_path / FILE_NAME), STORE_FILE._replace(statements=(*SQLITE_TABLES, "CREATE TABLE no such ("))
@@ -159,7 +159,7 @@ class Refusing(sqlite3.Connection):
         return super().execute(sql, *more)  # type: ignore[arg-type]
 
 
-def test_switch_to_the_log_waits_for_others_who_switch(tmp_path: Path) -> None:
+def test_switch_to_wal_waits_for_concurrent_switches(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME, factory=Refusing)) as connection:
         write_ahead(connection)
         assert pragma(connection, "journal_mode") == "wal"

@@ -34,7 +34,7 @@ def test_two_hundred_turns_of_two_messages_of_one_kb_take_less_than_6_mb(store: 
     assert Path(store.folder, "store.sqlite").stat().st_size == size_of(store)
 
 
-def test_turn_of_many_edits_grows_with_each_edit_alike(store: Store, root: Path) -> None:
+def test_database_grows_linearly_with_the_edits_of_a_turn(store: Store, root: Path) -> None:
     grown = edit(store, root, edits=30)
     steps = [after - before for before, after in zip(grown.sizes, grown.sizes[1:], strict=False)]
     assert grown.r_squared > 0.99

@@ -32,7 +32,7 @@ def pooled(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         close_postgres()
 
 
-def test_of_many_processes_one_has_the_workspace_until_it_ends(pooled: str) -> None:
+def test_workspace_lock_has_one_holder_behind_a_transaction_pooler(pooled: str) -> None:
     """Each has sessions of the server that others had before: a lock of a session would be everybody's, or nobody's."""
     every = [PostgresPool(read_url(pooled)) for _ in range(3)]
     first, second, third = (each.locks for each in every)
@@ -55,7 +55,7 @@ def test_of_many_processes_one_has_the_workspace_until_it_ends(pooled: str) -> N
 
 
 @in_sweeps
-def test_runs_end_there_as_everywhere(shared_store: str, tmp_path: Path, pooled: str) -> None:
+def test_runs_end_behind_a_pooler_as_with_a_direct_connection(shared_store: str, tmp_path: Path, pooled: str) -> None:
     folders = [project(tmp_path / name) for name in ("one", "two")]
     assert [played(each).outcome.kind for each in folders] == [OutcomeKind.FINISHED] * 2
     assert tree(folders[0]) == tree(folders[1])

@@ -80,7 +80,7 @@ def cut_off(url: str, locks: Locks) -> None:
         admin.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
 
 
-def test_holder_that_is_cut_off_for_a_moment_goes_on(
+def test_lock_holder_continues_after_a_short_disconnect(
     database: PostgresDatabase, elsewhere: Locks, shared_store: str
 ) -> None:
     ours().take("w", OWNER)
@@ -92,7 +92,7 @@ def test_holder_that_is_cut_off_for_a_moment_goes_on(
     assert elsewhere.take("w", OWNER)
 
 
-def test_holder_that_lost_its_lock_writes_nothing_more(
+def test_holder_that_lost_its_lock_cannot_write(
     database: PostgresDatabase, elsewhere: Locks, shared_store: str
 ) -> None:
     ours().take("w", OWNER)
@@ -110,7 +110,7 @@ def test_holder_that_lost_its_lock_writes_nothing_more(
     assert database.execute("SELECT sha256 FROM backups").fetchall() == [("a",)]
 
 
-def test_there_is_no_new_holder_as_long_as_the_old_one_is_writing(
+def test_lock_is_not_granted_while_the_old_holder_is_writing(
     database: PostgresDatabase, elsewhere: Locks, shared_store: str
 ) -> None:
     ours().take("w", OWNER)
@@ -126,7 +126,7 @@ def test_there_is_no_new_holder_as_long_as_the_old_one_is_writing(
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
 
 
-def test_server_that_is_gone_is_told_and_holds_nobody_up(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_is_reported_and_blocks_nobody(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.workspace.store.postgres.LONGEST_WAIT_S", 0.5)
     with closing(Wire(shared_store)) as wire:
         monkeypatch.setenv("MENDGRAPH_STORE_URL", wire.url)
@@ -142,7 +142,7 @@ def test_server_that_is_gone_is_told_and_holds_nobody_up(shared_store: str, monk
     close_postgres()
 
 
-def test_silent_server_is_noticed_within_half_a_minute_unless_the_url_says_otherwise(shared_store: str) -> None:
+def test_dead_connection_is_noticed_within_30_seconds_unless_the_url_sets_a_time(shared_store: str) -> None:
     usual = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000"}
     for url, expected in (
         (shared_store, usual),
@@ -153,7 +153,7 @@ def test_silent_server_is_noticed_within_half_a_minute_unless_the_url_says_other
         assert {name: parameters.get(name) for name in usual} == expected
 
 
-def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:
+def test_idle_connection_keeps_its_lock(elsewhere: Locks, shared_store: str) -> None:
     with psycopg.connect(shared_store, autocommit=True) as admin:
         timeout = f"ALTER DATABASE {admin.info.dbname} SET idle_in_transaction_session_timeout = '1min'"
         admin.execute(timeout.encode())
@@ -162,7 +162,7 @@ def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_s
     assert elsewhere._connection.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("0",)
 
 
-def test_process_that_was_forked_leaves_its_parents_locks_alone(database: PostgresDatabase) -> None:
+def test_forked_process_does_not_release_its_parents_locks(database: PostgresDatabase) -> None:
     ours().take(database.workspace, OWNER)
     locks = ours()
     with replaced(getpid=lambda: -1):
@@ -173,7 +173,7 @@ def test_process_that_was_forked_leaves_its_parents_locks_alone(database: Postgr
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_rows_of_one_workspace_are_nothing_to_another() -> None:
+def test_workspaces_do_not_see_each_others_rows() -> None:
     one, two = opened("one"), opened("two")
     for database, data in ((one, b"1"), (two, b"2")):
         database.execute(INSERT, ("a", data))
@@ -184,7 +184,7 @@ def test_rows_of_one_workspace_are_nothing_to_another() -> None:
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_transaction_is_all_or_nothing_and_each_threads_own() -> None:
+def test_transaction_is_all_or_nothing_and_per_thread() -> None:
     database = opened()
     with suppress(KeyError), transaction(database):
         database.execute(INSERT, ("a", b"1"))
@@ -199,7 +199,7 @@ def test_transaction_is_all_or_nothing_and_each_threads_own() -> None:
     assert database.execute("SELECT * FROM backups").fetchall() == []
 
 
-def test_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> None:
+def test_concurrent_threads_create_one_set_of_tables(empty_store: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: opened().execute("SELECT 1"), range(8)))
     with psycopg.connect(empty_store) as connection:
@@ -207,7 +207,7 @@ def test_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> 
     assert parts == [("store", FORMAT)]
 
 
-def test_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
+def test_failed_creation_leaves_no_partial_tables(empty_store: str) -> None:
     assert "syntax error" in refusal(
         STORE_TABLES._replace(statements=(*STORE_TABLES.statements, "CREATE no such thing"))
     )
@@ -226,7 +226,7 @@ def test_tables_of_another_version_are_refused(shared_store: str) -> None:
         assert f"was written by {reason.format(found, FORMAT)}" in refusal()
 
 
-def test_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
+def test_foreign_schema_is_refused_and_unchanged(empty_store: str) -> None:
     run(empty_store, "CREATE SCHEMA mendgraph", "CREATE TABLE mendgraph.mine (a int)")
     assert refusal().endswith("is not one of mendgraph: name another database.")
     run(empty_store, "DROP TABLE mendgraph.mine")
@@ -234,7 +234,7 @@ def test_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
 
 
 @pytest.mark.usefixtures("shared_store")
-def test_part_that_grows_gets_what_is_missing_once() -> None:
+def test_growing_part_gets_each_missing_statement_once() -> None:
     steps = ("CREATE TABLE grown (a int)", "INSERT INTO grown VALUES (1)", "INSERT INTO grown VALUES (2)")
     for count in (1, 3, 2, 3):
         close_postgres()
@@ -242,7 +242,7 @@ def test_part_that_grows_gets_what_is_missing_once() -> None:
     assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
 
 
-def test_look_at_an_empty_database_makes_no_tables(empty_store: str) -> None:
+def test_reading_the_version_of_an_empty_database_creates_no_tables(empty_store: str) -> None:
     assert server_version(read_url(empty_store)).split(".")[0].isdigit()
     with psycopg.connect(empty_store) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
@@ -251,7 +251,7 @@ def test_look_at_an_empty_database_makes_no_tables(empty_store: str) -> None:
 TABLES = ("calls", "changes", "effects", "backups", "runs")
 
 
-def test_views_have_the_columns_of_the_tables_of_a_file(empty_store: str) -> None:
+def test_views_have_the_columns_of_the_sqlite_tables(empty_store: str) -> None:
     opened()
     with closing(sqlite3.connect(":memory:")) as own, psycopg.connect(empty_store) as connection:
         own.executescript(";".join(SQLITE_TABLES))
@@ -294,7 +294,7 @@ def others(url: str, do: str) -> int:
         return len(found.fetchall())
 
 
-def test_nobodys_function_takes_the_place_of_the_servers(connections: PostgresPool, shared_store: str) -> None:
+def test_users_function_cannot_replace_one_of_the_server(connections: PostgresPool, shared_store: str) -> None:
     """On servers before 15 whoever may connect may make functions in `public`."""
     with psycopg.connect(shared_store, autocommit=True) as admin:
         admin.execute(
@@ -304,7 +304,7 @@ def test_nobodys_function_takes_the_place_of_the_servers(connections: PostgresPo
     assert ask(connections, "SELECT hashtextextended('w', 0)") != (7,)
 
 
-def test_error_that_somebody_caught_inside_is_no_success(connections: PostgresPool) -> None:
+def test_caught_error_inside_a_transaction_is_not_a_success(connections: PostgresPool) -> None:
     with ExitStack() as stack:
         connection = stack.enter_context(connections.transaction())
         with pytest.raises(psycopg.Error):
@@ -314,14 +314,14 @@ def test_error_that_somebody_caught_inside_is_no_success(connections: PostgresPo
     assert ask(connections) == (1,)
 
 
-def test_connections_that_died_while_they_lay_idle_are_replaced(connections: PostgresPool, shared_store: str) -> None:
+def test_connections_that_died_while_idle_are_replaced(connections: PostgresPool, shared_store: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: ask(connections, "SELECT pg_sleep(0.05)"), range(3)))
     assert others(shared_store, "pg_terminate_backend(pid, 60000)") > 0
     assert [ask(connections) for _ in range(4)] == [(1,)] * 4
 
 
-def test_connection_that_is_cut_off_in_the_middle_is_told(connections: PostgresPool, shared_store: str) -> None:
+def test_connection_lost_in_a_transaction_is_reported(connections: PostgresPool, shared_store: str) -> None:
     with ExitStack() as stack:
         stack.enter_context(connections.transaction())
         others(shared_store, "pg_terminate_backend(pid, 60000)")
@@ -332,7 +332,7 @@ def test_connection_that_is_cut_off_in_the_middle_is_told(connections: PostgresP
 
 
 @in_sweeps
-def test_wrong_password_is_told_and_never_shown() -> None:
+def test_wrong_password_is_reported_and_never_shown() -> None:
     with running_postgres() as server:
         with psycopg.connect(server, autocommit=True) as admin:
             admin.execute(f"CREATE ROLE guest LOGIN PASSWORD '{WORD}'".encode())
@@ -351,7 +351,7 @@ def test_wrong_password_is_told_and_never_shown() -> None:
     assert WORD not in said
 
 
-def test_text_that_postgresql_cannot_hold_is_stored_without_what_it_refuses(connections: PostgresPool) -> None:
+def test_text_that_postgresql_cannot_store_is_replaced(connections: PostgresPool) -> None:
     with connections.transaction() as connection:
         row = connection.execute("SELECT %s::text, 1.5::numeric, 2::bigint", ("a\0b\ud800",)).fetchone()
     assert row == ("a\u2400b\ufffd", 1.5, 2)

@@ -31,11 +31,11 @@ NAMES = {
 QUOTED = WORD.replace("@", "%40")
 
 
-def test_store_is_called_by_its_database_and_host() -> None:
+def test_store_is_named_by_its_database_and_host() -> None:
     assert {url: read_url(url).name for url in NAMES} == NAMES
 
 
-def test_password_is_in_no_form_of_a_url_that_is_shown() -> None:
+def test_password_is_not_in_any_shown_form_of_a_url() -> None:
     for url in (
         f"postgresql://u:{QUOTED}@h/runs",
         f"postgresql://h/runs?user=u&password={QUOTED}",
@@ -48,7 +48,7 @@ def test_password_is_in_no_form_of_a_url_that_is_shown() -> None:
         assert found.clean("one\n\ttwo\x1b[2J three") == "one two [2J three"
 
 
-def test_other_url_is_refused_without_a_word_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_url_is_refused_without_quoting_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("mysql://u:{}@h/d", "{}", "host=h password={}", "sqlite:///{}", "://{}"):
         monkeypatch.setenv(VARIABLE, url.format(WORD))
         with pytest.raises(StoreError) as caught:
@@ -96,7 +96,7 @@ LETS_NOBODY_IN = {
 }
 
 
-def test_error_of_the_server_has_its_reason_and_remedy() -> None:
+def test_server_error_has_its_reason_and_remedy() -> None:
     connections = PostgresPool(read_url("postgresql://u@h/runs"))
     for state, reason, is_lost in REASONS:
         kind = type("ServerError", (psycopg.Error,), {"sqlstate": state})
@@ -122,7 +122,7 @@ def test_workspace_gets_a_random_name_and_keeps_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "shared_name").stat().st_mode) == 0o600
 
 
-def test_name_may_be_given_once_and_said_again(tmp_path: Path) -> None:
+def test_name_can_be_set_once_and_repeated(tmp_path: Path) -> None:
     assert give_workspace_name(str(tmp_path), "batch/b1/task-1") is None
     assert give_workspace_name(str(tmp_path), "batch/b1/task-1") is None
     assert workspace_name(str(tmp_path)) == "batch/b1/task-1"
@@ -130,13 +130,13 @@ def test_name_may_be_given_once_and_said_again(tmp_path: Path) -> None:
     assert known_workspace_name(str(tmp_path)) == "batch/b1/task-1"
 
 
-def test_name_is_made_of_harmless_signs(tmp_path: Path) -> None:
+def test_name_allows_only_harmless_characters(tmp_path: Path) -> None:
     for name in ("", "/a", "a b", "é", "x" * 201):
         assert refusal(give_workspace_name(str(tmp_path), name)).code is ToolErrorCode.INVALID_ARGUMENT
     assert os.listdir(tmp_path) == []
 
 
-def test_file_that_holds_no_name_is_told_and_stays(tmp_path: Path) -> None:
+def test_invalid_name_file_is_reported_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "shared_name").write_bytes(b"two\nlines\xff")
     assert "holds no name of a workspace" in refusal(workspace_name(str(tmp_path))).message
     assert known_workspace_name(str(tmp_path)) is None
@@ -144,7 +144,7 @@ def test_file_that_holds_no_name_is_told_and_stays(tmp_path: Path) -> None:
     assert (tmp_path / "shared_name").read_bytes() == b"two\nlines\xff"
 
 
-def test_link_in_place_of_the_name_is_not_followed_and_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_link_as_name_file_is_not_followed_and_a_full_disk_is_reported(tmp_path: Path) -> None:
     for link in ("/etc/hostname", "."):
         (tmp_path / "shared_name").symlink_to(link)
         assert "Cannot read" in refusal(workspace_name(str(tmp_path))).message

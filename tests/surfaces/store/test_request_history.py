@@ -24,7 +24,7 @@ def history(tmp_path: Path) -> RequestHistory:
     return RequestHistory(str(tmp_path), str(tmp_path / "data"))
 
 
-def test_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, history: RequestHistory) -> None:
+def test_next_chat_has_the_requests_of_the_previous_one(tmp_path: Path, history: RequestHistory) -> None:
     assert history.load() == []
     for request in ("one", "two\nlines", "ümläut \ud83d"):
         history.add(request)
@@ -33,7 +33,7 @@ def test_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, history:
     assert history.problem == ""
 
 
-def test_history_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> None:
+def test_history_file_has_a_maximum_size(tmp_path: Path, history: RequestHistory) -> None:
     history.add("first")
     path = kept(tmp_path, tmp_path / "data")
     path.write_bytes(b'"' + b"x" * 999_995 + b'"\n')
@@ -45,7 +45,7 @@ def test_history_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory)
     assert len(history.load()) == MOST_REQUESTS
 
 
-def test_newest_requests_stay_and_the_file_is_its_owners(tmp_path: Path, history: RequestHistory) -> None:
+def test_newest_requests_are_kept_in_a_private_file(tmp_path: Path, history: RequestHistory) -> None:
     history.add("x" * 20_000)
     history.add("y" * 20_001)
     assert history.load() == ["x" * 20_000]
@@ -57,7 +57,7 @@ def test_newest_requests_stay_and_the_file_is_its_owners(tmp_path: Path, history
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_line_that_is_no_request_is_passed_over(tmp_path: Path, history: RequestHistory) -> None:
+def test_line_that_is_not_a_request_is_skipped(tmp_path: Path, history: RequestHistory) -> None:
     history.add("one")
     with kept(tmp_path, tmp_path / "data").open("ab") as file:
         file.write(b'{"not": "a request"}\n"cut off\n\xff\n\n"two"\n')
@@ -65,7 +65,7 @@ def test_line_that_is_no_request_is_passed_over(tmp_path: Path, history: Request
     assert history.load() == ["one", "two"]
 
 
-def test_history_that_cannot_be_kept_is_told_with_the_reason(tmp_path: Path, history: RequestHistory) -> None:
+def test_history_that_cannot_be_stored_is_reported_with_the_reason(tmp_path: Path, history: RequestHistory) -> None:
     history.add("one")
     path = kept(tmp_path, tmp_path / "data")
     path.unlink()

@@ -40,7 +40,7 @@ def refused(path: Path) -> ToolError:
     )
 
 
-def test_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path) -> None:
+def test_folder_is_created_private_and_found_again(tmp_path: Path) -> None:
     for umask in (0o000, 0o077):
         base, old = tmp_path / str(umask) / "data", os.umask(umask)
         try:
@@ -56,7 +56,7 @@ def test_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path) -> N
         assert ([mode(Path(path)), mode(Path(path).parent)], os.listdir(path)) == ([0o700, 0o700], ["kept"])
 
 
-def test_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_variable_sets_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "mine"))
     assert run_folder("t") == str(tmp_path / "mine" / "runs" / folder_name("t"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -66,17 +66,17 @@ def test_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @given(st.text(), st.text())
-def test_every_thread_has_a_harmless_name_of_its_own(one: str, two: str) -> None:
+def test_every_thread_has_its_own_harmless_folder_name(one: str, two: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,56}", folder_name(one))
     assert (folder_name(one).casefold() == folder_name(two).casefold()) is (one == two)
 
 
-def test_name_never_changes() -> None:
+def test_folder_name_never_changes() -> None:
     """The end is the beginning of the SHA-256 of the thread's name, as sha256sum gives it."""
     assert folder_name("thread 1") == "thread-1-e403d0b0e15639ba"
 
 
-def test_new_folder_is_on_the_disk_when_it_is_given(tmp_path: Path) -> None:
+def test_new_folder_is_synced_to_disk(tmp_path: Path) -> None:
     with noted("fsync") as synced:
         path = Path(str(run_folder("t", str(tmp_path))))
     assert synced == [("fsync", str(tmp_path)), ("fsync", str(path.parent))]
@@ -89,7 +89,7 @@ def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "runs") == []
 
 
-def test_folder_is_due_once_an_hour(tmp_path: Path) -> None:
+def test_pruning_is_due_once_an_hour(tmp_path: Path) -> None:
     assert is_due(str(tmp_path))
     for seconds, due in ((0, False), (3_500, False), (3_700, True)):
         then = time.time() - seconds
@@ -111,7 +111,7 @@ def test_workspace_is_idle_after_a_day_without_a_change(tmp_path: Path) -> None:
     assert idle_workspaces(str(tmp_path / "own")) == []
 
 
-def test_path_that_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_path_that_is_not_a_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o755)
     for number, (kind, is_above) in enumerate(product(("link", "file"), (True, False))):
@@ -127,7 +127,7 @@ def test_path_that_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path) ->
         assert (os.listdir(outside), mode(outside)) == ([], 0o755)
 
 
-def test_link_in_place_of_a_folder_that_was_used_is_refused(tmp_path: Path) -> None:
+def test_link_in_place_of_a_used_folder_is_refused(tmp_path: Path) -> None:
     path = Path(str(run_folder("t", str(tmp_path))))
     path.rename(tmp_path / "moved")
     path.symlink_to(tmp_path / "moved")
@@ -136,7 +136,7 @@ def test_link_in_place_of_a_folder_that_was_used_is_refused(tmp_path: Path) -> N
     assert (run_folder("t", str(tmp_path)), mode(path)) == (str(path), 0o700)
 
 
-def test_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
+def test_unusable_place_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     where = os.path.join("runs", folder_name("t"))
     assert run_folder("t", str(tmp_path / "file")) == ToolError(
@@ -152,7 +152,7 @@ def test_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
     )
 
 
-def test_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> None:
+def test_workspace_has_one_folder_for_all_spellings_of_its_path(tmp_path: Path) -> None:
     (tmp_path / "pro ject").mkdir()
     (tmp_path / "link").symlink_to("pro ject")
     base = str(tmp_path / "data")
@@ -164,7 +164,7 @@ def test_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> None:
     assert mode(Path(path)) == 0o700
 
 
-def test_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_folder_of_a_run_is_removed_with_its_content(tmp_path: Path) -> None:
     path, outside = Path(str(run_folder("t", str(tmp_path)))), tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("x" * 1_000)
@@ -177,7 +177,7 @@ def test_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
     assert (path.exists(), os.listdir(outside), os.path.isdir(str(neighbour))) == (False, ["kept"], True)
 
 
-def test_path_that_is_no_folder_is_not_removed(tmp_path: Path) -> None:
+def test_path_that_is_not_a_folder_is_not_removed(tmp_path: Path) -> None:
     path, outside = Path(run_folder_path("t", str(tmp_path))), tmp_path / "outside"
     path.parent.mkdir()
     outside.mkdir()

@@ -37,7 +37,7 @@ SOMEBODY = ToolError(
 )
 
 
-def test_second_is_told_who_was_first(tmp_path: Path) -> None:
+def test_second_run_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     first, second = RunLock(str(tmp_path)), RunLock(str(tmp_path))
     assert first.acquire(US) is None
     assert second.acquire(Owner("b2")) == taken_by(US)
@@ -47,7 +47,7 @@ def test_second_is_told_who_was_first(tmp_path: Path) -> None:
     second.release()
 
 
-def test_waiting_run_gets_the_lock_when_it_is_left(tmp_path: Path) -> None:
+def test_waiting_run_gets_the_released_lock(tmp_path: Path) -> None:
     lock, begun = RunLock(str(tmp_path)), threading.Event()
     assert lock.acquire(US) is None
 
@@ -66,7 +66,7 @@ def test_waiting_run_gets_the_lock_when_it_is_left(tmp_path: Path) -> None:
 UNREADABLE = (None, b'{"run_id": "a1", "pi', b'{"run_id": "a1", "pid": 0, "since": "x"}', b"[" * 4_000)
 
 
-def test_holder_that_cannot_be_read_is_somebody(tmp_path: Path) -> None:
+def test_unreadable_holder_is_reported_as_somebody(tmp_path: Path) -> None:
     written = tmp_path / "run.lock.json"
     with RunLock(str(tmp_path)) as lock:
         assert lock.acquire(US) is None
@@ -78,7 +78,7 @@ def test_holder_that_cannot_be_read_is_somebody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", ["write", "rename"])
-def test_lock_whose_holder_cannot_be_written_down_holds_nevertheless(tmp_path: Path, function: str) -> None:
+def test_lock_is_held_even_if_its_holder_cannot_be_written(tmp_path: Path, function: str) -> None:
     (tmp_path / "run.lock.json").write_text(json.dumps({"run_id": "gone", "pid": os.getpid(), "since": "x"}))
     with RunLock(str(tmp_path)) as lock:
         with failing(function, number=errno.ENOSPC, ever_after=True):
@@ -86,14 +86,14 @@ def test_lock_whose_holder_cannot_be_written_down_holds_nevertheless(tmp_path: P
         assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
 
 
-def test_lock_that_the_file_system_refuses_is_told(tmp_path: Path) -> None:
+def test_lock_refused_by_the_file_system_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run.lock").symlink_to("elsewhere")
     message = f"Cannot lock {str(tmp_path / 'run.lock')!r}: its symbolic links lead in a circle."
     refused = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     assert RunLock(str(tmp_path)).acquire(US) == refused
 
 
-def test_holder_that_is_no_more_is_not_named(tmp_path: Path) -> None:
+def test_dead_holder_is_not_named(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     with RunLock(str(tmp_path)) as lock:
@@ -106,7 +106,7 @@ def test_process_of_another_user_is_alive() -> None:
         assert is_alive(1)
 
 
-def test_released_lock_leaves_no_name_and_lets_nobody_else_read_its_file(tmp_path: Path) -> None:
+def test_released_lock_removes_the_holders_file_and_files_are_private(tmp_path: Path) -> None:
     with RunLock(str(tmp_path)) as lock:
         assert lock.acquire(US) is None
         files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
@@ -157,7 +157,7 @@ def test_workspace_is_locked_by_one_run_at_a_time(tmp_path: Path) -> None:
     two.release()
 
 
-def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shared_store: str, tmp_path: Path) -> None:
+def test_holder_on_another_machine_is_named_and_nothing_stays_locked_here(shared_store: str, tmp_path: Path) -> None:
     open_database(str(tmp_path)).close()
     pool = PostgresPool(read_url(shared_store))
     theirs = pool.locks
@@ -180,7 +180,7 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
     assert lock_holder(str(tmp_path)) is None
 
 
-def test_process_of_this_machine_that_is_no_more_is_waited_for(shared_store: str, tmp_path: Path) -> None:
+def test_lock_of_a_dead_process_of_this_machine_is_waited_for(shared_store: str, tmp_path: Path) -> None:
     """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
     open_database(str(tmp_path)).close()
     pool = PostgresPool(read_url(shared_store))
@@ -193,7 +193,7 @@ def test_process_of_this_machine_that_is_no_more_is_waited_for(shared_store: str
         assert lock.acquire(RUN) is None
 
 
-def test_store_that_cannot_be_asked_is_told_and_nothing_stays_locked(
+def test_unavailable_store_is_reported_and_nothing_stays_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", NOWHERE)

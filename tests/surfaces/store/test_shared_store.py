@@ -68,7 +68,7 @@ FAILED = (OutcomeKind.SYSTEM_ERROR, "store_failed")
 
 
 @in_sweeps
-def test_fifty_runs_at_once_share_few_connections(shared_store: str, tmp_path: Path) -> None:
+def test_fifty_concurrent_runs_share_few_connections(shared_store: str, tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(50)]
     for each in folders:
         each.mkdir()
@@ -128,7 +128,7 @@ class Server:
 
 
 @in_sweeps
-def test_server_that_stops_in_the_middle_is_waited_for_and_then_ends_the_run_and_nothing_is_lost(
+def test_restarted_server_is_waited_for_and_a_stopped_one_ends_the_run_without_loss(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -174,7 +174,7 @@ CUTS = range(90, 930, 15 if LEVEL == 2 else 45)
 
 @in_sweeps
 @pytest.mark.parametrize("late", [False, True])
-def test_run_whose_wire_is_cut_goes_on_wherever_that_is(
+def test_run_continues_after_its_connection_is_cut_at_any_point(
     shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -192,7 +192,7 @@ def test_run_whose_wire_is_cut_goes_on_wherever_that_is(
 
 
 @in_sweeps
-def test_process_that_lost_the_workspace_changes_nothing_more_and_another_goes_on(
+def test_process_that_lost_the_workspace_changes_nothing_and_another_continues(
     shared_store: str, folder: Path, tmp_path: Path
 ) -> None:
     whole = project(tmp_path / "whole")
@@ -222,7 +222,7 @@ def test_process_that_lost_the_workspace_changes_nothing_more_and_another_goes_o
     assert tree(folder) == tree(whole)
 
 
-def test_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_killed(
+def test_thread_is_active_on_one_machine_and_continues_on_another_after_a_kill(
     shared_store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other machine is a process with a copy of the workspace and a data folder of its own."""
@@ -261,7 +261,7 @@ def first_run(folder: Path, pid: int) -> str:
 # --- What is stored
 
 
-def test_neither_the_password_nor_a_secret_is_in_the_database_or_in_what_is_told(
+def test_password_and_secrets_are_not_in_the_database_or_in_messages(
     shared_store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beginning, _, options = shared_store.partition("?")
@@ -284,7 +284,7 @@ def test_neither_the_password_nor_a_secret_is_in_the_database_or_in_what_is_told
 
 
 @pytest.mark.usefixtures("any_store")
-def test_any_name_and_any_text_come_back(folder: Path, any_store: str) -> None:
+def test_any_thread_name_and_any_text_are_restored(folder: Path, any_store: str) -> None:
     request = "Look \ue000 at it: 'x' %s ?"
     for thread in ("a:b", "é\ue000", "'; DROP TABLE runs; --", "%s?"):
         result = run_task(request, context(folder), model=HistoryModel((Say("Done \ue000 it."),)), thread_id=thread)
@@ -303,7 +303,7 @@ def test_any_name_and_any_text_come_back(folder: Path, any_store: str) -> None:
 
 @needs_sandbox
 @pytest.mark.usefixtures("shared_store")
-def test_no_program_learns_where_the_store_is(folder: Path) -> None:
+def test_programs_cannot_see_the_store_url(folder: Path) -> None:
     calls = ("run_command", {"argv": ["env"]})
     model = HistoryModel((use(calls), Say("Done.")))
     result = run_task("Look.", context(folder, allowed_programs=("env",), mode="auto"), model=model)

@@ -29,9 +29,7 @@ from tests.doubles.system_calls import failing, noted
 pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
 
 
-def test_spending_folder_is_made_in_the_data_folder_and_is_its_owners(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spending_folder_is_private_and_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "new" / "data"
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder))
     assert spending_folder() == str(folder / "spending")
@@ -50,7 +48,7 @@ UNREADABLE = {
 }
 
 
-def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_bytes(b"x" * (MOST_BYTES + 1))
@@ -60,12 +58,12 @@ def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         assert read_user_file(path) == ToolError(code=code, message=f"Cannot read {path!r}: {reason}.")
 
 
-def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"\xef\xbb\xbfa = 1\n")
     assert read_user_file(str(tmp_path / "file")) == "a = 1\n"
 
 
-def test_file_is_replaced_whole_and_on_the_disk(tmp_path: Path) -> None:
+def test_file_is_replaced_atomically_and_synced(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with noted("fsync", "replace") as calls:
@@ -94,7 +92,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "root")
 
 
-def test_file_is_read_whole_up_to_its_bound(root: str) -> None:
+def test_file_is_read_completely_up_to_its_maximum_size(root: str) -> None:
     path = Path(root, SETTINGS_FILE)
     assert read_settings_file(root) is None
     path.write_bytes(b"a" * MOST_SETTINGS_BYTES)
@@ -105,7 +103,7 @@ def test_file_is_read_whole_up_to_its_bound(root: str) -> None:
     assert found.code is ToolErrorCode.INVALID_ARGUMENT
 
 
-def test_file_that_cannot_be_read_changed_or_written_stays_as_it_is(tmp_path: Path) -> None:
+def test_file_that_cannot_be_changed_or_written_is_unchanged(tmp_path: Path) -> None:
     path, refusal = tmp_path / "notes", ToolError(code=ToolErrorCode.CONFLICT, message="It is full.")
     assert exchange(str(path), lambda old: old + b"a") is None
     assert exchange(str(path), lambda _: refusal) == refusal
@@ -123,7 +121,7 @@ def test_settings_are_not_read_through_a_link(root: str, tmp_path: Path) -> None
     assert read_settings_file(root) == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_mark_of_trust_is_its_owners(root: str) -> None:
+def test_trust_file_is_private(root: str) -> None:
     old = os.umask(0)
     try:
         trust(root, HASH)
@@ -133,7 +131,7 @@ def test_mark_of_trust_is_its_owners(root: str) -> None:
     assert stat.S_IMODE(mark.stat().st_mode) == 0o600
 
 
-def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) -> None:
+def test_only_the_last_trusted_hash_is_known_until_it_is_removed(root: str) -> None:
     assert trusted_hash(root) == ""
     for sha256 in (HASH, OTHER, ""):
         assert trust(root, sha256) is None
@@ -141,14 +139,14 @@ def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) ->
     assert trust(root, "") is None
 
 
-def test_damaged_mark_trusts_nothing(root: str) -> None:
+def test_damaged_trust_file_trusts_nothing(root: str) -> None:
     trust(root, HASH)
     for text in ("", "x", HASH[:-1], f"{HASH}\n{OTHER}"):
         Path(workspace_folder_path(root), "trusted-settings").write_text(text)
         assert trusted_hash(root) == ""
 
 
-def test_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: Path) -> None:
+def test_link_in_place_of_the_trust_file_is_not_written_through(root: str, tmp_path: Path) -> None:
     trust(root, HASH)
     mark, victim = Path(workspace_folder_path(root), "trusted-settings"), tmp_path / "victim"
     victim.write_text("mine")
@@ -158,7 +156,7 @@ def test_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: P
     assert victim.read_text() == "mine"
 
 
-def test_user_without_a_home_is_told_and_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_home_directory_is_reported_and_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless(name: str, appauthor: bool) -> str:
         raise RuntimeError(name, appauthor)
 
@@ -172,7 +170,7 @@ def test_user_without_a_home_is_told_and_nothing_is_trusted(root: str, monkeypat
     assert trusted_hash(root) == ""
 
 
-def test_without_a_place_for_records_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_data_folder_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", "/dev/null/x")
     assert isinstance(trust(root, HASH), ToolError)
     assert trusted_hash(root) == ""

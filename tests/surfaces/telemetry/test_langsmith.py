@@ -73,7 +73,7 @@ def ingest() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         server.server_close()
 
 
-def test_run_is_posted_without_secrets_where_the_user_traces_and_only_there(tmp_path: Path) -> None:
+def test_run_is_posted_to_langsmith_only_if_tracing_is_on_and_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"one {WORD} two\n", encoding="utf-8")
     script = [Calls([("read_file", '{"path": "a.txt"}'), ("reveal", "{}")]), Say(f"It is {WORD}.")]
     with ingest() as (url, got), ScriptedServer(script * 2) as server:

@@ -50,7 +50,7 @@ WAYS = [by_task, by_atask, by_invoke, by_parent]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_run_is_one_trace_whichever_way_it_is_run(
+def test_run_is_one_trace_for_each_way_to_run_it(
     way: Callable[[AgentContext], None], tmp_path: Path, told: Told
 ) -> None:
     write_files(tmp_path, {"a.txt": "one\n"})
@@ -131,7 +131,7 @@ def leave_astream(machine: Any, run: AgentContext) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_stream, leave_astream], ids=["sync", "async"])
-def test_listener_who_leaves_a_stream_sees_no_failure(
+def test_closing_a_stream_is_not_traced_as_a_failure(
     leave: Callable[[Any, AgentContext], None], tmp_path: Path, told: Told
 ) -> None:
     leave(build_graph(), context(tmp_path, "http://x.y"))
@@ -185,7 +185,7 @@ def test_secret_in_thread_and_model_name_is_not_traced(
     assert WORD not in told.text()
 
 
-def test_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Path, told: Told) -> None:
+def test_interrupted_run_and_its_answer_are_separate_spans(tmp_path: Path, told: Told) -> None:
     write = Calls([("write_file", '{"path": "b.txt", "content": "two"}')])
     with (
         ScriptedServer([write, Say("Done.")]) as server,

@@ -105,7 +105,7 @@ def test_failed_model_call_has_its_kind_and_no_text(told: Told, in_loop: bool) -
     assert "secret words" not in told.text()
 
 
-def test_chat_model_of_the_user_is_named_by_its_reply(told: Told) -> None:
+def test_users_chat_model_is_named_by_its_reply(told: Told) -> None:
     unnamed = ModelChoice(model=None, base_url=None)
     reply_of(Mine(ModelReply(model="mine-7b")), unnamed, own=True)
     assert reply_of(Mine("nonsense"), unnamed, own=True) == "nonsense"
@@ -131,7 +131,7 @@ PROVIDERS = {
 }
 
 
-def test_provider_has_the_name_of_the_conventions() -> None:
+def test_provider_has_the_name_from_the_conventions() -> None:
     assert {name: provider_of(Endpoint(model="m", provider=name)) for name in PROVIDERS} == PROVIDERS
     assert provider_of(Endpoint(model="local", embedded=True)) == "llama.cpp"
     assert provider_of(None) == "custom"
@@ -146,5 +146,5 @@ def test_failed_tool_call_has_its_code_and_no_text(told: Told) -> None:
     assert "secret words" not in told.text()
 
 
-def test_process_without_a_tracer_observes_nothing() -> None:
+def test_process_without_a_tracer_creates_no_observer() -> None:
     assert run_observer("t", str) is None

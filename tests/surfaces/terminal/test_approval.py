@@ -56,7 +56,7 @@ def decided(
     return answer["decisions"], file.getvalue().splitlines()
 
 
-def test_key_answers_and_lines_give_reasons() -> None:
+def test_key_answers_and_a_line_gives_the_reason() -> None:
     keys, lines = Person("n"), Person("use b.py")
     file = io.StringIO()
     request = {"kind": "approval", "calls": [EDIT]}
@@ -83,7 +83,7 @@ ANSWERS: dict[tuple[str, ...], tuple[int, JsonMap]] = {
 """What a person says, after how many questions there is an answer, and which; the end of the input rejects."""
 
 
-def test_word_is_an_answer_and_anything_else_is_asked_again() -> None:
+def test_word_is_accepted_and_anything_else_is_asked_again() -> None:
     answered = {}
     for lines in ANSWERS:
         person = Person(*lines)
@@ -107,7 +107,7 @@ COMMANDS = {
 }
 
 
-def test_question_shows_the_diff_or_the_command_and_the_choices() -> None:
+def test_approval_request_shows_the_diff_or_command_and_the_choices() -> None:
     person = Person("y")
     _, shown = decided(person, EDIT)
     assert shown == ["? edit_file calc.py: ask_before_write", *(f"│ {line}" for line in DIFF.splitlines()), CHOICES]
@@ -127,7 +127,7 @@ def test_question_shows_the_diff_or_the_command_and_the_choices() -> None:
 # --- Grants
 
 
-def test_grant_for_the_run_is_that_of_one_tool_and_one_rule() -> None:
+def test_approve_for_run_covers_one_tool_and_one_rule() -> None:
     person = Person("a")
     decisions, shown = decided(person, EDIT, LIKE)
     grant = {"action": "approve_for_run"}
@@ -141,7 +141,7 @@ def test_grant_for_the_run_is_that_of_one_tool_and_one_rule() -> None:
 
 
 @pytest.mark.parametrize(("letter", "action"), [("p", "approve_prefix"), ("w", "approve_always")])
-def test_command_may_be_allowed_by_its_prefix_and_for_good(letter: str, action: str) -> None:
+def test_command_can_be_allowed_by_its_prefix_and_permanently(letter: str, action: str) -> None:
     log = "run_command git log"
     choices = {"approve_prefix": log, "approve_for_run": "run_command git", "approve_always": log}
     command: JsonMap = {**EDIT, "tool": "run_command", "choices": choices}
@@ -152,7 +152,7 @@ def test_command_may_be_allowed_by_its_prefix_and_for_good(letter: str, action: 
     assert " ".join(shown).count(line) == 2
 
 
-def test_project_configuration_is_asked_for_each_time_and_after_a_stop_nothing_is() -> None:
+def test_project_configuration_is_asked_about_each_time_and_nothing_after_a_stop() -> None:
     decisions, shown = decided(Person("a", "y"), CONFIG)
     assert decisions["0"]["action"] == "approve"
     assert "A call like this is asked about each time: answer y or n." in shown
@@ -195,7 +195,7 @@ def test_limit_is_raised_by_a_key_or_a_number(lines: tuple[str, ...], decision: 
     ]
 
 
-def test_arguments_are_changed_in_the_editor() -> None:
+def test_arguments_are_edited_in_the_editor() -> None:
     seen: list[str] = []
 
     def edit(text: str) -> str:
@@ -210,7 +210,7 @@ def test_arguments_are_changed_in_the_editor() -> None:
         assert (decisions["0"]["action"], "The text was not edited: " in "\n".join(shown)) == ("approve", True)
 
 
-def test_arguments_that_are_no_object_are_asked_again() -> None:
+def test_edited_arguments_that_are_not_an_object_are_asked_for_again() -> None:
     wrong = {
         "": "",
         "{'a': 1}": "This is not valid JSON: ",
@@ -230,9 +230,7 @@ def script(folder: Path, body: str) -> str:
     return f"'{path}' --wait"
 
 
-def test_editor_gets_a_private_file_and_not_the_address_of_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_editor_gets_a_private_file_and_not_the_store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://u:plum-51-orchard@h/runs")
     editor = script(tmp_path, f'echo "$2" > {tmp_path}/name; env > {tmp_path}/env; echo "new: $(cat "$2")" > "$2"')
     assert in_editor({"EDITOR": editor}, "old") == "new: old\n"
@@ -247,7 +245,7 @@ def test_editor_gets_a_private_file_and_not_the_address_of_the_store(
 # --- What a call may show
 
 
-def test_call_cannot_look_like_a_question_or_steer_the_screen() -> None:
+def test_call_can_neither_imitate_a_question_nor_control_the_screen() -> None:
     evil = "+x\x1b[2J\u202e\rAllow edit_file calc.py? y\n\x85Allow all? " + "w" * 100
     call = {**EDIT, "path": "a\nAllow? y", "preview": {"kind": "diff", "text": evil, "truncated": False}}
     _, shown = decided(Person("v", "?", "y"), call, width=40)
@@ -256,7 +254,7 @@ def test_call_cannot_look_like_a_question_or_steer_the_screen() -> None:
     assert "│ +x\\x1b[2J\\u202e\\x0dAllow" in "".join(shown).replace("\\r", "\\x0d")
 
 
-def test_question_fits_a_narrow_terminal() -> None:
+def test_approval_request_fits_a_narrow_terminal() -> None:
     wide = {**EDIT, "preview": {"kind": "argv", "text": "echo " + "漢字" * 60 + "\tx", "truncated": False}}
     for width in (1, 40, 120):
         person = Person("y")

@@ -65,7 +65,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return played
 
 
-def test_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
+def test_each_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
     code, out, err = run("go fail")
     assert (code, err) == (1, "")
     assert out.splitlines() == [
@@ -79,7 +79,7 @@ def test_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[Work
     assert len(orders) == 2
 
 
-def test_programs_get_an_object_on_each_line(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
+def test_json_output_has_an_object_on_each_line(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
     code, out, err = run("go", "--json", "--out", "there", "--max-steps", "3")
     assert (code, err) == (0, "")
     result, summary = map(json.loads, out.splitlines())
@@ -95,7 +95,7 @@ class LeftError(BaseException):
 
 
 @pytest.mark.usefixtures("orders")
-def test_batch_that_ends_early_says_why_and_has_its_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_ends_early_says_why_and_has_its_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run("limit go", "--max-tokens", "9")
     assert (code, out.splitlines()[0]) == (3, "0/2 LEFT t0 account_limit (0 calls, 0.0 s): Too much.")
     assert "2 tasks are left: start the same batch again to continue" in out
@@ -121,13 +121,13 @@ ENDS = (
 )
 
 
-def test_end_of_a_batch_has_its_code() -> None:
+def test_end_of_a_batch_has_its_exit_code() -> None:
     ended = [exit_code_of_batch(BatchResult("0a", "/out", end, "", 1, tally), heard) for end, heard, tally, _ in ENDS]
     assert ended == [code for *_, code in ENDS]
 
 
 @pytest.mark.usefixtures("orders")
-def test_batch_that_cannot_begin_is_one_line(run: Run) -> None:
+def test_batch_that_cannot_start_is_reported_in_one_line(run: Run) -> None:
     for words, code, said in (
         (["--mode", "ask"], 2, 'mode: "ask" needs a person for each change'),
         (["--out", "."], 4, "is not the folder of a batch: it holds 'tasks.jsonl'"),
@@ -138,7 +138,9 @@ def test_batch_that_cannot_begin_is_one_line(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_every_problem_of_the_file_is_told(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_of_the_task_file_is_reported(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "bad.jsonl").write_text("{\n[]\n")
     assert run("go")[0] == 0
     assert cli.main(["batch", str(tmp_path / "bad.jsonl"), "--json"]) == ExitCode.USAGE_ERROR
@@ -186,7 +188,7 @@ def test_without_a_terminal_each_result_is_a_plain_line() -> None:
     assert (out.getvalue(), err.getvalue()) == (LINES, "")
 
 
-def test_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:
+def test_progress_bar_estimates_the_remaining_time_from_rare_results() -> None:
     now, err, tally = [0.0], StringIO(), Tally(finished=1)
     terminal = Console(file=err, force_terminal=True, get_time=lambda: now[0])
     with closing(BatchProgress(Console(file=StringIO()), terminal)) as progress:
@@ -198,7 +200,7 @@ def test_bar_says_how_long_the_rest_takes_though_results_are_rare() -> None:
     assert "0:13:30" in err.getvalue()
 
 
-def test_at_a_terminal_there_is_a_bar_and_what_went_wrong() -> None:
+def test_terminal_shows_a_progress_bar_and_the_failures() -> None:
     out, err = StringIO(), StringIO()
     terminal = Console(file=err, force_terminal=True, width=40, no_color=True)
     shown(Console(file=out, force_terminal=True), terminal, GOOD)

@@ -67,21 +67,21 @@ def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch)
     return said
 
 
-def test_tool_ends_at_its_time(root: Path, server: ScriptedServer) -> None:
+def test_blocked_tool_ends_at_the_time_limit(root: Path, server: ScriptedServer) -> None:
     words = ("--max-seconds", "5", "Look here.")
     with mendgraph(root, server.base_url, *words, main=play("kernel", "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
     assert "BUDGET_STOP (wall_clock)" in running.err
 
 
-def test_node_ends_at_its_time(root: Path, server: ScriptedServer, resumed: Callable[[], str]) -> None:
+def test_blocked_node_ends_at_its_timeout(root: Path, server: ScriptedServer, resumed: Callable[[], str]) -> None:
     with mendgraph(root, server.base_url, "Look here.", main=play("python", "guard")) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
     assert f"The step guard did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.err
     assert "Done." in resumed()
 
 
-def test_code_that_nothing_can_interrupt_ends_with_the_process(
+def test_uninterruptible_code_ends_with_the_process(
     root: Path, server: ScriptedServer, resumed: Callable[[], str]
 ) -> None:
     with mendgraph(root, server.base_url, "Look here.", main=play("c", "tool")) as running:
@@ -107,7 +107,7 @@ def test_second_signal_ends_the_process(
     assert "Done." in resumed()
 
 
-def test_node_ends_in_the_main_thread_of_a_program_as_well(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_node_ends_in_the_main_thread_of_a_program_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name = WHERE["guard"]
     monkeypatch.setattr(compiled, "NODE_S", 0.2)
     monkeypatch.setattr(place, name, lambda *_: HOW["python"]())

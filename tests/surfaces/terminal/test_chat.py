@@ -37,7 +37,7 @@ def talked(folder: Path, script: Sequence[str], lines: Sequence[str], **options:
     return terminal
 
 
-def test_undo_takes_back_turn_by_turn_and_the_model_hears_of_it(tmp_path: Path) -> None:
+def test_undo_restores_turn_by_turn_and_the_model_is_told(tmp_path: Path) -> None:
     script = [FIX, "Fixed.", COMMENT, "Said.", "Hello."]
     lines = ["fix", "comment", "/undo", "/diff", "/undo", "/undo", "and now?"]
     terminal = Terminal(tmp_path, script, lines=lines)
@@ -51,7 +51,7 @@ def test_undo_takes_back_turn_by_turn_and_the_model_hears_of_it(tmp_path: Path) 
     assert terminal.err == f"mendgraph: run {tmp_path.name}; continue with: {terminal.chat}\n"
 
 
-def test_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> None:
+def test_model_is_shown_and_can_be_changed_for_the_next_turn(tmp_path: Path) -> None:
     terminal = Terminal(
         tmp_path, [FIX, "Fixed.", READ, "It adds."], lines=["fix", "/model", "/model b", "see", "/usage"]
     )
@@ -65,7 +65,7 @@ def test_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> Non
     assert "secret" not in terminal.out
 
 
-def test_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) -> None:
+def test_base_url_is_not_used_for_another_provider(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [], lines=["/model openai:b", "/model anthropic:c", "/model"])
     context = terminal.setup.context.model_copy(update={"model": "a", "base_url": "http://llm.test/v1"})
     assert chat(replace(terminal.setup, context=context)) is ExitCode.FINISHED
@@ -74,7 +74,7 @@ def test_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) ->
     assert "anthropic:c at" not in terminal.out
 
 
-def test_another_mode_and_another_thread(tmp_path: Path) -> None:
+def test_mode_applies_from_the_next_turn_and_clear_starts_a_new_thread(tmp_path: Path) -> None:
     lines = ["hi", "/mode", "/mode ask", "fix", "/undo", "/clear", "/usage", "again"]
     terminal = Terminal(tmp_path, ["Hello.", FIX, "I may not.", "Once more."], lines=lines)
     model = terminal.setup.session_options["model"]
@@ -102,7 +102,7 @@ def test_sigterm_ends_the_chat_with_its_turn(tmp_path: Path, model: type[Interru
     assert (terminal.asked, "API Usage Stats:" in terminal.out) == (["You: "], True)
 
 
-def test_only_files_that_a_model_may_read_are_offered(tmp_path: Path) -> None:
+def test_completion_offers_only_files_that_the_model_may_read(tmp_path: Path) -> None:
     for name in ("calc.py", ".env", "ignored.log", ".gitignore"):
         (tmp_path / name).write_text("*.log\n", encoding="utf-8")
     (tmp_path / "pkg").mkdir()
@@ -128,7 +128,7 @@ NEW = 'tool: write_file({"path": "new.py", "content": "x = 1\\n"})'
 MINE = 'tool: edit_file({"path": "mine.py", "old_str": "a - b", "new_str": "a + b"})'
 
 
-def test_commit_has_what_the_chat_has_changed_and_nothing_else(tmp_path: Path) -> None:
+def test_commit_contains_only_what_the_chat_has_changed(tmp_path: Path) -> None:
     repository(tmp_path)
     (tmp_path / "mine.py").write_text(BUG.replace("a - b", "a - b  # mine"), encoding="utf-8")
     (tmp_path / "staged.py").write_text("y = 2\n", encoding="utf-8")
@@ -171,7 +171,7 @@ def edit(path: str, old: str, new: str) -> str:
     ],
     ids=["changed", "staged", "changed and staged", "staged and taken back in the file"],
 )
-def test_commit_has_the_changes_of_the_run_alone(
+def test_commit_contains_only_the_runs_part_of_a_file(
     tmp_path: Path, file: dict[str, str], staged: dict[str, str], index: dict[str, str], status: str
 ) -> None:
     repository(tmp_path)
@@ -195,7 +195,7 @@ def test_commit_has_the_changes_of_the_run_alone(
     assert path.read_text(encoding="utf-8") == numbered(**file)
 
 
-def test_file_that_git_did_not_track_before_is_left_out(tmp_path: Path) -> None:
+def test_file_that_was_untracked_before_is_not_committed(tmp_path: Path) -> None:
     repository(tmp_path)
     (tmp_path / "notes.txt").write_text(numbered(), encoding="utf-8")
     script = [edit("notes.txt", "\n20\n", "\nrun\n"), FIX, "Changed."]
@@ -235,7 +235,7 @@ NOT_COMMITTED = "it had uncommitted changes"
         "changed and assumed to be unchanged",
     ],
 )
-def test_file_that_is_special_or_has_text_of_a_person_under_a_new_name_is_left_out(
+def test_special_file_and_file_that_holds_a_persons_text_are_not_committed(
     tmp_path: Path, committed: str | None, words: list[str], script: list[str], left_out: str, reason: str
 ) -> None:
     repository(tmp_path)
@@ -255,7 +255,7 @@ def test_file_that_is_special_or_has_text_of_a_person_under_a_new_name_is_left_o
     assert git(tmp_path, "ls-files", "-v", "--stage", "notes.txt") == before[1]
 
 
-def test_what_the_chat_has_changed_is_committed_if_the_person_has_staged_some_of_it(tmp_path: Path) -> None:
+def test_changes_are_committed_even_if_the_person_has_staged_some(tmp_path: Path) -> None:
     repository(tmp_path)
 
     def lines() -> Iterator[str]:
@@ -271,7 +271,7 @@ def test_what_the_chat_has_changed_is_committed_if_the_person_has_staged_some_of
     assert git(tmp_path, "status", "--porcelain") == ""
 
 
-def test_commit_of_a_person_during_that_of_the_chat_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_persons_commit_during_the_chats_commit_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository(tmp_path)
     program = tmp_path / ".git" / "bin" / "git"
     program.parent.mkdir()
@@ -302,7 +302,7 @@ def test_commit_of_a_person_during_that_of_the_chat_is_kept(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("lock", ["index.lock", "HEAD.lock"])
-def test_commit_that_fails_changes_neither_the_branch_nor_what_is_staged(tmp_path: Path, lock: str) -> None:
+def test_failed_commit_changes_neither_the_branch_nor_the_index(tmp_path: Path, lock: str) -> None:
     repository(tmp_path)
 
     def lines() -> Iterator[str]:
@@ -318,7 +318,7 @@ def test_commit_that_fails_changes_neither_the_branch_nor_what_is_staged(tmp_pat
     assert git(tmp_path, "status", "--porcelain") == " M calc.py\n"
 
 
-def test_edits_of_a_person_between_two_changes_of_the_chat_are_not_committed(tmp_path: Path) -> None:
+def test_persons_edits_between_two_changes_of_the_chat_are_not_committed(tmp_path: Path) -> None:
     repository(tmp_path)
 
     def lines() -> Iterator[str]:
@@ -344,7 +344,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize(("name", "end"), OPERATIONS.items())
-def test_commit_during_an_operation_of_git_is_refused_and_stages_nothing(tmp_path: Path, name: str, end: str) -> None:
+def test_commit_during_a_git_operation_is_refused_and_stages_nothing(tmp_path: Path, name: str, end: str) -> None:
     repository(tmp_path)
     (tmp_path / ".git" / name).write_text(git(tmp_path, "rev-parse", "HEAD"), encoding="utf-8")
     terminal = talked(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
@@ -361,7 +361,7 @@ def test_commit_on_a_detached_head_names_it(tmp_path: Path) -> None:
     assert f"Committed to the detached HEAD ({commit}), which no branch has: `git branch NAME` keeps it" in terminal.out
 
 
-def test_commit_of_a_turn_that_was_cut_off_needs_a_message(tmp_path: Path) -> None:
+def test_commit_of_an_interrupted_turn_needs_a_message(tmp_path: Path) -> None:
     repository(tmp_path)
     terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=["/commit", "/commit add adds"])
     with Turns(terminal.setup) as turns:
@@ -374,7 +374,7 @@ def test_commit_of_a_turn_that_was_cut_off_needs_a_message(tmp_path: Path) -> No
     assert git(tmp_path, "log", "--format=%s") == "add adds\nfirst\n"
 
 
-def test_report_permissions_and_commit_of_a_chat_as_objects(tmp_path: Path) -> None:
+def test_report_permissions_and_commit_are_json_objects(tmp_path: Path) -> None:
     lines = ["/permissions", "/commit", "hi", "/report", "/permissions", "/commit"]
     told = [json.loads(line) for line in talked(tmp_path, ["Hello."], lines, as_json=True).out.splitlines()]
     assert told[:2] == [{"permissions": []}, {"commit": {"commit": ""}}]
@@ -386,7 +386,7 @@ LONG = "Look at this: " + "words and more words " * 1_000
 SUMMARY = '{"done": ["greeted the person"]}'
 
 
-def test_compact_replaces_the_conversation_by_a_summary(tmp_path: Path) -> None:
+def test_compact_replaces_the_conversation_with_a_summary(tmp_path: Path) -> None:
     lines = ["hi", "/compact", LONG, "more", "/compact", "and now?"]
     terminal = Terminal(tmp_path, ["Hello.", "I looked.", "Here.", SUMMARY, "Now this."], lines=lines)
     model = terminal.setup.session_options["model"]
@@ -407,7 +407,7 @@ def test_compact_without_a_summary_changes_nothing(tmp_path: Path) -> None:
     assert LONG in str(model.calls[-1].prompt.messages)
 
 
-def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
+def test_undo_works_if_an_approval_request_is_open(tmp_path: Path) -> None:
     answers = iter("y")
 
     def ask(_: str) -> str:
@@ -422,7 +422,7 @@ def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
-def test_undo_leaves_a_file_that_somebody_else_has_changed_since(tmp_path: Path) -> None:
+def test_undo_keeps_a_file_that_somebody_else_has_changed_since(tmp_path: Path) -> None:
     def lines() -> Iterator[str]:
         yield "//fix"
         (tmp_path / "calc.py").write_text("mine\n")
@@ -435,7 +435,7 @@ def test_undo_leaves_a_file_that_somebody_else_has_changed_since(tmp_path: Path)
     assert terminal.calc.read_text() == "mine\n"
 
 
-def test_plan_and_changes_are_shown_as_they_stand(tmp_path: Path) -> None:
+def test_plan_and_changes_are_shown_in_their_current_state(tmp_path: Path) -> None:
     terminal = talked(tmp_path, [PLAN, "Later."], ["/diff", "/undo", "/plan", "plan it", "/plan", "/HELP", "/quit"])
     assert terminal.out.startswith("no file is changed\nnothing to undo: ")
     assert "there is no plan: the model has not made one\n" in terminal.out
@@ -444,7 +444,7 @@ def test_plan_and_changes_are_shown_as_they_stand(tmp_path: Path) -> None:
     assert [each for each in KEYS if each[:20] not in terminal.out] == []
 
 
-def test_store_that_cannot_be_read_is_told_by_the_commands_that_need_it(tmp_path: Path) -> None:
+def test_unreadable_store_is_reported_by_the_commands_that_need_it(tmp_path: Path) -> None:
     store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_bytes(b"no database at all" * 100)
@@ -454,7 +454,7 @@ def test_store_that_cannot_be_read_is_told_by_the_commands_that_need_it(tmp_path
     ] * 3
 
 
-def test_history_that_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
+def test_history_that_cannot_be_stored_is_reported_once(tmp_path: Path) -> None:
     folder = Path(workspace_folder_path(str(tmp_path)))
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("no folder")
@@ -486,7 +486,7 @@ WRONG = {
 }
 
 
-def test_command_that_is_wrong_is_one_line_and_nothing_is_sent(tmp_path: Path) -> None:
+def test_invalid_chat_command_is_reported_in_one_line_and_sends_nothing(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=hush\n", encoding="utf-8")
     terminal = talked(tmp_path, [], list(WRONG))
     for line, (problem, said) in zip(WRONG, zip(WRONG.values(), terminal.err.splitlines(), strict=True), strict=True):
@@ -505,7 +505,7 @@ PROMPTS: tuple[tuple[str, bool, tuple[bool, bool], bool], ...] = (
 )
 
 
-def test_only_a_real_terminal_has_a_prompt(tmp_path: Path) -> None:
+def test_prompt_input_is_used_only_at_a_real_terminal(tmp_path: Path) -> None:
     for term, as_json, ttys, expected in PROMPTS:
         setup = replace(Terminal(tmp_path, [], as_json=as_json).setup, environment={"TERM": term})
         streams: list[Any] = [SimpleNamespace(isatty=lambda tty=tty: tty) for tty in ttys]

@@ -36,7 +36,7 @@ def code_of(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [["Fix it"], ["run", "Fix it"], ["--seed", "1", "Fix it", "--temperature", "0.5"]])
-def test_task_is_done(command: Command, folder: Path, words: list[str]) -> None:
+def test_task_is_completed(command: Command, folder: Path, words: list[str]) -> None:
     code, out, err = command("--protocol", "text", *words, says=SAYS)
     assert (code, code_of(folder)) == (0, FIXED)
     assert re.fullmatch(r"mendgraph: run ([0-9a-f]{8}); undo with: mendgraph undo \1\n", err)
@@ -55,27 +55,27 @@ def test_task_is_done(command: Command, folder: Path, words: list[str]) -> None:
         ("--mode=read-only", SAYS, 0, "FINISHED (answered): No file was changed"),
     ],
 )
-def test_options_reach_the_run_and_each_end_has_its_exit_code(
+def test_options_reach_the_run_and_each_outcome_has_its_exit_code(
     command: Command, option: str, says: tuple[str, ...], code: int, line: str
 ) -> None:
     ended, out, _ = command(option, *MENDING, says=says)
     assert (ended, line in out) == (code, True), out
 
 
-def test_another_folder_may_be_named(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_folder_can_be_named(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     assert command("--protocol", "text", "--root", "..", "-", says=SAYS, typed=io.StringIO("Fix it\n"))[0] == 0
     assert code_of(folder) == FIXED
 
 
-def test_in_a_pipe_standard_output_is_the_answer_alone(command: Command) -> None:
+def test_piped_standard_output_is_only_the_answer(command: Command) -> None:
     code, out, err = command(*MENDING, says=SAYS, piped=True)
     assert (code, out) == (0, "It adds now.\n")
     assert ("FINISHED (answered): Changed calc.py" in err, "+    return a + b\n" in err) == (True, True)
 
 
-def test_newest_run_is_taken_if_none_is_named(command: Command, folder: Path) -> None:
+def test_newest_run_is_used_if_none_is_named(command: Command, folder: Path) -> None:
     command(*MENDING, says=SAYS)
     assert "+    return a + b\n" in command("diff")[1]
     assert command("report")[1].startswith("report of run ")
@@ -83,7 +83,7 @@ def test_newest_run_is_taken_if_none_is_named(command: Command, folder: Path) ->
     assert code_of(folder) == BUG
 
 
-def test_events_of_the_engine_are_lines_only_with_debug(command: Command) -> None:
+def test_trace_events_are_lines_only_with_debug(command: Command) -> None:
     for words, has_traces in ((["--json-lines"], False), (["--json-lines", "--debug"], True)):
         events = {json.loads(line)["event"] for line in command(*words, *MENDING, says=SAYS)[1].splitlines()}
         assert {"text", "calls_read", "step_done", "ended"} <= events
@@ -99,7 +99,7 @@ def test_json_is_one_object(command: Command) -> None:
     assert lines[-1] == f"log: {json.loads(out)['log']}"
 
 
-def test_person_at_a_terminal_is_asked_on_standard_error_and_nobody_elsewhere(command: Command, folder: Path) -> None:
+def test_approval_is_asked_on_standard_error_only_at_a_terminal(command: Command, folder: Path) -> None:
     code, out, _ = command("--mode", "ask", *MENDING, says=SAYS, typed=io.StringIO("y\n"))
     assert (code, code_of(folder), "nobody can be asked" in out) == (0, BUG, True)
     code, out, err = command("--mode", "ask", *MENDING, says=SAYS, typed=Typed("y\n"))
@@ -108,7 +108,7 @@ def test_person_at_a_terminal_is_asked_on_standard_error_and_nobody_elsewhere(co
     assert "Allow" not in out
 
 
-def test_limit_is_raised_by_nobody_in_a_pipe(command: Command) -> None:
+def test_limit_is_not_raised_in_a_pipe(command: Command) -> None:
     limits = ("--on-limit", "ask", "--max-calls", "1", *MENDING)
     code, out, err = command(*limits, says=SAYS, typed=io.StringIO("y\n"))
     assert (code, "Raise" in out + err) == (3, False)
@@ -138,12 +138,12 @@ def test_plan_is_carried_out_after_a_yes_and_by_a_resume(command: Command, folde
     assert json.loads(out)["resume"].endswith(" --mode auto")
 
 
-def test_chat_in_mode_plan_asks_no_question_of_its_own(command: Command, folder: Path) -> None:
+def test_chat_in_mode_plan_does_not_ask_to_carry_out_the_plan(command: Command, folder: Path) -> None:
     code, _, err = command("--mode", "plan", "--protocol", "text", "chat", says=("It adds.",), typed=Typed("Why?\n"))
     assert (code, "Carry out" in err, code_of(folder)) == (0, False, BUG)
 
 
-def test_chat_reads_its_requests_from_the_input(command: Command) -> None:
+def test_chat_reads_its_requests_from_standard_input(command: Command) -> None:
     says = (*SAYS, "You are welcome.")
     code, out, _ = command("--protocol", "text", "chat", says=says, typed=io.StringIO("Fix it\nThanks\n"))
     assert code == 0
@@ -151,9 +151,7 @@ def test_chat_reads_its_requests_from_the_input(command: Command) -> None:
     assert "API Usage Stats:\n  Calls: 3/100\n" in out
 
 
-def test_at_a_terminal_no_word_is_a_chat_and_options_alone_are_one(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_without_a_task_starts_a_chat_at_a_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: True)
     for words in ((), ("-m", "local")):
         code, out, _ = command(*words, says=("Hello.",), typed=io.StringIO("hi\n"))
@@ -202,7 +200,7 @@ USAGE_ERRORS = [
 ]
 
 
-def test_mistake_is_one_line_on_standard_error(command: Command, folder: Path) -> None:
+def test_usage_error_is_one_line_on_standard_error(command: Command, folder: Path) -> None:
     (folder / "t.jsonl").write_text('{"id": "a", "prompt": "x", "workspace": "."}\n', encoding="utf-8")
     told = {tuple(words): command(*words) for words, _ in USAGE_ERRORS}
     wanted = {tuple(words): (2, "", 1, message) for words, message in USAGE_ERRORS}
@@ -217,7 +215,7 @@ def test_mistake_is_one_line_on_standard_error(command: Command, folder: Path) -
     } == wanted
 
 
-def test_suggested_task_keeps_words_and_options_and_works(command: Command) -> None:
+def test_suggested_command_keeps_words_and_options_and_works(command: Command) -> None:
     words = ("--protocol", "text", "--mode", "read-only", *["Don't", "change", "$PATH;"], *["file"] * 60)
     code, _, err = command(*words)
     suggestion = shlex.split(err.split("`")[1])
@@ -227,16 +225,14 @@ def test_suggested_task_keeps_words_and_options_and_works(command: Command) -> N
 
 
 @pytest.mark.parametrize("form", ["--json", "--json-lines"])
-def test_mistake_is_an_object_as_well_for_programs(form: str, command: Command) -> None:
+def test_usage_error_is_also_a_json_object(form: str, command: Command) -> None:
     code, out, _ = command(form, "Fix it", "now")
     message = 'put the task in quotes: mendgraph "what to do" (see `mendgraph --help`)'
     told = {"error": {"code": "usage_error", "message": message}}
     assert (code, json.loads(out)) == (2, {"event": "error", **told} if form == "--json-lines" else told)
 
 
-def test_folder_that_cannot_be_written_in_is_refused_before_the_run(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_only_folder_is_refused_before_the_run(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda _, asked: asked == os.R_OK)
     code, out, err = command("Fix it", "--mode", "ask")
     assert (code, out) == (2, "")
@@ -244,7 +240,7 @@ def test_folder_that_cannot_be_written_in_is_refused_before_the_run(
     assert command("Fix it", "--mode", "read-only", says=("No.",))[0] == 0
 
 
-def test_help_shows_commands_first_and_the_options_of_a_run_in_groups(
+def test_help_lists_commands_first_and_the_options_of_run_in_groups(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, shown, _ = command("--help")
@@ -275,7 +271,7 @@ VALUES = {"N": "5000000", "USD": "5", "S": "60", "NAME": "another"}
 
 
 @pytest.mark.parametrize("advice", sorted(ADVISED))
-def test_command_that_a_stop_advises_works(
+def test_command_suggested_by_an_outcome_works(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, advice: str
 ) -> None:
     user_file = folder.parent / "user.toml"
@@ -324,7 +320,7 @@ sys.exit(f"loaded: {{heavy}}" if heavy else codes != json.loads(sys.argv[2]))
 """
 
 
-def test_command_without_a_run_loads_no_heavy_library() -> None:
+def test_command_without_a_run_imports_no_heavy_library() -> None:
     lines = {"--help": 0, "runs": 0, "--version": 0, "Fix it": 2, "--json --nonsense": 2, "model status": 4, "undo": 2}
     words = json.dumps([line.split() for line in lines])
     command = [sys.executable, "-c", PROBE, words, json.dumps([*lines.values()])]
@@ -333,7 +329,7 @@ def test_command_without_a_run_loads_no_heavy_library() -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
-def test_reader_that_goes_away_and_a_full_disk_are_no_crash() -> None:
+def test_closed_pipe_and_full_disk_do_not_crash_the_command() -> None:
     with subprocess.Popen([PROGRAM, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stderr is not None

@@ -46,7 +46,7 @@ def talked(root: Path, lines: list[str], *script: str, **options: Any) -> tuple[
     return terminal, [str(call.prompt.messages[-1]["content"]) for call in calls]
 
 
-def test_line_sends_the_text_of_its_file_and_says_which_file_that_is(root: Path) -> None:
+def test_line_sends_the_text_of_its_file_and_names_the_file(root: Path) -> None:
     lines = ["/sub:look", "/tidy", "/forms a b", "/pdf", "/review calc.py"]
     terminal, sent = talked(root, lines, *["Done."] * 5)
     texts = ["Look.", "Tidy.", "Fill it with a b.", "Read it.", "My review of calc.py."]
@@ -58,7 +58,7 @@ def test_line_sends_the_text_of_its_file_and_says_which_file_that_is(root: Path)
     assert "/pdf is the file ~/.claude/skills/pdf/SKILL.md\n" in terminal.out
 
 
-def test_help_lists_files_with_their_descriptions_after_the_commands_of_the_chat(root: Path) -> None:
+def test_help_lists_command_files_after_the_commands_of_the_chat(root: Path) -> None:
     terminal, _ = talked(root, ["/help"], as_json=True)
     rows = json.loads(terminal.out)["help"]
     names = [row["name"] for row in rows]
@@ -67,7 +67,7 @@ def test_help_lists_files_with_their_descriptions_after_the_commands_of_the_chat
     assert row == {"name": "/setup", "usage": "/setup [file]", "help": "Set it up (.claude/commands/setup.md)"}
 
 
-def test_name_without_a_file_and_a_file_that_cannot_be_read_send_nothing(root: Path) -> None:
+def test_missing_or_unreadable_command_file_sends_nothing(root: Path) -> None:
     terminal, sent = talked(root, ["/setpu", "/broken", "/undo"])
     assert sent == []
     assert "There is no command /setpu. Did you mean /setup?" in terminal.err
@@ -76,7 +76,9 @@ def test_name_without_a_file_and_a_file_that_cannot_be_read_send_nothing(root: P
 
 
 @pytest.mark.parametrize(("line", "written"), [("/setup", False), ("/setup AGENTS.md", True)])
-def test_file_permits_no_protected_file_that_the_person_does_not_name(root: Path, line: str, written: bool) -> None:
+def test_command_file_permits_no_protected_file_that_the_person_does_not_name(
+    root: Path, line: str, written: bool
+) -> None:
     terminal, _ = talked(root, [line], WRITE, "Done.")
     assert (root / "AGENTS.md").exists() is written
     assert ("refused (" in terminal.out) is not written
@@ -92,7 +94,7 @@ def test_file_permits_no_protected_file_that_the_person_does_not_name(root: Path
         (["/etc/hosts names AGENTS.md"], "", True),
     ],
 )
-def test_task_that_begins_with_a_name_is_the_text_of_its_file(
+def test_task_that_begins_with_a_command_name_sends_its_file(
     command: Command, folder: Path, words: list[str], file: str, written: bool
 ) -> None:
     write_files(folder, PROJECT)
@@ -101,13 +103,13 @@ def test_task_that_begins_with_a_name_is_the_text_of_its_file(
     assert (f"mendgraph: /setup is the file {file}\n" in err) is bool(file)
 
 
-def test_task_that_begins_with_a_path_like_no_command_stays_a_task(command: Command, folder: Path) -> None:
+def test_task_that_begins_with_an_unknown_path_stays_a_task(command: Command, folder: Path) -> None:
     write_files(folder, PROJECT)
     assert command("--protocol", "text", "/login returns 404", says=("It is repaired.",))[0] == 0
     assert '"/login returns 404"' in command("runs", "--json")[1]
 
 
-def test_task_that_names_no_file_is_refused_before_the_run(command: Command, folder: Path) -> None:
+def test_task_with_an_unknown_command_name_is_refused_before_the_run(command: Command, folder: Path) -> None:
     write_files(folder, PROJECT)
     code, out, err = command("--protocol", "text", "/setpu", says=())
     assert (code, out) == (2, "")

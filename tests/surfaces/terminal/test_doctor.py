@@ -46,13 +46,13 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("problem", "status"), [(None, Status.OK), ("it does not start", Status.WARNING)])
-def test_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandbox_is_checked(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, problem)
     found = checks.sandbox(Machine("", {}))
     assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
 
 
-def test_data_folder_has_to_be_writable_and_to_have_room(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_must_be_writable_and_have_free_space(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     room = {
         0: Status.PROBLEM,
         10**8 - 1: Status.PROBLEM,
@@ -70,7 +70,7 @@ def test_data_folder_has_to_be_writable_and_to_have_room(data: Path, monkeypatch
     assert (checks.data(HERE).status, checks.data(HERE).found) == (Status.PROBLEM, f"{data} is not writable")
 
 
-def test_database_is_looked_through(root: Path) -> None:
+def test_run_database_is_checked(root: Path) -> None:
     assert checks.run_database(Machine(str(root), {})).found == "no run of this folder yet"
     assert checks.run_database(Machine("/", {})).status is Status.OFF
     with ScriptedServer([Say("Done.")]) as server:
@@ -86,12 +86,12 @@ def test_database_is_looked_through(root: Path) -> None:
 
 @in_sweeps
 @pytest.mark.usefixtures("empty_store")
-def test_shared_store_is_looked_at(root: Path) -> None:
+def test_shared_store_is_checked(root: Path) -> None:
     found = checks.run_database(Machine(str(root), {}))
     assert (found.status, ": PostgreSQL " in found.found) == (Status.OK, True)
 
 
-def test_shared_store_that_cannot_be_used_is_a_problem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_shared_store_is_a_problem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somebody:plum-51-orchard@127.0.0.1:1/nowhere")
     gone = checks.run_database(Machine(str(root), {}))
     assert gone.status is Status.PROBLEM
@@ -101,7 +101,7 @@ def test_shared_store_that_cannot_be_used_is_a_problem(root: Path, monkeypatch: 
     assert checks.run_database(Machine(str(root), {})).status is Status.PROBLEM
 
 
-def test_runner_of_the_projects_tests_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_runner_of_the_project_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(str(tmp_path), {})
     remedy = "name a command with --check 'COMMAND', or `checks` in .mendgraph.toml"
     found = checks.tests(machine)
@@ -136,7 +136,7 @@ CHOICES: tuple[tuple[dict[str, Any], dict[str, str], Status, str], ...] = (
 )
 
 
-def test_model_that_a_run_would_use_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selected_model_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "a-key-of-nobody")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://x.example")
     monkeypatch.delenv("OPENAI_API_VERSION", raising=False)
@@ -146,7 +146,7 @@ def test_model_that_a_run_would_use_is_told_with_the_reason(monkeypatch: pytest.
         assert bool(found.remedy) == (status is not Status.OK), (settings, environment, found)
 
 
-def test_endpoint_is_asked_what_it_serves() -> None:
+def test_endpoint_is_asked_for_its_models() -> None:
     with ScriptedServer() as server:
         url = {"base_url": server.base_url}
         listed = checks.answer(Machine("", url, {}))
@@ -157,7 +157,7 @@ def test_endpoint_is_asked_what_it_serves() -> None:
         assert checks.answer(Machine("", settings, {})).status is Status.OFF
 
 
-def test_endpoint_that_cannot_be_asked_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_endpoint_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checks.answer(Machine("", {"base_url": "http://127.0.0.1:9/v1", "model": "m"}, KEY))
     assert (found.status, "cannot be reached" in found.found) == (Status.PROBLEM, True)
     assert "--model local" in found.remedy
@@ -181,7 +181,7 @@ def test_refusal_of_an_endpoint_has_its_remedy(monkeypatch: pytest.MonkeyPatch) 
     assert (several.status, several.remedy) == (Status.PROBLEM, "choose one with --model")
 
 
-def test_weights_have_to_be_there_whole_where_they_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_must_be_complete_if_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_MODEL_DIR", str(tmp_path))
     path = Path(weights_path())
     wanted, other = (checks.weights(Machine("", each, KEY)) for each in ({"model": "local"}, {"model": "m"}))
@@ -207,7 +207,7 @@ def by_name(found: Iterable[Finding]) -> dict[str, Finding]:
     return {each.name: each for each in found}
 
 
-def test_looking_at_a_machine_changes_nothing_and_shows_no_secret(
+def test_doctor_changes_nothing_and_shows_no_secret(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     word = "hunter2-hunter2-hunter2"
@@ -225,7 +225,7 @@ def test_looking_at_a_machine_changes_nothing_and_shows_no_secret(
     assert by_name(examine("/", {"model": "m"}, offline=True))["workspace"].status is Status.PROBLEM
 
 
-def test_check_that_breaks_or_hangs_leaves_the_others() -> None:
+def test_check_that_raises_or_hangs_does_not_affect_the_others() -> None:
     hang = threading.Event()
 
     def hanging(_: Machine) -> Finding:
@@ -243,7 +243,7 @@ def test_check_that_breaks_or_hangs_leaves_the_others() -> None:
     assert "SystemExit" in found[1].found
 
 
-def test_configuration_is_used_and_its_problems_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_is_used_and_its_problems_are_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = root.parent / "config.toml"
     monkeypatch.setenv("MENDGRAPH_CONFIG", str(own))
     own.write_text('model = "from-file"\nbase_url = "http://127.0.0.1:9/v1"\n', encoding="utf-8")

@@ -155,7 +155,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_run_is_told_as_it_goes_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
+def test_run_is_reported_live_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
     editor, place = desk.editor, str(folder / "calc.py")
 
     async def scene(talk: Talk) -> None:
@@ -198,7 +198,7 @@ FORGERIES = (
 )
 
 
-def test_preview_of_forged_markdown_stays_in_its_fence_and_a_long_one_is_cut(folder: Path, desk: Desk) -> None:
+def test_forged_markdown_stays_inside_the_code_block_and_a_long_preview_is_cut(folder: Path, desk: Desk) -> None:
     (folder / "calc.py").write_text("BUG\n", encoding="utf-8")
 
     async def scene(talk: Talk) -> None:
@@ -219,7 +219,7 @@ def test_preview_of_forged_markdown_stays_in_its_fence_and_a_long_one_is_cut(fol
     assert long.content[0].content.text.endswith("\n\nNot all of it is shown here.")
 
 
-def test_call_may_be_rejected_or_allowed_for_the_session_with_those_like_it(folder: Path, desk: Desk) -> None:
+def test_call_can_be_rejected_or_allowed_for_the_session(folder: Path, desk: Desk) -> None:
     (folder / "b.txt").write_text("b\n", encoding="utf-8")
     other = ("edit_file", json.dumps({"path": "b.txt", "old_str": "b", "new_str": "c"}))
 
@@ -236,7 +236,7 @@ def test_call_may_be_rejected_or_allowed_for_the_session_with_those_like_it(fold
     assert ((folder / "b.txt").read_text(encoding="utf-8"), len(desk.editor.asked)) == ("c\n", 3)
 
 
-def test_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, desk: Desk) -> None:
+def test_prompt_can_be_cancelled_during_a_model_call_and_an_approval_request(folder: Path, desk: Desk) -> None:
     editor = desk.editor
 
     async def scene(talk: Talk) -> None:
@@ -259,7 +259,7 @@ def test_prompt_is_cancelled_in_a_model_call_and_at_a_question(folder: Path, des
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
 
 
-def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder: Path, desk: Desk) -> None:
+def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: Path, desk: Desk) -> None:
     """A server that cannot be used does not keep the session from its work, and that is said."""
     editor = desk.editor
     connection: Any = program(folder)
@@ -285,7 +285,7 @@ def test_sessions_are_loaded_with_what_was_said_and_may_bring_mcp_servers(folder
     assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
 
 
-def test_mcp_server_of_the_editor_runs_once_for_its_session_and_is_not_rewritten(folder: Path, desk: Desk) -> None:
+def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(folder: Path, desk: Desk) -> None:
     arguments = [str(folder / "pids"), json.dumps([ECHO]), ""]
     text = f"import sys\nsys.argv[1:] = {arguments!r}\n{PROGRAM}"
     (folder / "server.py").write_text(text, encoding="utf-8")
@@ -307,7 +307,7 @@ def test_mcp_server_of_the_editor_runs_once_for_its_session_and_is_not_rewritten
     assert (folder / "server.py").read_text(encoding="utf-8") == text
 
 
-def test_failure_is_an_error_in_words(folder: Path, desk: Desk) -> None:
+def test_failure_is_an_error_with_a_message(folder: Path, desk: Desk) -> None:
     """In a session that cannot begin, in a prompt whose model fails, and for what the client gets wrong."""
 
     async def scene(talk: Talk) -> None:
@@ -352,7 +352,7 @@ def test_limit_is_raised_by_one_option(folder: Path, tmp_path: Path, monkeypatch
     assert [option.name for option in editor.asked[0][1]] == ["Raise to 2", "Stop"]
 
 
-def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(folder: Path) -> None:
+def test_disconnect_of_the_client_ends_the_agent_and_the_run_can_be_resumed(folder: Path) -> None:
     editor = Editor()
 
     async def leaves(url: str) -> None:
@@ -368,7 +368,7 @@ def test_client_that_goes_ends_the_agent_and_the_run_can_go_on(folder: Path) -> 
     assert [run.standing for run in runs] == [RunState.STOPPED]
 
 
-def test_text_that_is_no_message_ends_it_in_words() -> None:
+def test_invalid_message_ends_the_agent_with_an_error() -> None:
     done = subprocess.run([COMMAND, "acp"], input="5\n", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "mendgraph: the editor sent an invalid message (AttributeError)\n"

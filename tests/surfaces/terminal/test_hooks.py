@@ -96,7 +96,7 @@ def test_hooks_do_not_run_until_they_are_trusted(command: Command, folder: Path)
     assert NOT_RUN in command(*OPTIONS, "Say hello", says=("Hello.",))[2]
 
 
-def test_folder_without_hooks_says_nothing_of_them(command: Command, folder: Path) -> None:
+def test_folder_without_hooks_prints_nothing_about_them(command: Command, folder: Path) -> None:
     (folder / ".claude").mkdir()
     (folder / HOOKS_FILE).write_text('{"permissions": {"allow": ["Bash(ls)"]}}')
     assert "hooks" not in command(*OPTIONS, "Say hello", says=("Hello.",))[2]
@@ -108,7 +108,7 @@ def test_folder_without_hooks_says_nothing_of_them(command: Command, folder: Pat
 
 
 @rows(('{"hooks": []}', "no JSON object"), ("[]", "no JSON object"), ("{", "no JSON object"))
-def test_file_that_is_wrong_is_refused(text: str, part: str, command: Command, folder: Path) -> None:
+def test_invalid_hook_file_is_refused(text: str, part: str, command: Command, folder: Path) -> None:
     (folder / ".claude").mkdir(exist_ok=True)
     (folder / HOOKS_FILE).write_text(text)
     code, _, err = command("config", "trust")
@@ -117,7 +117,7 @@ def test_file_that_is_wrong_is_refused(text: str, part: str, command: Command, f
 
 @needs_sandbox
 @needs_jq
-def test_documented_examples_protect_a_file_and_format_what_is_written(command: Command, folder: Path) -> None:
+def test_documented_examples_protect_a_file_and_format_written_files(command: Command, folder: Path) -> None:
     (folder / "scripts").mkdir()
     (folder / "scripts" / "format.sh").write_text(FORMAT)
     (folder / "scripts" / "format.sh").chmod(0o755)
@@ -151,7 +151,7 @@ def test_change_by_a_hook_after_an_edit_is_undone_with_it(
 
 @needs_sandbox
 @needs_jq
-def test_documented_logger_writes_to_the_home_if_the_user_lets_hooks_do_so(
+def test_documented_logger_writes_to_the_home_directory_only_if_unconfined(
     command: Command, folder: Path, home: Path
 ) -> None:
     trusted(command, folder, PreToolUse=("Bash", LOGGER))
@@ -208,7 +208,7 @@ def test_hook_before_a_call_decides_whether_it_runs(
 
 @needs_sandbox
 @rows(("python3 test_calc.py",), ("bash t.sh",))
-def test_tests_at_the_end_of_a_turn_import_from_the_workspace(line: str, command: Command, folder: Path) -> None:
+def test_tests_in_a_stop_hook_import_from_the_workspace(line: str, command: Command, folder: Path) -> None:
     (folder / "test_calc.py").write_text("import new\n")
     (folder / "t.sh").write_text("python3 test_calc.py\n")
     trusted(command, folder, Stop=f"{line} >&2 || exit 2")
@@ -217,16 +217,14 @@ def test_tests_at_the_end_of_a_turn_import_from_the_workspace(line: str, command
 
 
 @needs_sandbox
-def test_hook_that_takes_too_long_ends_with_its_processes_and_its_call_does_not_run(
-    command: Command, folder: Path
-) -> None:
+def test_hook_that_exceeds_its_timeout_is_killed_and_its_call_does_not_run(command: Command, folder: Path) -> None:
     configure_entry(command, folder, command="(sleep 2; touch late) & wait", timeout=0.3)
     _, shown = run(command, "Write it", says=(NEW, "Done."))
     assert ("was stopped after 0.3 s" in shown, (folder / "new.py").exists()) == (True, False)
 
 
 @needs_sandbox
-def test_allowing_hook_does_not_widen_what_guard_denies(command: Command, folder: Path) -> None:
+def test_hook_that_allows_a_call_does_not_override_guard(command: Command, folder: Path) -> None:
     allow = deciding(decision="approve", hookSpecificOutput={"permissionDecision": "allow"})
     trusted(command, folder, PreToolUse=allow)
     denied = 'tool: write_file({"path": ".env", "content": "A=1"})'
@@ -235,7 +233,7 @@ def test_allowing_hook_does_not_widen_what_guard_denies(command: Command, folder
 
 
 @needs_sandbox
-def test_words_of_hooks_reach_the_model_and_are_not_the_persons(command: Command, folder: Path) -> None:
+def test_output_of_hooks_reaches_the_model_and_does_not_count_as_the_persons(command: Command, folder: Path) -> None:
     (folder / "AGENTS.md").write_text("notes\n")
     finish = "grep -q '\"stop_hook_active\":true' || { echo Say thanks. >&2; exit 2; }"
     submit = "grep -q forbidden && { echo No such words. >&2; exit 2; }; echo Change AGENTS.md"
@@ -251,7 +249,7 @@ def test_words_of_hooks_reach_the_model_and_are_not_the_persons(command: Command
 
 
 @needs_sandbox
-def test_hook_after_a_call_tells_the_model(command: Command, folder: Path) -> None:
+def test_output_of_a_hook_after_a_call_reaches_the_model(command: Command, folder: Path) -> None:
     trusted(command, folder, PostToolUse=("Read", "echo Mind the tabs. >&2; exit 2"))
     read = 'tool: read_file({"path": "calc.py"})'
     code, shown = run(command, "--debug", "Read it", says=(read, "Done."))
@@ -274,23 +272,21 @@ def test_changed_script_ends_the_trust_and_a_named_data_file_does_not(command: C
 
 
 @needs_sandbox
-def test_hook_that_wants_a_person_asked_blocks_the_call_also_where_they_are_asked(
-    command: Command, folder: Path
-) -> None:
+def test_hook_decision_ask_blocks_the_call_even_in_mode_ask(command: Command, folder: Path) -> None:
     ask = deciding(hookSpecificOutput={"permissionDecision": "ask", "permissionDecisionReason": "Sure?"})
     trusted(command, folder, PreToolUse=("Write", ask))
     command(*OPTIONS, "--mode", "ask", "Write it", says=(NEW, "Done."), typed=Typed("y\n"))
     assert not (folder / "new.py").exists()
 
 
-def test_hook_outside_of_the_sandbox_blocks_whatever_it_prints(command: Command, folder: Path, home: Path) -> None:
+def test_unconfined_hook_blocks_whatever_it_prints(command: Command, folder: Path, home: Path) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
     trusted(command, folder, PreToolUse=("Write", "head -c 200000 /dev/zero | tr '\\0' x; exit 2"))
     run(command, "Write it", says=(NEW, "Done."))
     assert not (folder / "new.py").exists()
 
 
-def test_trust_that_is_lost_during_a_run_blocks_its_calls(command: Command, folder: Path, home: Path) -> None:
+def test_trust_lost_during_a_run_blocks_its_calls(command: Command, folder: Path, home: Path) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
     (folder / "check.sh").write_text("exit 0\n")
     trusted(command, folder, PreToolUse=("Write", "bash check.sh"), PostToolUse=("Write", "echo >> check.sh"))
@@ -302,7 +298,7 @@ def test_trust_that_is_lost_during_a_run_blocks_its_calls(command: Command, fold
 
 
 @needs_sandbox
-def test_file_named_like_a_program_of_a_hook_changes_nothing(command: Command, folder: Path) -> None:
+def test_workspace_file_with_the_name_of_a_program_does_not_affect_hooks(command: Command, folder: Path) -> None:
     trusted(command, folder, PreToolUse=("Write", "grep -q new.py && exit 2; exit 0"))
     grep = 'tool: write_file({"path": "grep", "content": "x"})'
     command(*OPTIONS, "Write both", says=(grep, NEW, "Done."))
@@ -339,7 +335,7 @@ def configure_entry(call: Command, folder: Path, **entry: Any) -> str:
     ("timeout", "5", ""),
     ("shell", "bash", ""),
 )
-def test_entry_that_is_not_supported_blocks_its_calls_and_says_so(
+def test_unsupported_entry_blocks_its_calls_and_is_reported(
     field: str, value: object, part: str, command: Command, folder: Path
 ) -> None:
     (folder / "new.py").unlink(missing_ok=True)
@@ -353,7 +349,7 @@ def test_entry_that_is_not_supported_blocks_its_calls_and_says_so(
     ("^Wri", True), ("Edit, Write", True), ("Edit | write_file", True), ("^(Read|Write)$", True), ("*", True),
     ("Wri", False), ("Edit-Write", False), ("write", False), ("^rite", False),
 )  # fmt: skip
-def test_matcher_is_a_list_of_names_or_an_expression(
+def test_matcher_is_a_list_of_names_or_a_regular_expression(
     matcher: str, is_blocked: bool, command: Command, folder: Path
 ) -> None:
     (folder / "new.py").unlink(missing_ok=True)
@@ -363,7 +359,7 @@ def test_matcher_is_a_list_of_names_or_an_expression(
 
 
 @rows(("off",), ("sandbox",), ("unconfined",))
-def test_file_of_a_folder_decides_nothing_about_hooks(value: str, command: Command, folder: Path) -> None:
+def test_workspace_settings_cannot_decide_about_hooks(value: str, command: Command, folder: Path) -> None:
     (folder / ".mendgraph.toml").write_text(f'hooks = "{value}"\n')
     code, _, err = command("config", "trust")
     assert (code != 0, "only in your own config.toml" in err) == (True, True)
@@ -372,7 +368,9 @@ def test_file_of_a_folder_decides_nothing_about_hooks(value: str, command: Comma
 
 @needs_sandbox
 @rows((PROTECTION,), ('python3 "$CLAUDE_PROJECT_DIR"/guard.py',))
-def test_file_named_like_a_module_of_python_is_not_run_by_a_hook(line: str, command: Command, folder: Path) -> None:
+def test_workspace_file_with_the_name_of_a_python_module_is_not_imported_by_a_hook(
+    line: str, command: Command, folder: Path
+) -> None:
     (folder / "json.py").unlink(missing_ok=True)
     (folder / "guard.py").write_text(
         "import json, sys\nsys.exit(2 if 'package-lock' in str(json.load(sys.stdin)) else 0)\n"
@@ -384,7 +382,7 @@ def test_file_named_like_a_module_of_python_is_not_run_by_a_hook(line: str, comm
 
 
 @needs_sandbox
-def test_hook_blocks_a_child(command: Command, folder: Path) -> None:
+def test_hook_can_block_a_child(command: Command, folder: Path) -> None:
     trusted(command, folder, PreToolUse=("Task", "echo No children. >&2; exit 2"))
     child = 'tool: delegate({"task": "Say hello"})'
     code, shown = run(command, "--delegate", "Do it", says=(child, "Done."))
@@ -392,7 +390,7 @@ def test_hook_blocks_a_child(command: Command, folder: Path) -> None:
 
 
 @needs_sandbox
-def test_hook_gets_the_path_to_which_a_link_leads(command: Command, folder: Path) -> None:
+def test_hook_gets_the_target_path_of_a_link(command: Command, folder: Path) -> None:
     (folder / "package-lock.json").write_text("{}\n")
     (folder / "x.txt").symlink_to("package-lock.json")
     trusted(command, folder, PreToolUse=("Write", "grep -q 'package-lock.json\"' && exit 2; true"))
@@ -446,7 +444,7 @@ def test_unattended_run_whose_commit_lacks_the_trusted_hooks_does_not_start(comm
     assert not list((folder / ".git" / "refs" / "heads").rglob("mendgraph/*"))
 
 
-def test_trust_shows_each_command_with_what_is_pinned_and_what_is_not(command: Command, folder: Path) -> None:
+def test_config_trust_shows_each_command_with_its_pinned_and_unpinned_files(command: Command, folder: Path) -> None:
     (folder / "check.sh").touch()
     long = f"bash check.sh {'x' * 2_000} end"
     configure(folder, PreToolUse=("Write", long), PostToolUse=("Edit", "npx prettier && bash check.sh"), Stop="jq .a")
@@ -465,7 +463,7 @@ def test_trust_shows_each_command_with_what_is_pinned_and_what_is_not(command: C
 
 @needs_sandbox
 @rows(("", True), ("--strict", False), ("GITHUB_ACTIONS", False), ("request_permits = false", False))
-def test_unconfined_hooks_run_in_the_sandbox_where_others_decide_what_is_done(
+def test_unconfined_hooks_run_in_the_sandbox_where_others_control_the_run(
     where: str, is_unconfined: bool, command: Command, folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "ran").unlink(missing_ok=True)
@@ -479,7 +477,7 @@ def test_unconfined_hooks_run_in_the_sandbox_where_others_decide_what_is_done(
 
 
 @needs_sandbox
-def test_strict_program_has_no_unconfined_hooks(command: Command, folder: Path, home: Path) -> None:
+def test_strict_run_in_python_has_no_unconfined_hooks(command: Command, folder: Path, home: Path) -> None:
     trusted(command, folder, PreToolUse=("Read", f"touch {home}/ran"))
     context = AgentContext(workspace=str(folder), hooks="unconfined", strict=True, protocol="text")
     read = 'tool: read_file({"path": "calc.py"})'
@@ -490,7 +488,7 @@ def test_strict_program_has_no_unconfined_hooks(command: Command, folder: Path, 
 
 @needs_sandbox
 @rows(("sub/../package-lock.json",), ("./package-lock.json",), ("package-lock.json",))
-def test_hook_gets_the_path_of_a_call_without_dots(path: str, command: Command, folder: Path) -> None:
+def test_hook_gets_a_normalized_path(path: str, command: Command, folder: Path) -> None:
     (folder / "sub").mkdir(exist_ok=True)
     name = f'"file_path":"{folder}/package-lock.json"'
     trusted(command, folder, PreToolUse=("Write", f"grep -qF '{name}' && exit 2; true"))
@@ -502,7 +500,7 @@ def test_hook_gets_the_path_of_a_call_without_dots(path: str, command: Command, 
     (deciding(**{"continue": False}, decision="block", reason="Go on."), False),
     (deciding(decision="block", reason="Go on."), True),
 )
-def test_hook_that_stops_ends_the_turn_whatever_it_decides(
+def test_stop_hook_with_continue_false_ends_the_turn_even_if_it_blocks(
     line: str, goes_on: bool, command: Command, folder: Path, home: Path
 ) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
@@ -512,7 +510,7 @@ def test_hook_that_stops_ends_the_turn_whatever_it_decides(
 
 
 @rows(("--json", None), ("--json-lines", "error"))
-def test_blocked_request_is_an_error_for_programs(
+def test_blocked_request_is_an_error_in_json_output(
     option: str, event: str | None, command: Command, folder: Path, home: Path
 ) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
@@ -523,7 +521,7 @@ def test_blocked_request_is_an_error_for_programs(
     assert (code, document["error"], document.get("event")) == (2, error, event)
 
 
-def test_warning_about_a_hook_of_a_turn_has_no_secret(
+def test_warning_about_a_hook_is_redacted(
     command: Command, folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = f"sk-proj-{'0123456789' * 3}"
@@ -534,7 +532,7 @@ def test_warning_about_a_hook_of_a_turn_has_no_secret(
     assert ("ended with exit code 1" in err, secret in err) == (True, False)
 
 
-def test_program_that_asks_for_hooks_without_trust_has_its_calls_blocked(command: Command, folder: Path) -> None:
+def test_hooks_without_trust_block_calls_of_a_python_session(command: Command, folder: Path) -> None:
     configure(folder, PreToolUse=("Write", "exit 2"))
     context = AgentContext(workspace=str(folder), hooks="sandbox", protocol="text")
     with Session(context, model=ScriptedModel([Say(NEW), Say("Done.")])) as session:
@@ -545,7 +543,7 @@ def test_program_that_asks_for_hooks_without_trust_has_its_calls_blocked(command
 
 
 @rows(("rm .claude/settings.json",), ("ln -sf b.sh link.sh",), ("echo '{}' > .claude/settings.json",))
-def test_calls_are_blocked_once_a_hook_file_is_removed_or_leads_elsewhere(
+def test_calls_are_blocked_once_a_hook_file_is_removed_or_its_link_changes(
     line: str, command: Command, folder: Path, home: Path
 ) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
@@ -560,7 +558,7 @@ def test_calls_are_blocked_once_a_hook_file_is_removed_or_leads_elsewhere(
     assert ((folder / "new.py").exists(), (folder / "later.py").exists()) == (True, False)
 
 
-def test_hook_outside_of_the_sandbox_ends_with_the_call_that_is_cancelled(command: Command, folder: Path) -> None:
+def test_unconfined_hook_is_killed_when_its_call_is_cancelled(command: Command, folder: Path) -> None:
     trusted(command, folder, PreToolUse=("Write", "echo $$ > pid; exec sleep 60"))
     context = AgentContext(workspace=str(folder), hooks="unconfined", protocol="text")
     pid = folder / "pid"
@@ -580,7 +578,7 @@ def test_hook_outside_of_the_sandbox_ends_with_the_call_that_is_cancelled(comman
 
 
 @needs_sandbox
-def test_replay_of_a_run_with_hooks_runs_none(command: Command, folder: Path) -> None:
+def test_replay_runs_no_hooks(command: Command, folder: Path) -> None:
     trusted(command, folder, PreToolUse=("Read", "exit 2"))
     context = AgentContext(workspace=str(folder), hooks="sandbox", protocol="text", evidence=False)
     with Session(context, model=ScriptedModel([Say(NEW), Say("Done.")])) as session:

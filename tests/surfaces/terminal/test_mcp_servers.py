@@ -68,7 +68,7 @@ def test_server_over_http_is_added_with_headers(command: Command, user_file: Pat
         assert "1 tool, 0 allowed" in command("mcp", "list")[1]
 
 
-def test_link_to_a_file_of_settings_stays_a_link(command: Command, user_file: Path) -> None:
+def test_link_to_a_settings_file_stays_a_link(command: Command, user_file: Path) -> None:
     user_file.rename(user_file.parent / "real.toml")
     user_file.symlink_to("real.toml")
     assert command("mcp", "add", "s", "--", "x")[0] == 0
@@ -87,7 +87,7 @@ def test_link_to_a_file_of_settings_stays_a_link(command: Command, user_file: Pa
         (("remove", "t"), "There is no MCP server 't' in your config.toml."),
     ],
 )
-def test_wrong_command_says_what_is_wrong_and_changes_nothing(
+def test_invalid_command_is_reported_and_changes_nothing(
     command: Command, user_file: Path, words: tuple[str, ...], message: str
 ) -> None:
     code, _, err = command("mcp", *words)
@@ -95,19 +95,21 @@ def test_wrong_command_says_what_is_wrong_and_changes_nothing(
     assert user_file.read_text() == USER
 
 
-def test_broken_file_is_left_as_it_is(command: Command, user_file: Path) -> None:
+def test_invalid_settings_file_is_unchanged(command: Command, user_file: Path) -> None:
     user_file.write_text("a = \n")
     code, _, err = command("mcp", "add", "s", "--", "x")
     assert (code, "Cannot read" in err, user_file.read_text()) == (2, True, "a = \n")
 
 
-def test_broken_table_of_servers_is_reported(command: Command, user_file: Path) -> None:
+def test_invalid_table_of_servers_is_reported(command: Command, user_file: Path) -> None:
     user_file.write_text("mcp_servers = 5\n")
     code, _, err = command("mcp", "add", "s", "--", "x")
     assert (code, "a server is a table" in err, user_file.read_text()) == (2, True, "mcp_servers = 5\n")
 
 
-def test_file_keeps_its_mode_line_ends_and_permissions_of_a_replaced_server(command: Command, user_file: Path) -> None:
+def test_file_keeps_its_mode_its_line_ends_and_the_permissions_of_a_replaced_server(
+    command: Command, user_file: Path
+) -> None:
     text = '[mcp_servers.a]\ncommand = "a"\n[mcpServers.b]\ncommand = "b"\nallow = ["t"]\n'
     user_file.write_bytes(BOM_UTF8 + text.replace("\n", "\r\n").encode())
     user_file.chmod(0o644)
@@ -131,7 +133,7 @@ def test_value_of_a_variable_is_in_no_message(
     assert (code, "there is no program '${ADDRESS}'" in out, "hunter2" in out + err) == (0, True, False)
 
 
-def test_empty_variable_means_that_no_file_is_written(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_config_variable_writes_no_file(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONFIG_VARIABLE, "")
     code, _, err = command("mcp", "add", "s", "--", "x")
     assert (code, "MENDGRAPH_CONFIG is empty" in err) == (2, True)
@@ -156,7 +158,7 @@ def log_in(
     return command("mcp", "login", "web")
 
 
-def test_login_is_made_once_and_renewed_by_later_runs(
+def test_login_is_done_once_and_renewed_by_later_runs(
     command: Command, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with oauth_server() as server:
@@ -180,7 +182,7 @@ def test_login_is_made_once_and_renewed_by_later_runs(
         assert server.grants == ["authorization_code", "refresh_token"]
 
 
-def test_login_that_cannot_be_renewed_says_what_to_do(
+def test_expired_login_error_names_the_login_command(
     command: Command, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with oauth_server() as server:
@@ -192,7 +194,7 @@ def test_login_that_cannot_be_renewed_says_what_to_do(
 
 
 @pytest.mark.usefixtures("config")
-def test_login_with_the_state_of_somebody_else_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_with_a_wrong_state_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     with oauth_server() as server:
         code, _, err = log_in(command, monkeypatch, server.url, browse_with_another_state)
         assert (code, "State parameter mismatch" in err) == (4, True), err
@@ -200,7 +202,7 @@ def test_login_with_the_state_of_somebody_else_is_refused(command: Command, monk
 
 
 @pytest.mark.usefixtures("config")
-def test_server_that_asks_for_no_login_is_reported(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_without_a_login_is_reported(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     with http_server() as url:
         code, _, err = log_in(command, monkeypatch, url)
         assert (code, "it asks for no login" in err) == (4, True), err
@@ -225,7 +227,7 @@ def test_tool_that_is_not_allowed_is_refused_in_mode_auto(command: Command, user
     assert "refused (not allowed without approval): s__echo" in out
 
 
-def test_server_that_cannot_start_is_reported_and_the_run_goes_on(command: Command, user_file: Path) -> None:
+def test_server_that_cannot_start_is_reported_and_the_run_continues(command: Command, user_file: Path) -> None:
     configure(user_file, "dead", "dead")
     user_file.write_text(f"{user_file.read_text()}[mcp_servers.none]\ncommand = 'no-such-program'\n")
     code, _, err = command("Say hi", says=("Hi.",))
@@ -237,14 +239,14 @@ def test_server_that_cannot_start_is_reported_and_the_run_goes_on(command: Comma
     )
 
 
-def test_server_that_starts_slowly_is_given_up_after_its_own_time(command: Command, user_file: Path) -> None:
+def test_slow_server_is_given_up_at_its_startup_timeout(command: Command, user_file: Path) -> None:
     configure(user_file, "slow", "mute", "startup_timeout_s = 0.2")
     code, _, err = command("Say hi", says=("Hi.",))
     assert (code, "within 0.2 s" in err, "The run continues without it" in err) == (0, True, True), err
 
 
 @pytest.mark.usefixtures("folder")
-def test_value_of_a_variable_reaches_the_server_alone(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_of_a_variable_reaches_only_the_server(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACE", "hunter2-is-no-pattern")
     configure(user_file, "s", "tells", 'allow = ["*"]\nenv = { CODE = "${PLACE}" }')
     call = Calls([("s__echo", '{"a": 1}')])
@@ -259,13 +261,13 @@ def test_required_server_that_cannot_start_ends_the_command(command: Command, us
     assert (code, "It is `required`, so nothing is run" in err) == (4, True), err
 
 
-def test_server_that_dies_in_a_call_is_an_error_of_that_call(command: Command, user_file: Path) -> None:
+def test_server_that_dies_during_a_call_is_an_error_of_that_call(command: Command, user_file: Path) -> None:
     configure(user_file, "s", "dies", 'allow = ["*"]')
     code, out, _ = command(*TEXT, "Echo it", says=(CALL, "It died."))
     assert (code, "it ended; it said: a line for people" in out) == (0, True), out
 
 
-def test_servers_of_the_folder_are_used_when_trusted_and_their_scripts_stay_unchanged(
+def test_trusted_servers_of_the_workspace_are_used_and_their_scripts_cannot_be_changed(
     command: Command, folder: Path, user_file: Path
 ) -> None:
     arguments = [str(user_file.parent / "pids"), json.dumps([ECHO]), ""]
@@ -308,7 +310,7 @@ def play(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], *says: Reply) 
 
 
 @pytest.mark.usefixtures("folder")
-def test_three_hundred_tools_are_searched_and_a_resumed_run_knows_what_it_has_found(
+def test_three_hundred_tools_are_searched_and_a_resumed_run_keeps_those_it_found(
     user_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection: Any = program(user_file.parent, "", *MANY, INVOICE)

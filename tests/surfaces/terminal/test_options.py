@@ -19,7 +19,7 @@ def settings(command: Command, *words: str) -> dict[str, Any]:
     return named | {"max_calls_per_session": told["max_calls_per_session"]["value"]}
 
 
-def test_more_calls_in_a_turn_raise_the_limit_of_the_session(command: Command) -> None:
+def test_higher_max_calls_per_turn_raises_the_session_limit(command: Command) -> None:
     limits = {1: 100, 100: 100, MAX_CALLS_PER_TURN_LIMIT: MAX_CALLS_PER_TURN_LIMIT}
     assert {n: settings(command, f"--max-calls={n}")["max_calls_per_session"] for n in limits} == limits
 
@@ -35,7 +35,7 @@ SPENDING = {
 }
 
 
-def test_limits_of_spending_and_fallbacks_can_be_set_on_the_command_line(command: Command) -> None:
+def test_spending_limits_and_fallbacks_are_command_line_options(command: Command) -> None:
     words = [word for option, text, _ in SPENDING.values() for word in (option, text)]
     more = ["--fallback", "gpt-x", "--fallback", "m @ https://llm.test/v1"]
     assert settings(command, *words, *more) == {

@@ -26,7 +26,7 @@ from tests.doubles.replies import Say
 from tests.surfaces.terminal.played_terminal import READ, Terminal
 
 
-def test_outcome_is_told_in_lines() -> None:
+def test_outcome_is_shown_in_lines() -> None:
     done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Changed a.py.", value={"é": 1})
     assert list(outcome_lines(done)) == [
         Line('value: {"é": 1}'),
@@ -62,7 +62,7 @@ def second_turn() -> dict[str, Any]:
     return usage_report(second)
 
 
-def test_usage_of_a_later_turn_stands_beside_the_sessions() -> None:
+def test_usage_of_a_later_turn_is_shown_beside_the_sessions() -> None:
     report, noted, nested = second_turn(), Account(), Account()
     noted.note(paid(1_000, 600, 0.00056))
     assert [line.text for line in usage_lines(report, LIMITS, noted)] == [
@@ -109,7 +109,7 @@ SUBJECTS = {
 }
 
 
-def test_message_of_a_commit_starts_nothing_at_a_forge() -> None:
+def test_commit_message_contains_no_mention_or_issue_reference() -> None:
     for task, subject in SUBJECTS.items():
         message = commit_message(task, ended(f"About {task}"), ["m-1", "m-2"])
         assert message.splitlines()[:2] == [subject, ""]
@@ -118,7 +118,7 @@ def test_message_of_a_commit_starts_nothing_at_a_forge() -> None:
         assert max(map(len, message.splitlines())) <= 72
 
 
-def test_pull_request_quotes_whatever_others_said() -> None:
+def test_pull_request_quotes_all_text_of_others() -> None:
     evil = "```\n# A heading of mine\n@somebody\n````\x1b[2J"
     used = [Line("usage: 1/10 calls")]
     text = pull_request(evil, "abc123", ["--model", "m"], ended(answer=evil), ["a.py", evil], used)
@@ -143,7 +143,7 @@ def test_pull_request_quotes_whatever_others_said() -> None:
     ]
 
 
-def test_pull_request_names_what_was_refused_and_cuts_long_texts() -> None:
+def test_pull_request_names_refused_calls_and_truncates_long_texts() -> None:
     refused = ("refused (a test; not named by the user): edit_file test_a.py",)
     text = pull_request("x" * 8_000, "abc123", [], ended(answer="y" * 8_001, refused=refused), [], [])
     assert f"## What was refused\n\n```text\n{refused[0]}\n```" in text
@@ -214,7 +214,7 @@ STYLES = {
 }
 
 
-def test_runs_are_a_table_that_is_no_wider_than_the_terminal() -> None:
+def test_table_of_runs_is_not_wider_than_the_terminal() -> None:
     head, done, long = run_lines([DONE, LONG], None, NOW, UTC)
     assert head == Line("RUN       WHEN         STATE               FILES  TASK", "bold")
     assert done == Line("3f2a9c01  today 10:05  finished            2      Mend add.")

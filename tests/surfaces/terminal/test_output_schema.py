@@ -31,7 +31,7 @@ def strict(schema: Any) -> Any:
     return closed
 
 
-def test_schema_is_one_itself_and_tells_its_version() -> None:
+def test_schema_is_valid_and_has_a_version() -> None:
     for schema in (object_schema(), line_schema()):
         Draft202012Validator.check_schema(schema)
         assert (schema["$schema"], schema["version"]) == ("https://json-schema.org/draft/2020-12/schema", 1)
@@ -42,7 +42,7 @@ NAMES = ["diff", "plan", "usage", "model", "undo", "error", "help", "exit"]
 
 
 @pytest.mark.parametrize("json_lines", [False, True])
-def test_command_of_a_chat_answers_as_published(tmp_path: Path, json_lines: bool) -> None:
+def test_chat_command_output_matches_the_published_schema(tmp_path: Path, json_lines: bool) -> None:
     terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=LINES, as_json=True, json_lines=json_lines)
     assert chat(terminal.setup) is ExitCode.FINISHED
     told = [json.loads(line) for line in terminal.out.splitlines()][-len(NAMES) :]
@@ -70,7 +70,7 @@ RUNS: dict[str, tuple[list[Any], dict[str, Any], ExitCode]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_lines_of_a_run_are_as_published(tmp_path: Path, name: str) -> None:
+def test_run_output_lines_match_the_published_schema(tmp_path: Path, name: str) -> None:
     script, options, code = RUNS[name]
     terminal = Terminal(tmp_path, script, as_json=True, json_lines=True, **options)
     assert run_once(terminal.setup, "Does it add?") is code
@@ -140,13 +140,13 @@ RAW = (
 )
 
 
-def test_raw_arguments_hold_no_value_under_the_name_of_a_secret() -> None:
+def test_raw_arguments_are_redacted_under_secret_names() -> None:
     scrub = Redactor((SECRET,)).text
     shown = [event_as_map(ToolStarted(CALL.model_copy(update={"raw_arguments": raw})), scrub) for raw, _ in RAW]
     assert [each["call"]["raw_arguments"] for each in shown] == [expected for _, expected in RAW]
 
 
-def test_json_for_programs_is_strict_and_ascii() -> None:
+def test_json_output_is_strict_and_ascii() -> None:
     values: tuple[tuple[Any, str], ...] = (
         ({"a": float("nan"), "b": [float("inf"), -float("inf"), 1.5]}, '{"a": null, "b": [null, null, 1.5]}'),
         ("half \ud83d and \x1b[2J", r'"half \ufffd and \u001b[2J"'),

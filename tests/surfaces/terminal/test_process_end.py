@@ -14,13 +14,13 @@ from mendgraph.graph.terminal.process_end import MEANINGS, SIGNALS, ExitCode, Re
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 
-def test_documented_exit_codes_are_those_of_the_command() -> None:
+def test_documented_exit_codes_equal_those_of_the_command() -> None:
     page = (Path(__file__).parents[3] / "docs/terminal.md").read_text(encoding="utf-8")
     assert "\n".join(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()) in page
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_report_of_a_bug_holds_no_secret_and_a_traceback_only_with_debug(
+def test_bug_report_is_redacted_and_has_a_traceback_only_with_debug(
     debug: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "k3y-of-somebody")
@@ -62,7 +62,7 @@ def refusal(code: ToolErrorCode, message: str, *suggestions: str) -> RefusedErro
     return raised.value
 
 
-def test_mistake_on_the_command_line_is_told_from_a_failure() -> None:
+def test_usage_error_is_distinguished_from_a_failure() -> None:
     mistakes = {ToolErrorCode.NOT_FOUND, ToolErrorCode.INVALID_ARGUMENT}
     mistake = (ExitCode.USAGE_ERROR, "No run 'ab'. Did you mean abc or abd?", list[str]())
     failure = (ExitCode.SYSTEM_ERROR, "No run 'ab'.", ["  abc", "  abd"])
@@ -71,7 +71,7 @@ def test_mistake_on_the_command_line_is_told_from_a_failure() -> None:
         assert (refused.code, refused.message, refused.named) == (mistake if code in mistakes else failure), code
 
 
-def test_suggestion_that_the_message_holds_is_not_repeated_and_at_most_fifty_files_are_named() -> None:
+def test_suggestion_in_the_message_is_not_repeated_and_at_most_fifty_files_are_named() -> None:
     refused = refusal(ToolErrorCode.NOT_FOUND, "No run 'ab': give skip_changed, or abc.", "abc")
     assert refused.message == "No run 'ab': give --skip-changed, or abc."
     names = [f"file-{number}" for number in range(51)]
@@ -80,7 +80,7 @@ def test_suggestion_that_the_message_holds_is_not_repeated_and_at_most_fifty_fil
     assert refusal(ToolErrorCode.CONFLICT, "Changed since.", *names).named == [*expected, "  and 1 more"]
 
 
-def test_ignored_signal_stays_ignored_and_another_thread_hears_none() -> None:
+def test_ignored_signal_stays_ignored_and_other_threads_install_no_handler() -> None:
     def hear(*_: Any) -> None:
         """Nothing."""
 

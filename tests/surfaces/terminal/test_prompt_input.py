@@ -57,17 +57,17 @@ KEYS = {
 }
 
 
-def test_keys_make_lines_paste_and_look_into_the_history() -> None:
+def test_keys_start_a_new_line_paste_and_browse_the_history() -> None:
     assert {keys: typed(keys, "two\nlines", "newest") for keys in KEYS} == KEYS
 
 
-def test_ctrl_c_leaves_where_it_is_pressed_again() -> None:
+def test_second_ctrl_c_leaves_the_prompt() -> None:
     for keys in ("\x03\x03", "wrong\x03\x03", "one\x03two\x03\x03"):
         with pytest.raises(KeyboardInterrupt):
             typed(keys)
 
 
-def test_requests_are_kept_without_their_secrets_and_none_twice_in_a_row() -> None:
+def test_history_is_redacted_and_has_no_consecutive_duplicates() -> None:
     requests = Requests("first")
     with prompt(requests, lambda text: text.replace("hunter2", "***")) as (ask, keys):
         for line in ("use hunter2", "use hunter2", " ", "/diff"):
@@ -82,7 +82,7 @@ def offered(text: str, *, asked: bool = False, files: Sequence[str] = FILES) -> 
     return [(each.text, each.start_position) for each in completer.get_completions(Document(text), event)]
 
 
-def test_commands_are_offered_at_the_beginning_and_files_after_an_at_sign_or_when_asked_for() -> None:
+def test_completion_offers_commands_at_the_start_and_files_after_an_at_sign_or_tab() -> None:
     assert offered("/") == [("/diff", -1), ("/undo", -1), ("/hub:Ask", -1)]
     assert offered("/hub:a") == offered("/hub:A") == [("/hub:Ask", -6)]
     assert offered("/U") == [("/undo", -2)]

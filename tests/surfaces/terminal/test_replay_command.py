@@ -69,7 +69,7 @@ def test_replay_is_shown_beside_its_run(command: Command, folder: Path, run: str
     assert [request["model"] for request in server.requests] == ["m", "m", "lazy"]
 
 
-def test_replay_as_json_has_both_runs_the_prompt_of_a_file_and_a_copy_that_is_kept(
+def test_replay_as_json_has_both_runs_and_can_use_a_prompt_file_and_keep_its_copy(
     command: Command, run: str, server: ScriptedServer, tmp_path: Path
 ) -> None:
     (tmp_path / "prompt.md").write_text("Answer in Latin.")
@@ -83,7 +83,7 @@ def test_replay_as_json_has_both_runs_the_prompt_of_a_file_and_a_copy_that_is_ke
     assert "Answer in Latin." in server.requests[2]["messages"][0]["content"]
 
 
-def test_folder_is_a_suite_of_its_runs_that_have_ended(
+def test_replay_of_a_folder_covers_its_ended_runs(
     command: Command, folder: Path, run: str, server: ScriptedServer
 ) -> None:
     cut_off(folder, 0)
@@ -109,7 +109,7 @@ def test_run_that_cannot_be_replayed_fails_the_suite(command: Command, folder: P
     assert command("replay", run, run, "--copy", "copy")[0] == 2
 
 
-def test_model_of_another_provider_is_not_sent_to_the_address_of_the_run(
+def test_model_of_another_provider_is_not_called_at_the_base_url_of_the_run(
     folder: Path, server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -123,7 +123,7 @@ def test_model_of_another_provider_is_not_sent_to_the_address_of_the_run(
     assert [request["model"] for request in server.requests] == ["m", "m"]
 
 
-def test_replay_that_a_signal_stops_leaves_no_worktree(tmp_path: Path) -> None:
+def test_replay_stopped_by_a_signal_leaves_no_worktree(tmp_path: Path) -> None:
     def waiting(_: JsonMap) -> Reply:
         running.send(signal.SIGTERM)
         return Slow(60, Say("Too late."))
@@ -142,7 +142,7 @@ def test_replay_that_a_signal_stops_leaves_no_worktree(tmp_path: Path) -> None:
     assert not (tmp_path / "copy").exists()
 
 
-def test_equal_rounds_of_a_path_are_counted() -> None:
+def test_repeated_rounds_of_a_path_are_counted() -> None:
     nodes = ["begin_turn", *["call_model", "parse", "heal"] * 3, "call_model", "parse", "FINISHED"]
     assert path_words(nodes) == "begin_turn, 3 x (call_model parse heal), call_model parse FINISHED"
     assert path_words([]) == "it has no checkpoint"

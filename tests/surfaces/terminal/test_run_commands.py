@@ -52,7 +52,7 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(command: Command, folde
 # --- Removing and taking back
 
 
-def test_removed_runs_are_told(command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruned_runs_are_named(command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = (use(("write_file", {"path": "more.txt", "content": "x"})), Say("It is there."))
     old, new, dead = played(folder).thread_id, played(folder, more).thread_id, cut_off(folder, 0)
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_removed_runs_are_told(command: Command, folder: Path, tmp_path: Path, m
 RESTORED = "restored calc.py\nremoved docs/calc.md\nbrought back notes.txt\nremoved pkg/new.py\n"
 
 
-def test_undo_tells_what_it_restored(command: Command, folder: Path) -> None:
+def test_undo_lists_what_it_restored(command: Command, folder: Path) -> None:
     before = tree(folder)
     done = played(folder).thread_id
     empty = "removed docs/, which was empty\nremoved pkg/, which was empty\n"
@@ -78,7 +78,7 @@ def test_undo_tells_what_it_restored(command: Command, folder: Path) -> None:
     assert command("undo", done)[:2] == (0, nothing)
 
 
-def test_undo_of_files_that_were_changed_since_names_them_and_changes_nothing(command: Command, folder: Path) -> None:
+def test_undo_names_files_changed_since_and_changes_nothing(command: Command, folder: Path) -> None:
     done = played(folder).thread_id
     for name in ("calc.py", "docs/calc.md"):
         (folder / name).write_text("mine\n", encoding="utf-8")
@@ -104,7 +104,7 @@ EVERYWHERE = [["runs"], ["runs", "prune", "--keep", "1"], *COMMANDS]
 
 
 @pytest.mark.parametrize("damage", [b"not a database at all" * 400, b""], ids=["torn", "newer"])
-def test_store_that_cannot_be_read_is_one_line(command: Command, folder: Path, damage: bytes) -> None:
+def test_unreadable_store_is_reported_in_one_line(command: Command, folder: Path, damage: bytes) -> None:
     done = played(folder).thread_id
     path = Path(workspace_folder_path(str(folder)), FILE_NAME)
     data = path.read_bytes()
@@ -114,7 +114,7 @@ def test_store_that_cannot_be_read_is_one_line(command: Command, folder: Path, d
         assert (code, out, err.count("\n"), str(path) in err) == (4, "", 1, True), words
 
 
-def test_run_at_work_here_is_named_to_whoever_wants_to_change_something(command: Command, folder: Path) -> None:
+def test_active_run_is_named_by_commands_that_change_something(command: Command, folder: Path) -> None:
     done = played(folder).thread_id
     before, place = tree(folder), workspace_folder(str(folder))
     assert isinstance(place, str)
@@ -129,7 +129,7 @@ def test_run_at_work_here_is_named_to_whoever_wants_to_change_something(command:
 # --- Files that are written
 
 
-def test_report_is_written_and_replaces_a_file_only_by_force(folder: Path, command: Command) -> None:
+def test_report_is_written_and_replaces_a_file_only_with_force(folder: Path, command: Command) -> None:
     run_id = played(folder).thread_id
     path, own = folder / "page.html", Path(run_folder_path(run_id), "report.html")
     before = tree(folder)
@@ -148,7 +148,7 @@ def test_report_is_written_and_replaces_a_file_only_by_force(folder: Path, comma
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_report_that_cannot_be_made_is_one_line(folder: Path, command: Command) -> None:
+def test_report_that_cannot_be_made_is_reported_in_one_line(folder: Path, command: Command) -> None:
     played(folder)
     (folder / "link.html").symlink_to("/etc/hostname")
     for words, code, message in (

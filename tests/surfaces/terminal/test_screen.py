@@ -116,7 +116,7 @@ def test_turn_has_one_prefix_and_a_line_for_each_call() -> None:
     assert shown.err == ""
 
 
-def test_change_that_file_rules_deny_is_shown_with_its_rules_in_place_of_its_result() -> None:
+def test_denied_change_is_shown_with_its_rules() -> None:
     blocked = "\u26d4 FILE EDIT BLOCKED - Security Guardrail Triggered:\n  Rule: env_file"
     verdict = Verdict(kind=VerdictKind.DENY, rule="env_file", error=BLOCKED, path=".env", blocked=blocked)
     shown = Shown().show(CallsRead((EDIT,)), Denied("edit_file", verdict), StepDone((result(EDIT, BLOCKED),), ()))
@@ -137,7 +137,7 @@ def _evil(text: str) -> Iterable[Event]:
 
 
 @given(EVIL)
-def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
+def test_no_shown_text_can_control_the_terminal(text: str) -> None:
     shown = Shown(debug=True).show(*_evil(text))
     shown.screen.answer(f"answer {text}")
     shown.screen.summary(Line(text, ""))
@@ -183,7 +183,7 @@ LINES: tuple[tuple[Event, str], ...] = (
 )
 
 
-def test_other_event_is_a_line_at_most() -> None:
+def test_other_event_is_at_most_one_line() -> None:
     shown = [Shown().show(Text("Hm"), event).out for event, _ in LINES]
     assert shown == [f"mendgraph: Hm\n{line}" for _, line in LINES]
 
@@ -199,14 +199,14 @@ SAID = (
 )
 
 
-def test_answer_is_shown_unless_it_was_seen_as_it_came() -> None:
+def test_answer_is_shown_unless_it_was_streamed() -> None:
     for said, answer, out in SAID:
         shown = Shown().show(Text(said), ENDED)
         shown.screen.answer(answer)
         assert (said, answer, shown.out) == (said, answer, out)
 
 
-def test_pipe_gets_the_answer_alone() -> None:
+def test_pipe_gets_only_the_answer() -> None:
     shown = Shown(piped=True).show(*TURN)
     shown.screen.answer("Now it is clear.")
     shown.screen.summary(Line("FINISHED"))
@@ -224,7 +224,7 @@ def test_pipe_gets_the_answer_alone() -> None:
     assert (stopped.out, stopped.err) == ("", "mendgraph: I look.\n")
 
 
-def test_refused_call_is_told_apart_from_one_that_failed() -> None:
+def test_refused_call_is_distinguished_from_a_failed_one() -> None:
     refusals = {ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE, ToolErrorCode.APPROVAL_REQUIRED}
     for code in ToolErrorCode:
         error = ToolError(code=code, message="No.")
@@ -254,7 +254,7 @@ def unavailable(name: str, reason: str) -> Traced:
     return Traced(name, {"reason": reason}, "run", "1", 0)
 
 
-def test_warning_is_shown_once_and_down_to_its_remedy() -> None:
+def test_warning_is_shown_once_with_its_remedy() -> None:
     shown = Shown().show(*(unavailable(name, "It is\nfull.") for name in (*LACKS, *LACKS)))
     assert shown.out == "".join(f"! {words}: It is full.\n" for words in LACKS.values())
     reason = "why " * 100 + "Install it."
@@ -264,7 +264,7 @@ def test_warning_is_shown_once_and_down_to_its_remedy() -> None:
     assert [len(line) for line in endless.out.splitlines()] == [502, 502]
 
 
-def test_notes_that_are_read_are_told() -> None:
+def test_notes_that_were_read_are_shown() -> None:
     files = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a\x1b/AGENTS.md", "lines": 1, "cut": True}]
     shown = Shown().show(Traced("notes.read", {"files": files}, "run", "1", 0))
     assert shown.out == ("→ AGENTS.md  34 lines of notes\n→ a\\x1b/AGENTS.md  1 line of notes, the rest left out\n")
@@ -283,7 +283,7 @@ LITERAL = """I replaced <Foo> by <Bar attr=1> in List<int>, see <https://a.examp
 CODE = r"__init__.py has a*b*c, *args, **kwargs, f(*args), &lt; and \\_a_; x_y_z stays."
 
 
-def test_markdown_that_is_no_prose_reaches_the_screen_completely_and_without_codes_if_there_are_no_colours() -> None:
+def test_markdown_keeps_all_text_and_has_no_escape_codes_without_colors() -> None:
     file = TerminalFile()
     screen = Screen(Console(file=file, width=120, no_color=True, force_terminal=True))
     screen.markdown(f"It is **bold**, *slanted* and `code`.\n\n{CODE}\n\n{LITERAL}")

@@ -45,7 +45,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_path_that_is_no_ordinary_file_is_not_waited_for(
+def test_path_that_is_not_a_regular_file_is_refused_without_waiting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     for number, (name, words) in enumerate(PLACES.items()):
@@ -63,7 +63,7 @@ def test_path_that_is_no_ordinary_file_is_not_waited_for(
         assert os.path.lexists(folder / name)
 
 
-def test_problems_of_a_large_file_are_told_of_its_beginning(
+def test_only_the_first_problems_of_a_large_file_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -80,7 +80,7 @@ def test_line_sends_the_text_of_the_prompt_and_no_server_is_asked_for_prompts_be
 
 
 @pytest.mark.usefixtures("folder")
-def test_line_that_calls_no_prompt_sends_nothing_and_says_why(
+def test_line_without_a_usable_prompt_sends_nothing_and_says_why(
     settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [
@@ -123,7 +123,7 @@ def test_prompt_permits_no_protected_file_that_the_person_does_not_name(
         ("prompts refuses", "The MCP server 's' failed: no such \\x1b tool"),
     ],
 )
-def test_server_that_fails_ends_the_task_before_anything_is_sent(
+def test_failing_server_ends_the_task_before_anything_is_sent(
     command: Command, settings: Path, behaviour: str, message: str
 ) -> None:
     configure_double(settings, behaviour, "startup_timeout_s = 2")
@@ -132,13 +132,13 @@ def test_server_that_fails_ends_the_task_before_anything_is_sent(
     assert f"{message}. Nothing is sent; `mendgraph mcp list` tries it again.\n" in err
 
 
-def test_server_whose_settings_cannot_be_used_ends_the_task(command: Command, settings: Path) -> None:
+def test_server_with_unusable_settings_ends_the_task(command: Command, settings: Path) -> None:
     settings.write_text("[mcp_servers.none]\ncommand = 'no-such-program'\n")
     code, _, err = command("/none:review 7", says=())
     assert (code, err.count("there is no program 'no-such-program'. Nothing is sent;")) == (2, 1), err
 
 
-def test_server_without_prompts_leaves_the_name_to_files_and_the_model(
+def test_name_of_a_server_without_prompts_is_left_to_files_and_the_model(
     command: Command, folder: Path, settings: Path
 ) -> None:
     configure_double(settings, "dies")  # at any request that it does not offer
@@ -149,7 +149,7 @@ def test_server_without_prompts_leaves_the_name_to_files_and_the_model(
 
 @in_sweeps
 @needs_tmux
-def test_menu_of_commands_offers_prompts_after_a_slash(folder: Path, settings: Path) -> None:
+def test_completion_menu_offers_prompts_after_a_slash(folder: Path, settings: Path) -> None:
     environment = {CONFIG_VARIABLE: str(settings), "PLACE": VALUE, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     with Tmux(folder, "--model", "scripted", "chat", environment=environment) as tmux:
         tmux.wait("You:")

@@ -25,12 +25,12 @@ sys.exit(start.main())
 """
 
 
-def test_ctrl_c_while_libraries_are_loaded_is_one_line() -> None:
+def test_ctrl_c_during_imports_prints_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmendgraph: stopped by you (Ctrl-C)\n")
 
 
-def test_honest_work_without_a_moment_for_python_has_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_native_call_has_30_seconds_before_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document of some hundred megabytes takes `json.loads` several seconds."""
     beaten, wound = threading.Event(), list[float]()
 

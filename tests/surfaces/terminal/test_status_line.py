@@ -75,7 +75,7 @@ class Shown:
             yield
 
 
-def test_counts_are_shown_against_their_limits() -> None:
+def test_counts_are_shown_with_their_limits() -> None:
     shown = Shown(max_cost_usd=0.5, max_seconds=300.0, max_steps=20)
     shown.now_s = 41.7
     assert shown.note(PAID, StepDone((), ()), ToolStarted(call(pattern="def add", path="src"))) == (
@@ -84,7 +84,7 @@ def test_counts_are_shown_against_their_limits() -> None:
     )
 
 
-def test_cost_is_left_out_without_a_price_and_unknown_under_a_limit() -> None:
+def test_cost_is_omitted_without_a_price_and_unknown_under_a_limit() -> None:
     words = "waiting for the model · 0:00 · calls 1/10 · in 12.3k/100k · out 1.1k/50k · step 1"
     assert Shown().note(replace(PAID, cost_usd=0.0)) == words
     assert Shown().note(replace(PAID, cost_usd=None)) == words
@@ -92,7 +92,7 @@ def test_cost_is_left_out_without_a_price_and_unknown_under_a_limit() -> None:
     assert " · $0.0004 · " in Shown().note(replace(PAID, cost_usd=0.0004))
 
 
-def test_calls_of_a_child_count_as_calls_of_the_turn() -> None:
+def test_calls_of_a_child_count_for_the_turn() -> None:
     of_child = OfChild("1.1", "Find it.", PAID)
     nested = OfChild("1.1", "Find it.", Text("Hello"))
     words = Shown().note(PAID, of_child, nested)
@@ -124,7 +124,7 @@ def test_activity_is_shown_in_a_few_words() -> None:
     assert shown.note(Text("Hello")).startswith("the model is writing · 0:00 · ")
 
 
-def test_nearer_limit_is_shown_and_a_turn_that_is_taken_up_goes_on_counting() -> None:
+def test_nearest_limit_is_shown_and_a_resumed_turn_continues_its_counts() -> None:
     used = {"total_calls": 95, "total_input_tokens": 60_000, "total_output_tokens": 2_000, "cost_usd": 0.25}
     turn = {"calls": 4, "input_tokens": 9_000, "output_tokens": 1_500, "steps": 3, "seconds": 12.5}
     used |= {f"{name}_in_current_turn": value for name, value in turn.items()}
@@ -139,7 +139,7 @@ def test_nearer_limit_is_shown_and_a_turn_that_is_taken_up_goes_on_counting() ->
 # --- Where it stands
 
 
-def test_line_stands_below_what_is_written_and_goes_when_the_run_is_over() -> None:
+def test_status_line_stays_below_the_output_and_is_removed_after_the_run() -> None:
     shown = Shown()
     with shown.at_work():
         (words,) = shown.terminal.shown
@@ -154,7 +154,7 @@ def test_line_stands_below_what_is_written_and_goes_when_the_run_is_over() -> No
 
 
 @pytest.mark.parametrize("width", [1, 20])
-def test_line_is_never_wider_than_the_terminal_and_steers_nothing(width: int) -> None:
+def test_status_line_fits_the_terminal_and_cannot_control_it(width: int) -> None:
     shown = Shown(width)
     shown.note(FellBack("a", "漢字 \x1b[2J\r\n of a long name", "b"))
     with shown.at_work():
@@ -162,13 +162,13 @@ def test_line_is_never_wider_than_the_terminal_and_steers_nothing(width: int) ->
         assert (cell_len(line) < width, "\x1b[2J" in line) == (True, False)
 
 
-def test_last_parts_are_left_out_where_the_line_does_not_fit() -> None:
+def test_last_parts_are_omitted_if_the_line_does_not_fit() -> None:
     shown = Shown()
     shown.note(PAID)
     assert shown.line.text(60) == "waiting for the model · 0:00 · calls 1/10 · $0.02"
 
 
-def test_terminal_has_a_status_line_unless_it_cannot_or_does_not_want_it() -> None:
+def test_terminal_has_a_status_line_unless_it_is_dumb_or_turned_off() -> None:
     terminals: dict[tuple[str, str], bool] = {
         ("TERM", "xterm"): True,
         ("NO_COLOR", "1"): True,
@@ -179,7 +179,7 @@ def test_terminal_has_a_status_line_unless_it_cannot_or_does_not_want_it() -> No
     assert shown == terminals
 
 
-def test_line_is_refreshed_while_a_turn_is_at_work_and_goes_when_it_is_cut_off() -> None:
+def test_status_line_is_refreshed_during_a_turn_and_removed_after_an_interrupt() -> None:
     shown = Shown()
 
     async def turn() -> None:

@@ -40,7 +40,7 @@ def said(by: str) -> str:
 # --- As processes
 
 
-def test_signal_while_the_model_is_waited_for(root: Path) -> None:
+def test_signal_during_a_model_call_ends_the_run(root: Path) -> None:
     def waiting(_: Any) -> Reply:
         running.send(signal.SIGINT)
         return Slow(60, Say("Too late."))
@@ -52,7 +52,7 @@ def test_signal_while_the_model_is_waited_for(root: Path) -> None:
     assert "How to continue: Continue with `mendgraph resume " in running.err
 
 
-def test_signal_while_a_reply_streams(root: Path) -> None:
+def test_signal_during_a_streamed_reply_ends_the_run(root: Path) -> None:
     with stalled_endpoint("I think hard") as base_url, mendgraph(root, base_url, "Look here.") as running:
         running.wait_for_err("I think ")
         running.send(signal.SIGTERM)
@@ -61,7 +61,7 @@ def test_signal_while_a_reply_streams(root: Path) -> None:
     assert stopping("SIGTERM") in running.err
 
 
-def test_signal_while_an_endpoint_is_left_alone(root: Path) -> None:
+def test_signal_during_a_retry_wait_ends_the_run(root: Path) -> None:
     busy = Status(503, headers={"Retry-After": "30"})
     with ScriptedServer([busy]) as server, mendgraph(root, server.base_url, "Look here.") as running:
         running.wait_for_err("Trying again in 30 s\n")
@@ -90,7 +90,7 @@ def wait_for(path: Path) -> None:
 
 
 @needs_sandbox
-def test_signal_while_a_tool_works(root: Path) -> None:
+def test_signal_during_a_tool_ends_the_run_after_the_step(root: Path) -> None:
     with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
         wait_for(root / "begun")
         running.send(signal.SIGTERM)
@@ -127,7 +127,7 @@ def test_second_signal_does_not_wait_for_the_tool(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_signal_at_the_prompt_of_a_chat(root: Path, number: signal.Signals, code: int) -> None:
+def test_signal_at_the_prompt_ends_the_chat(root: Path, number: signal.Signals, code: int) -> None:
     with ScriptedServer([Say("Hello.")]) as server, mendgraph(root, server.base_url, "chat") as running:
         running.wait_for_out("You: ")
         running.say("hi\n")
@@ -156,7 +156,7 @@ WORKING = use(("stopped_meanwhile", {"name": "a.txt"}), ("write_file", {"path": 
 
 
 @pytest.mark.parametrize("way", ["thread", "signal"])
-def test_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> None:
+def test_program_can_stop_its_own_run_from_anywhere(root: Path, way: str) -> None:
     model = scripted(Protocol.NATIVE, WORKING, Say("Hello."), Say("And now?"))
     with session(root, model, tools=(stopped_meanwhile,)) as running:
         running.stop("while nothing runs")

@@ -75,7 +75,7 @@ def said(shown: str) -> list[str]:
     return words[1:]
 
 
-def test_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, folder: Path) -> None:
+def test_interrupted_run_is_resumed_with_its_output_shown(run: Run, folder: Path) -> None:
     dead = cut_off(folder, 3)
     code, out, err = run("resume")
     assert code == 0
@@ -88,7 +88,7 @@ def test_run_that_was_cut_off_goes_on_before_the_eyes_of_its_owner(run: Run, fol
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
-def test_run_that_was_cut_off_after_a_limit_was_raised_shows_the_raised_limit(
+def test_resumed_run_shows_a_raised_limit(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-loopback")
@@ -107,7 +107,7 @@ def test_run_that_was_cut_off_after_a_limit_was_raised_shows_the_raised_limit(
     assert "usage: 3/3 calls" in err  # that of the dead process counts
 
 
-def test_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path) -> None:
+def test_resume_of_a_finished_run_says_so_and_runs_nothing(run: Run, folder: Path) -> None:
     done = played(folder).thread_id
     after = tree(folder)
     talk = f"mendgraph chat --run {done[:8]}"
@@ -123,7 +123,7 @@ def test_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path) 
 
 
 @pytest.mark.parametrize("json_wanted", [True, False])
-def test_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Path, json_wanted: bool) -> None:
+def test_run_stopped_by_a_limit_names_the_command_that_continues_it(run: Run, folder: Path, json_wanted: bool) -> None:
     code, out, err = run("Mend add.", "--max-calls", "4", *["--json"] * json_wanted)
     command = shlex.split(json.loads(out)["resume"])[1:] if json_wanted else said(err)
     (stopped,) = [run_id for run_id, _ in listed(folder)]
@@ -139,7 +139,7 @@ def test_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Pat
     assert not (folder / "notes.txt").exists()
 
 
-def test_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(run: Run, folder: Path) -> None:
+def test_run_continues_after_repeated_outages_with_the_same_result(run: Run, folder: Path) -> None:
     """Its fork as well."""
     code, _, err = run("Mend add.", lines=(LINES[0], DOWN))
     assert code == 4
@@ -159,7 +159,7 @@ def test_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(ru
     assert run("undo", done[:8])[0] == 4
 
 
-def test_chat_is_taken_up_where_it_was_left(run: Run, folder: Path) -> None:
+def test_chat_can_be_continued_where_it_was_left(run: Run, folder: Path) -> None:
     code, out, err = run("chat", "--max-calls", "7", lines=(Say("Hi."),), typed=io.StringIO("Hello\n"))
     command = said(err)
     assert (code, command[:2]) == (0, ["chat", "--run"])
@@ -190,7 +190,7 @@ def test_last_run_of_the_folder_continues_with_a_task_or_a_chat(run: Run, folder
     assert run("-c", "chat", "--run", first)[0] == 2
 
 
-def test_chat_that_continues_a_run_asks_its_open_question_again(run: Run, folder: Path) -> None:
+def test_chat_that_continues_a_run_shows_its_open_approval_request(run: Run, folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         assert isinstance(session.work("Mend add."), Asked)
     code, _, err = run("-c", "chat", lines=(EDIT, Say("Mended.")), typed=Person("y\n"))
@@ -198,7 +198,7 @@ def test_chat_that_continues_a_run_asks_its_open_question_again(run: Run, folder
     assert "Allow edit_file calc.py? " in err
 
 
-def test_question_that_nobody_answered_is_asked_again(run: Run, folder: Path) -> None:
+def test_resume_shows_an_unanswered_approval_request_again(run: Run, folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         assert isinstance(session.work("Mend add."), Asked)
     assert listed(folder) == [(session.thread_id, RunState.ASKS)]
@@ -208,7 +208,7 @@ def test_question_that_nobody_answered_is_asked_again(run: Run, folder: Path) ->
 
 
 @pytest.mark.parametrize("durability", [None, "exit"])
-def test_durability_is_that_of_the_first_turn(run: Run, folder: Path, durability: str | None) -> None:
+def test_durability_of_the_first_turn_is_kept(run: Run, folder: Path, durability: str | None) -> None:
     chosen = ["--durability", durability] if durability else []
     assert run("Mend add.", "--max-calls", "3", *chosen)[0] == 3
     assert run("resume", lines=())[0] == 0
@@ -217,7 +217,7 @@ def test_durability_is_that_of_the_first_turn(run: Run, folder: Path, durability
     assert (found.durability, found.standing) == (durability or "sync", RunState.FINISHED)
 
 
-def test_run_that_could_not_begin_is_none_to_go_on_with(run: Run, folder: Path) -> None:
+def test_run_that_could_not_start_cannot_be_resumed(run: Run, folder: Path) -> None:
     place = workspace_folder(str(folder))
     assert isinstance(place, str)
     with RunLock(place) as lock:
@@ -227,16 +227,14 @@ def test_run_that_could_not_begin_is_none_to_go_on_with(run: Run, folder: Path) 
     assert (code, err, "nightly" in out, "resume" in shown, listed(folder)) == (4, "", True, False, [])
 
 
-def test_command_says_one_line_of_a_run_that_needs_nothing(run: Run, folder: Path) -> None:
+def test_command_prints_one_line_about_a_run_without_problems(run: Run, folder: Path) -> None:
     assert re.fullmatch(r"mendgraph: run ([0-9a-f]{8}); undo with: mendgraph undo \1\n", run("Mend add.")[2])
     assert [each for each in run("Mend add.", "--json")[2].splitlines() if each.startswith("mendgraph")] == []
     assert len(listed(folder)) == 2
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_run_that_is_continued_asks_questions_only_where_the_settings_allow_it(
-    run: Run, folder: Path, allowed: bool
-) -> None:
+def test_continued_run_asks_questions_only_if_the_settings_allow_it(run: Run, folder: Path, allowed: bool) -> None:
     (folder / ".mendgraph.toml").write_text("" if allowed else "questions = false\n")
     with Session(context(folder), model=HistoryModel((Say("Done."),))) as session:
         session.work("Look.")

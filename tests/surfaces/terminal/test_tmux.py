@@ -39,7 +39,7 @@ def terminal(
 
 
 @in_sweeps
-def test_without_colours_there_are_none(tmp_path: Path) -> None:
+def test_no_color_removes_all_colors(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", no_color="1") as (tmux, _, _):
         tmux.wait("You:")
         tmux.type("/")
@@ -71,7 +71,7 @@ def test_limit_is_raised_by_a_key_and_by_a_number(tmp_path: Path) -> None:
 
 
 @in_sweeps
-def test_single_key_answers_a_question(tmp_path: Path) -> None:
+def test_single_key_answers_an_approval_request(tmp_path: Path) -> None:
     """Also the arrow keys are keys, which say nothing; a reason is a line."""
     with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
         tmux.wait("Allow edit_file calc.py?")
@@ -89,7 +89,7 @@ def test_single_key_answers_a_question(tmp_path: Path) -> None:
 
 
 @in_sweeps
-def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
+def test_narrow_terminal_wraps_between_words(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", width=40) as (tmux, calc, _):
         tmux.wait("You:")
         tmux.type("/help", "Enter")
@@ -106,7 +106,7 @@ def test_narrow_terminal_tears_nothing(tmp_path: Path) -> None:
     assert "→ edit_file calc.py  1 replacement\n" in whole
 
 
-def test_chat_at_a_terminal(tmp_path: Path) -> None:
+def test_chat_at_a_terminal_supports_multiple_lines_undo_models_and_history(tmp_path: Path) -> None:
     """Several lines, undo and its note to the model, another model, and the history of the next chat."""
     with terminal(tmp_path, [FIX, DONE, Say("I see."), Say("So be it.")]) as (tmux, calc, server):
         tmux.wait("You:")
@@ -154,7 +154,7 @@ QUESTION = Calls([("ask_user", '{"question": "Which sum?", "choices": ["of integ
 MARKDOWN = Say("It **adds** now.\n\n## Next\n\n- commit\n\n```python\nadd(1, 2)\n```\n\nThat is all.")
 
 
-def test_question_is_answered_words_are_typed_during_the_turn_and_the_answer_is_markdown(tmp_path: Path) -> None:
+def test_question_is_answered_a_message_added_and_the_answer_shown_as_markdown(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "calc.py").write_text(BUG, encoding="utf-8")

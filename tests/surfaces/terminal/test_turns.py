@@ -47,7 +47,7 @@ class Full(io.StringIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_where_nothing_can_be_written_the_run_ends_in_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_run_ends_cleanly_if_the_output_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     terminal = Terminal(tmp_path, [READ, FIX, "It adds now."])
     full = replace(terminal.setup.display, out=Screen(Console(file=Full())))
     with pytest.raises(OSError, match="No space left"):
@@ -56,7 +56,7 @@ def test_where_nothing_can_be_written_the_run_ends_in_order(tmp_path: Path, capl
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
-def test_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
+def test_task_shows_its_progress_and_result(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [f"I look.\n{READ}", FIX, "It adds now."])
     assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
     *lines, usage = terminal.out.splitlines()
@@ -92,7 +92,7 @@ def test_first_line_of_a_session_names_the_sandbox_once(tmp_path: Path) -> None:
     assert terminal.whole_err.count("sandbox") == 1
 
 
-def test_model_that_cannot_be_asked_is_named_by_the_run_alone(tmp_path: Path) -> None:
+def test_unusable_model_is_reported_only_by_the_run(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [], context={"model": "gpt", "evidence": False})
     setup = replace(terminal.setup, environment={}, session_options={"thread_id": "t"})
     assert run_once(setup, "Fix add") is ExitCode.SYSTEM_ERROR
@@ -119,7 +119,7 @@ def test_small_model_edits_in_blocks() -> None:
 
 
 @pytest.mark.parametrize(("model", "by"), [(Interrupted, "Ctrl-C"), (TerminatedModel, "SIGTERM")])
-def test_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
+def test_signal_cancels_the_model_call_and_ends_the_task_with_an_outcome(
     tmp_path: Path, model: type[Interrupted], by: str
 ) -> None:
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
@@ -135,7 +135,7 @@ def test_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     ("model", "code", "by"),
     [(InterruptedTwice, ExitCode.INTERRUPTED, "Ctrl-C"), (TerminatedTwice, ExitCode.TERMINATED, "SIGTERM")],
 )
-def test_second_signal_ends_a_task_at_once_and_says_what_was_changed(
+def test_second_signal_ends_a_task_at_once_and_names_the_changed_files(
     tmp_path: Path, model: type[Interrupted], code: ExitCode, by: str
 ) -> None:
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
@@ -146,7 +146,7 @@ def test_second_signal_ends_a_task_at_once_and_says_what_was_changed(
 
 
 @pytest.mark.parametrize("context", [{}, {"mode": "ask"}])
-def test_after_a_signal_no_call_of_a_reply_is_begun_and_nobody_is_asked(
+def test_after_a_signal_no_call_of_the_reply_starts_and_no_approval_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: dict[str, str]
 ) -> None:
     interrupt_late(monkeypatch)
@@ -158,7 +158,7 @@ def test_after_a_signal_no_call_of_a_reply_is_begun_and_nobody_is_asked(
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGINT, ExitCode.INTERRUPTED), (SIGTERM, ExitCode.TERMINATED)])
-def test_signal_at_a_question_ends_the_task_at_once(tmp_path: Path, number: Signals, code: ExitCode) -> None:
+def test_signal_at_an_approval_request_ends_the_task_at_once(tmp_path: Path, number: Signals, code: ExitCode) -> None:
     terminal = Terminal(tmp_path, [FIX], said="y", context={"mode": "ask"})
 
     def hear(_: str) -> str:
@@ -194,7 +194,7 @@ def with_a_status_line(screen: TerminalFile) -> Display:
     return Display(Screen(console, live.write), Screen(console, live.write), live=live)
 
 
-def test_status_line_stands_below_the_run_and_nothing_of_it_stays(tmp_path: Path) -> None:
+def test_status_line_is_below_the_run_and_removed_at_the_end(tmp_path: Path) -> None:
     screen, seen = TerminalFile(), list[str]()
     quiet = {"evidence": False}
     played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching, context=quiet)
@@ -213,14 +213,14 @@ def test_status_line_stands_below_the_run_and_nothing_of_it_stays(tmp_path: Path
     ]
 
 
-def test_status_line_says_that_the_run_stops_and_further_signals_change_nothing(tmp_path: Path) -> None:
+def test_status_line_shows_the_stop_and_further_signals_change_nothing(tmp_path: Path) -> None:
     screen = TerminalFile()
     terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
     assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
     assert STOPPING.strip() in screen.shown
 
 
-def test_usage_before_that_cannot_be_read_is_left_to_the_turn(tmp_path: Path) -> None:
+def test_unreadable_earlier_usage_is_left_to_the_turn(tmp_path: Path) -> None:
     screen = TerminalFile()
     played = Terminal(tmp_path, ["It adds."], context={"evidence": False})
     assert run_once(played.setup, "Does it add?") is ExitCode.FINISHED

@@ -67,7 +67,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
-def test_terminal_is_restored_or_left_alone_and_commands_are_not_sent_and_what_is_gone_is_not_read() -> None:
+def test_terminal_is_restored_commands_are_not_sent_and_a_closed_terminal_is_not_read() -> None:
     command = [sys.executable, "-c", TERMINAL]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -74,7 +74,7 @@ IN_BLOCKS = (
 )
 
 
-def test_prose_is_seen_and_calls_and_edits_in_blocks_are_not() -> None:
+def test_prose_is_shown_and_calls_and_block_edits_are_hidden() -> None:
     calls = [(f"I look.\n{call}", blocks, "I look.\n") for call in CALL_FORMS for blocks in (False, True)]
     prose = [(reply, False, reply) for reply in PROSE_FORMS]
     edits = [(reply, True, expected) for reply, expected in IN_BLOCKS]
@@ -86,7 +86,7 @@ def test_prose_is_seen_and_calls_and_edits_in_blocks_are_not() -> None:
 HELD = ["tool:", "```", "~~~", "<tool_call>", '{"name": ', '{"tool": ', '[{"name": ', '[{"tool": ', " `` `"]
 
 
-def test_line_with_which_a_call_may_begin_is_held_until_the_reply_ends() -> None:
+def test_line_that_may_start_a_call_is_held_until_the_reply_ends() -> None:
     for start in HELD:
         visible = VisibleText(TOOLS)
         pieces = ["I", " look.\n", start, "x\nDone.\n"]
@@ -104,7 +104,7 @@ FRAGMENTS = st.sampled_from([*MARKS, *'()"{}[,\\` ', *MORE])
 
 
 @given(st.lists(FRAGMENTS | PROSE, max_size=25).map("".join), st.data(), st.booleans())
-def test_how_a_reply_is_cut_makes_no_difference(reply: str, data: st.DataObject, blocks: bool) -> None:
+def test_shown_text_does_not_depend_on_the_chunks(reply: str, data: st.DataObject, blocks: bool) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(reply)), max_size=8).map(sorted))
     pieces = [reply[start:end] for start, end in pairwise([0, *cuts, len(reply)])]
     whole = seen(reply, blocks=blocks)
@@ -113,6 +113,6 @@ def test_how_a_reply_is_cut_makes_no_difference(reply: str, data: st.DataObject,
 
 
 @given(st.lists(PROSE | st.just(BLOCK) | st.just("```sh\nls\n```"), max_size=6).map("\n".join))
-def test_text_that_the_machine_takes_for_an_edit_is_hidden(reply: str) -> None:
+def test_text_that_is_applied_as_an_edit_is_hidden(reply: str) -> None:
     assert "HIDDEN" not in seen(reply, blocks=True)
     assert bool(read_blocks(reply, ("file.py",)).outcomes) == ("HIDDEN" in reply)

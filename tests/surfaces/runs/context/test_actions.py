@@ -32,14 +32,14 @@ def capitals(args: dict[str, Any]) -> dict[str, Any]:
     return {**args, "content": args["content"].upper()}
 
 
-def test_validator_of_a_tool_normalises_and_its_error_goes_to_the_model(tmp_path: Path) -> None:
+def test_tool_validator_normalizes_arguments_and_its_error_goes_to_the_model(tmp_path: Path) -> None:
     run = play(tmp_path, write(""), write("x\n"), DONE, arg_validators={"write_file": capitals})
     assert run.outcome.changed_files == ("new.txt",)
     assert (tmp_path / "new.txt").read_text(encoding="utf-8") == "X\n"
     assert "content must be non-empty" in run.sent(1)
 
 
-def test_file_rules_judge_the_arguments_that_a_validator_gives(tmp_path: Path) -> None:
+def test_file_rules_judge_the_arguments_returned_by_a_validator(tmp_path: Path) -> None:
     redirection = {"write_file": lambda args: {**args, "path": ".env"}}
     run = play(tmp_path, write("x\n"), DONE, arg_validators=redirection)
     assert run.rules == ["env_file"]
@@ -49,18 +49,18 @@ def test_file_rules_judge_the_arguments_that_a_validator_gives(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("validators", "error"), [({"nope": capitals}, ValueError), ({"write_file": "no function"}, TypeError)]
 )
-def test_validator_that_fits_no_tool_is_refused(validators: Any, error: type[Exception]) -> None:
+def test_validator_for_an_unknown_tool_is_refused(validators: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"nope|arg_validators"):
         build_graph(arg_validators=validators)
 
 
-def test_action_of_spec_4_is_a_tool_of_a_run(tmp_path: Path) -> None:
+def test_action_of_spec_4_can_be_used_as_a_tool(tmp_path: Path) -> None:
     run = play(tmp_path, use(("lookup", {"word": "cart"})), DONE, tools=(Lookup(),))
     assert "cart: a thing" in run.sent()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_terminal_invocation_ends_a_run_whose_only_tools_are_actions(tmp_path: Path, protocol: Protocol) -> None:
+def test_terminal_invocation_ends_a_run_that_has_only_actions(tmp_path: Path, protocol: Protocol) -> None:
     """`final_answer` is an invocation of any run; the model is told of it where it is among the tools."""
     invocation = '{"tool": "lookup", "args": {"word": "cart"}, "terminal": true}'
     run = play(tmp_path, Say(invocation), Say("Never asked for."), only_tools=(Lookup(),), protocol=protocol)
@@ -72,7 +72,7 @@ def test_terminal_invocation_ends_a_run_whose_only_tools_are_actions(tmp_path: P
     assert "final_answer" not in run.sent(0)
 
 
-def test_value_is_asked_of_a_run_whose_model_is_told_of_final_answer_alone(tmp_path: Path) -> None:
+def test_response_format_without_final_answer_is_refused(tmp_path: Path) -> None:
     run = play(tmp_path, DONE, only_tools=(Lookup(),), response_format={"type": "integer"})
     assert (run.outcome.kind, len(run.model.calls)) == ("SYSTEM_ERROR", 0)
     assert "This agent has no tool final_answer, so no response_format can be asked for" in run.outcome.message

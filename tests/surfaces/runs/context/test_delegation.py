@@ -84,7 +84,7 @@ def results(opened: Session) -> list[dict[str, Any]]:
     return [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
 
 
-def test_explorers_and_writers_work_side_by_side_and_hand_back_what_they_did(root: Path) -> None:
+def test_explorers_and_writers_run_in_parallel_and_return_their_results(root: Path) -> None:
     together = threading.Barrier(3, timeout=30)  # broken where one waits for the end of another
 
     def meet(task: str, replies: int) -> None:
@@ -124,7 +124,7 @@ def test_explorers_and_writers_work_side_by_side_and_hand_back_what_they_did(roo
     assert (root / "a.txt").read_text() + (root / "sub/b.txt").read_text() == "a\nb\n"
 
 
-def test_counts_of_children_are_those_of_their_run(root: Path) -> None:
+def test_counts_of_a_run_include_its_children(root: Path) -> None:
     """How often replies were mended, actions repeated and reads cut short; a line of the log names the child."""
     write_files(root, {"long.txt": "line\n" * 900})
     broken = use(("read_file", '{"path": long.txt}'))
@@ -143,7 +143,7 @@ def test_counts_of_children_are_those_of_their_run(root: Path) -> None:
     assert healed[1].endswith("|2|0")
 
 
-def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:
+def test_writers_of_the_same_file_run_one_after_the_other(root: Path) -> None:
     begun, early = threading.Event(), list[bool]()
 
     def note(task: str, replies: int) -> None:
@@ -173,7 +173,7 @@ def test_writers_of_the_same_file_work_one_after_the_other(root: Path) -> None:
         ({"max_cost_usd": 0.9, "usd_per_million_input": 0, "usd_per_million_output": 10_000}, "max_cost"),
     ],
 )
-def test_run_and_its_children_never_pass_a_limit_together(root: Path, limits: dict[str, Any], reason: str) -> None:
+def test_run_and_its_children_never_exceed_a_limit_together(root: Path, limits: dict[str, Any], reason: str) -> None:
     """Three children that would never end share what is left, in each turn of the session."""
     read = use(("read_file", {"path": "a.txt"}), usage=USED)
     others = [use(("list_files", {"path": name}), usage=USED) for name in ("sub", ".", "sub/", "./sub", "./")]
@@ -193,7 +193,7 @@ def test_run_and_its_children_never_pass_a_limit_together(root: Path, limits: di
     assert usage["total_output_tokens"] <= 90
 
 
-def test_words_that_a_tool_streams_disturb_no_run_and_no_child(root: Path) -> None:
+def test_stream_writer_of_a_tool_does_not_disturb_the_run_or_a_child(root: Path) -> None:
     @tool
     def tick(runtime: ToolRuntime) -> str:
         """Say something while it runs."""
@@ -211,13 +211,13 @@ def test_words_that_a_tool_streams_disturb_no_run_and_no_child(root: Path) -> No
     assert json.loads(of_child)["data"]["answer"] == "tick, tock"
 
 
-def test_run_without_a_checkpointer_has_children_as_well(root: Path) -> None:
+def test_run_without_a_checkpointer_can_have_children(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": (done("a"),), "B": (done("b"),)})
     values = build_graph(model=model).invoke({"messages": [HumanMessage("MAIN")]}, context=context(root))
     assert [json.loads(each.text)["data"]["answer"] for each in values["messages"] if each.type == "tool"] == ["a", "b"]
 
 
-def test_children_share_what_the_run_has_left_of_a_quota(root: Path) -> None:
+def test_children_share_the_rest_of_a_quota(root: Path) -> None:
     def read(*paths: str) -> Use:
         return use(*(("read_file", {"path": path}) for path in paths), usage=USED)
 
@@ -245,7 +245,7 @@ def test_children_share_what_the_run_has_left_of_a_quota(root: Path) -> None:
     assert own == ["ok", "ok", "ok", "ok", "rate_limited", "rate_limited"]
 
 
-def test_budget_that_is_too_small_has_no_children(root: Path) -> None:
+def test_budget_that_is_too_small_starts_no_children(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B"), explore("C"))})
     with session(root, model, max_calls_per_turn=3) as opened:
         opened.work("MAIN")
@@ -255,7 +255,7 @@ def test_budget_that_is_too_small_has_no_children(root: Path) -> None:
     assert len(model.calls) <= 2
 
 
-def test_child_has_a_part_of_the_budget_and_may_change_its_own_paths(
+def test_child_gets_a_part_of_the_budget_and_may_change_only_its_paths(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock(monkeypatch, seconds_per_call=0.0)
@@ -285,7 +285,7 @@ def test_child_has_a_part_of_the_budget_and_may_change_its_own_paths(
         assert (of_child.mode, of_child.writable_paths) == ("auto" if paths else "read-only", paths)
 
 
-def test_child_without_an_answer_names_what_it_has_changed(root: Path) -> None:
+def test_child_without_an_answer_names_its_changed_files(root: Path) -> None:
     lines = {
         "MAIN": parent(write("ONE", "a.txt")),
         "ONE": (edit("a.txt", "a", "A"), *[use(("list_files", {"path": "sub"}), usage=USED)] * 9),
@@ -300,7 +300,7 @@ def test_child_without_an_answer_names_what_it_has_changed(root: Path) -> None:
     assert outcome.changed_files == ("a.txt",)
 
 
-def test_stop_of_the_run_ends_its_children(root: Path) -> None:
+def test_stopping_a_run_ends_its_children(root: Path) -> None:
     def stop(task: str, replies: int) -> None:
         if task == "B" and replies == 1:
             opened.stop()
@@ -319,7 +319,7 @@ def test_stop_of_the_run_ends_its_children(root: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"messages": [HumanMessage("MAIN again")]}])
-def test_event_loop_that_cancels_the_run_cancels_its_children(root: Path, given: Any) -> None:
+def test_cancelling_a_run_in_its_event_loop_cancels_its_children(root: Path, given: Any) -> None:
     """Who goes on with them, or asks for something else instead, has their calls on the account."""
 
     begun = threading.Event()
@@ -350,7 +350,7 @@ def test_event_loop_that_cancels_the_run_cancels_its_children(root: Path, given:
     assert len(model.calls) <= values["spending"].usage.total_calls <= 40 + 40 * (given is not None)
 
 
-def test_question_of_a_child_reaches_the_person(root: Path) -> None:
+def test_approval_request_of_a_child_reaches_the_person(root: Path) -> None:
     lines = {
         "MAIN": parent(write("ONE", "a.txt"), explore("LOOK"), write("TWO", "sub")),
         "LOOK": (done("Nothing."),),
@@ -370,7 +370,7 @@ def test_question_of_a_child_reaches_the_person(root: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [{"mode": "read-only"}, {"writable_paths": ("sub",)}])
-def test_child_is_given_no_files_that_the_run_may_not_change(root: Path, own: dict[str, Any]) -> None:
+def test_child_cannot_get_files_that_the_run_may_not_change(root: Path, own: dict[str, Any]) -> None:
     lines = {"MAIN": parent(write("ONE", "./a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
     with session(root, TaskModel(lines), **own) as opened:
         opened.work("MAIN")
@@ -379,7 +379,7 @@ def test_child_is_given_no_files_that_the_run_may_not_change(root: Path, own: di
     assert (root / "a.txt").read_text() == "a\n"
 
 
-def test_run_that_did_not_ask_for_it_is_offered_no_delegation(root: Path) -> None:
+def test_delegate_is_not_offered_unless_the_setting_is_on(root: Path) -> None:
     model = TaskModel({"MAIN": (use(explore("LOOK"), usage=USED), done())})
     with session(root, model, delegation=False, offer="all") as opened:
         opened.work("MAIN")
@@ -388,7 +388,7 @@ def test_run_that_did_not_ask_for_it_is_offered_no_delegation(root: Path) -> Non
     assert all("delegate" not in str(call.prompt.tools) for call in model.calls)
 
 
-def test_pruned_run_takes_the_records_of_its_children_with_it(root: Path) -> None:
+def test_pruning_a_run_removes_the_records_of_its_children(root: Path) -> None:
     lines = {"MAIN": parent(write("ONE", "a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
     with session(root, TaskModel(lines)) as opened:
         opened.work("MAIN")
@@ -408,7 +408,7 @@ Change AGENTS.md.
 """
 
 
-def test_child_works_as_an_agent_of_a_file_with_its_instructions_and_tools(root: Path) -> None:
+def test_child_follows_the_instructions_and_tools_of_an_agent_file(root: Path) -> None:
     write_files(root, {".claude/agents/check.md": REVIEWER, ".claude/agents/writer.md": "Write AGENTS.md."})
     write_agents = use(("write_file", {"path": "AGENTS.md", "content": "x"}), usage=USED)
     write_new = use(("write_file", {"path": "new.txt", "content": "x"}), usage=USED)
@@ -444,7 +444,7 @@ def test_child_works_as_an_agent_of_a_file_with_its_instructions_and_tools(root:
         ({".claude/agents/check.md": REVIEWER}, {"delegation": False}, False),
     ],
 )
-def test_agents_are_offered_only_where_there_are_files(
+def test_agents_are_offered_only_if_agent_files_exist(
     root: Path, files: dict[str, str], settings: dict[str, Any], offered: bool
 ) -> None:
     write_files(root, files)
@@ -456,7 +456,7 @@ def test_agents_are_offered_only_where_there_are_files(
     assert ("'reviewer'" in str(prompt.tools)) is offered
 
 
-def test_agent_works_with_its_model_where_the_run_has_it(root: Path) -> None:
+def test_agent_uses_its_own_model_if_the_run_has_it(root: Path) -> None:
     before = context(root, model="a", base_url="http://127.0.0.1:1/v1", fallback_models=("openai:b", "c"))
     machine = MachineTools(None, (), {}, ())
     changed = {}

@@ -57,7 +57,9 @@ class Reader(CallModel):
     [("text", json.dumps(SUMMARY)), ("native", "I would rather not.")],
     ids=["text", "native with useless summaries"],
 )
-def test_hundred_steps_in_a_window_of_16_000_tokens(protocol: Any, summary: str, tmp_path: Path) -> None:
+def test_session_of_a_hundred_steps_fits_into_a_window_of_16_000_tokens(
+    protocol: Any, summary: str, tmp_path: Path
+) -> None:
     for number in range(20):
         (tmp_path / f"file_{number}.txt").write_text("".join(f"{n} {'word ' * 8}\n" for n in range(400)), "utf-8")
     model = Reader(native=protocol == "native", summary=summary)

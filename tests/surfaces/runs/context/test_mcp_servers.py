@@ -58,7 +58,7 @@ def starts(workspace: Path) -> int:
     return len((workspace.parent / "pids").read_text(encoding="utf-8").split())
 
 
-def test_session_starts_a_server_once_and_ends_it(workspace: Path) -> None:
+def test_session_starts_a_server_once_and_stops_it(workspace: Path) -> None:
     """It ends also where the program fails in between."""
 
     def work() -> None:
@@ -75,14 +75,14 @@ def test_session_starts_a_server_once_and_ends_it(workspace: Path) -> None:
     assert running(workspace.parent) == []
 
 
-def test_graph_without_a_session_ends_a_server_with_its_turn(workspace: Path) -> None:
+def test_graph_without_a_session_stops_a_server_after_its_turn(workspace: Path) -> None:
     context, given = options(workspace, CALL, CALL)
     build_graph(**given).invoke({"messages": [HumanMessage("Call it.")]}, context=context)
     assert starts(workspace) == 2
     assert running(workspace.parent) == []
 
 
-def test_cancelled_run_ends_its_server(workspace: Path) -> None:
+def test_cancelled_run_stops_its_server(workspace: Path) -> None:
     write_server(workspace, "hang")
     context, given = options(workspace, CALL)
 

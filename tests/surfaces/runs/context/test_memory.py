@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_note_outlives_its_run_and_is_shown_as_untrusted(root: Path, tmp_path: Path) -> None:
+def test_note_is_shown_in_later_runs_as_untrusted(root: Path, tmp_path: Path) -> None:
     first, second, other = model(noting(f"{NOTE}\n Or\u200b not.", NOTE, "", f"The key: {KEY}")), model(), model()
     run_task("Look around.", context(root), model=first)
     run_task("And now?", context(root), model=second)
@@ -66,7 +66,7 @@ def test_note_outlives_its_run_and_is_shown_as_untrusted(root: Path, tmp_path: P
     assert KEY not in str(Path(workspace_folder_path(str(root)), MEMORY_FILE).read_bytes())
 
 
-def test_off_it_costs_nothing(root: Path) -> None:
+def test_memory_setting_off_adds_nothing_to_the_prompt(root: Path) -> None:
     played = model(noting(NOTE))
     result = run_task("Look around.", context(root, memory=False), model=played)
     assert "remember" not in str(played.calls[0].prompt)
@@ -75,7 +75,7 @@ def test_off_it_costs_nothing(root: Path) -> None:
     assert not Path(workspace_folder_path(str(root)), MEMORY_FILE).exists()
 
 
-def test_small_model_is_told_nothing_and_a_reader_writes_nothing(root: Path) -> None:
+def test_small_model_gets_no_notes_and_a_read_only_run_writes_none(root: Path) -> None:
     with own_memory(str(root)) as memory:
         memory.remember(NOTE, str)
     small, reading = model(), model(noting("Another one."))
@@ -91,7 +91,7 @@ def noted(opened: Any, root: Path) -> list[str]:
         return [note.text for note in memory.notes()]
 
 
-def test_in_mode_ask_a_person_sees_the_note_first(root: Path) -> None:
+def test_person_sees_the_note_first_in_mode_ask(root: Path) -> None:
     with Session(context(root, mode="ask"), model=model(noting(NOTE))) as session:
         asked = session.work("Look around.")
         assert isinstance(asked, Asked)
@@ -100,7 +100,7 @@ def test_in_mode_ask_a_person_sees_the_note_first(root: Path) -> None:
     assert noted(own_memory, root) == []
 
 
-def test_graph_remembers_in_the_store_that_it_is_given(root: Path) -> None:
+def test_graph_keeps_notes_in_the_given_store(root: Path) -> None:
     store, played, again = InMemoryStore(), model(noting(NOTE)), model()
     for each in (played, again):
         graph = build_graph(model=each, store=store, context=context(root))
@@ -123,7 +123,7 @@ class Broken(InMemoryStore):
 
 
 @pytest.mark.parametrize(("store", "reason"), [(None, "pass one to build_graph"), (Broken(), "ConnectionError: gone")])
-def test_without_a_store_that_works_the_run_goes_on_and_says_so(root: Path, store: Any, reason: str) -> None:
+def test_run_continues_without_a_working_store_and_reports_it(root: Path, store: Any, reason: str) -> None:
     played = model()
     graph = build_graph(model=played, store=store, context=context(root))
     told = [*graph.stream({"messages": [HumanMessage("Look around.")]}, stream_mode="custom")]
@@ -132,7 +132,7 @@ def test_without_a_store_that_works_the_run_goes_on_and_says_so(root: Path, stor
     assert "remember" not in str(played.calls[0].prompt)
 
 
-def test_memory_holds_forty_notes_of_four_hundred_bytes_and_four_thousand_bytes_in_all(root: Path) -> None:
+def test_memory_holds_at_most_forty_notes_and_four_thousand_bytes(root: Path) -> None:
     many, long = Memory(InMemoryStore(), str(root)), Memory(InMemoryStore(), str(root))
     for number in range(41):
         many.remember(f"Note {number}", str)
@@ -150,7 +150,7 @@ def test_memory_holds_forty_notes_of_four_hundred_bytes_and_four_thousand_bytes_
     assert "A note has 1 to 400 bytes, and this one 401" in refused.message
 
 
-def test_note_is_kept_on_one_line_without_invisible_characters(root: Path) -> None:
+def test_note_is_one_line_without_invisible_characters(root: Path) -> None:
     memory = Memory(InMemoryStore(), str(root))
     assert memory.remember("Use\u200b make\n  db.\u202e", str) == "Use make db."
     assert memory.remember(f"The key: {KEY}", Redactor().text) == "The key: [redacted secret]"
@@ -159,12 +159,12 @@ def test_note_is_kept_on_one_line_without_invisible_characters(root: Path) -> No
     assert "and this one 0" in refused.message
 
 
-def test_workspace_may_only_turn_it_off() -> None:
+def test_workspace_settings_can_only_turn_memory_off() -> None:
     assert widening({"memory": True}, AgentContext()) == ("memory",)
     assert widening({"memory": False}, AgentContext(memory=True)) == ()
 
 
-def test_command_lists_and_forgets(
+def test_memory_command_lists_and_removes_notes(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(root)
@@ -190,7 +190,7 @@ def test_command_lists_and_forgets(
     assert noted(own_memory, root) == []
 
 
-def test_file_that_is_no_memory_is_a_clear_end(root: Path) -> None:
+def test_invalid_memory_file_ends_the_run_with_store_failed(root: Path) -> None:
     with own_memory(str(root)):
         path = Path(workspace_folder_path(str(root)), MEMORY_FILE)
     path.unlink()

@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_question_holds_two_writes_and_a_command(root: Path) -> None:
+def test_approval_request_holds_two_writes_and_a_command(root: Path) -> None:
     with session(root, THREE) as now:
         calls = asked(now.stream("Fix add"))
     shown = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["choices"]) for call in calls]
@@ -41,7 +41,7 @@ def test_question_holds_two_writes_and_a_command(root: Path) -> None:
     assert files(root) == {"calc.py": BUG}
 
 
-def test_call_is_approved_another_edited_and_a_third_rejected(root: Path) -> None:
+def test_one_call_is_approved_another_edited_and_a_third_rejected(root: Path) -> None:
     with session(root, THREE, "Done.") as now:
         asked(now.stream("Fix add"))
         events = list(now.answer(ANSWER))
@@ -58,7 +58,7 @@ def test_call_is_approved_another_edited_and_a_third_rejected(root: Path) -> Non
     assert again.outcome.reason == "invalid_request"
 
 
-def test_another_process_may_answer_and_asks_again_what_was_not_answered(root: Path) -> None:
+def test_another_process_can_answer_and_shows_unanswered_requests_again(root: Path) -> None:
     with session(root, THREE) as now:
         first = asked(now.stream("Fix add"))
     with session(root, "Done.") as later:
@@ -69,7 +69,7 @@ def test_another_process_may_answer_and_asks_again_what_was_not_answered(root: P
 
 
 @pytest.mark.parametrize("answer", ["approve", "digests"])
-def test_answer_for_a_file_that_changed_meanwhile_runs_nothing_on_it(root: Path, answer: str) -> None:
+def test_approval_of_a_file_that_has_changed_since_runs_nothing_on_it(root: Path, answer: str) -> None:
     with session(root, THREE, "Done.") as now:
         calls = asked(now.stream("Fix add"))
         (root / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
@@ -80,7 +80,7 @@ def test_answer_for_a_file_that_changed_meanwhile_runs_nothing_on_it(root: Path,
     assert (root.parent / "rung").read_text(encoding="utf-8") == "bell loud\n"
 
 
-def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Path) -> None:
+def test_edits_of_one_file_are_shown_in_sequence_and_answered_separately(root: Path) -> None:
     reply = "\n".join(
         f'tool: edit_file({{"path": "calc.py", "old_str": "{old}", "new_str": "{new}"}})'
         for old, new in (("add", "plus"), ("a - b", "a + b"), ("plus(a", "plus(x"))
@@ -94,7 +94,7 @@ def test_edits_of_one_file_are_shown_one_after_the_other_and_run_apart(root: Pat
     assert files(root) == {"calc.py": BUG.replace("-", "+")}
 
 
-def test_tool_allowed_for_the_run_is_asked_about_once_and_again_in_another_thread(root: Path) -> None:
+def test_tool_allowed_for_the_run_is_asked_about_once_per_thread(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.", "Fine.") as now:
         asked(now.stream("Log"))
         assert isinstance(last(now.answer("approve_for_run")), Ended)
@@ -109,7 +109,7 @@ def test_tool_allowed_for_the_run_is_asked_about_once_and_again_in_another_threa
     assert files(root)["log.txt"] == "a\nb\nc"
 
 
-def test_link_to_project_configuration_is_no_ordinary_file(root: Path) -> None:
+def test_link_to_project_configuration_needs_its_own_approval(root: Path) -> None:
     (root / "setup.toml").write_text("a = 1\n", encoding="utf-8")
     (root / "log.txt").symlink_to("setup.toml")
     (root / "other.txt").write_text("x\n", encoding="utf-8")
@@ -122,7 +122,7 @@ def test_link_to_project_configuration_is_no_ordinary_file(root: Path) -> None:
     ]
 
 
-def test_denied_path_cannot_be_reached_by_an_edit(root: Path) -> None:
+def test_edited_call_cannot_reach_a_denied_path(root: Path) -> None:
     with session(root, APPEND % "a", "Done.") as now:
         asked(now.stream("Log"))
         edit = {"action": "edit", "arguments": {"path": ".env", "content": "KEY"}}
@@ -135,7 +135,7 @@ def test_denied_path_cannot_be_reached_by_an_edit(root: Path) -> None:
 UNREADABLE: list[object] = [None, True, {}, [], 7, "yes", {"0": "approve"}]
 
 
-def test_answer_that_cannot_be_read_is_asked_again_runs_nothing_and_ends_nothing(root: Path) -> None:
+def test_invalid_answer_runs_nothing_and_the_request_is_shown_again(root: Path) -> None:
     for number, answer in enumerate(UNREADABLE):
         with session(root, THREE, "I may not.", thread=f"t{number}") as now:
             calls = asked(now.stream("Fix add"))
@@ -160,7 +160,7 @@ EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + 
         ("nobody", "It has to be approved.", "No file was changed: nobody could be asked to approve "),
     ],
 )
-def test_after_a_no_the_outcome_says_what_was_refused_whatever_the_answer_says(
+def test_outcome_after_a_rejection_names_what_was_refused(
     root: Path, answer: Literal["reject", "nobody"], said: str, message: str
 ) -> None:
     with session(root, EDIT, said) as now:
@@ -171,7 +171,7 @@ def test_after_a_no_the_outcome_says_what_was_refused_whatever_the_answer_says(
     assert event.outcome.message.startswith(message)
 
 
-def test_secrets_and_control_signs_are_not_shown(root: Path) -> None:
+def test_secrets_and_control_characters_are_not_shown(root: Path) -> None:
     (root / "n.txt").write_text("hunter2-hunter2\n", encoding="utf-8")
     reply = 'tool: append_file({"path": "n.txt", "content": "\\u202egpj\\u001b[2J\\n"})'
     with session(root, reply, secrets=("hunter2-hunter2",)) as now:
@@ -181,7 +181,7 @@ def test_secrets_and_control_signs_are_not_shown(root: Path) -> None:
     assert "hunter2" not in str(call)
 
 
-def test_fork_begins_without_what_was_allowed(root: Path) -> None:
+def test_fork_starts_without_the_permissions_of_the_run(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.") as now:
         asked(now.stream("Log"))
         last(now.answer("approve_for_run"))
@@ -192,7 +192,7 @@ def test_fork_begins_without_what_was_allowed(root: Path) -> None:
     assert files(root)["log.txt"] == "a"
 
 
-def test_answer_that_came_for_the_question_before_allows_nothing(root: Path) -> None:
+def test_answer_to_a_previous_request_allows_nothing(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b") as now:
         (first,) = asked(now.stream("Log"))
         answer = {"decisions": {"0": {"action": "approve", "digest": first["digest"]}}}
@@ -202,7 +202,7 @@ def test_answer_that_came_for_the_question_before_allows_nothing(root: Path) -> 
     assert files(root)["log.txt"] == "a"
 
 
-def test_raised_limit_of_the_thread_holds_until_its_setting_is_changed(tmp_path: Path) -> None:
+def test_raised_limit_applies_to_the_thread_until_its_setting_changes(tmp_path: Path) -> None:
     root = tmp_path / "project"
     write = 'tool: write_file({"path": "log.txt", "content": "%s"})'
     settings: dict[str, Any] = {"mode": "auto", "on_limit": "ask"}
@@ -224,7 +224,7 @@ def test_raised_limit_of_the_thread_holds_until_its_setting_is_changed(tmp_path:
         assert asked.request["calls"][0]["preview"]["text"].startswith("5 of 5 model calls of this thread are spent")
 
 
-def test_number_that_no_store_can_hold_is_no_answer_to_a_limit(tmp_path: Path) -> None:
+def test_number_too_large_to_store_is_not_an_answer_to_a_limit(tmp_path: Path) -> None:
     root = tmp_path / "project"
     with session(root, APPEND % "a", "Done.", mode="auto", on_limit="ask", max_calls_per_session=1) as now:
         list(now.stream("Log"))

@@ -65,7 +65,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @needs_sandbox
-def test_approved_program_runs_and_the_next_call_is_asked_about(root: Path) -> None:
+def test_approved_program_runs_and_the_next_call_needs_an_approval(root: Path) -> None:
     cat = command("cat", "note.txt")
     with session(root, cat, cat, "Done.", allowed_programs=("ls",)) as now:
         (call,) = asked(now.stream("Look"))
@@ -118,7 +118,7 @@ def test_edited_command_runs_the_program_of_the_edit(root: Path) -> None:
     assert second["error"]["code"] == "not_found"
 
 
-def test_approved_host_is_asked_and_no_other(root: Path) -> None:
+def test_approved_host_is_contacted_and_no_other(root: Path) -> None:
     with Listener(http_answer(b"hello", content_type="text/plain")) as listener:
         url = f"http://127.0.0.1:{listener.port}/"
         with session(root, page(url), page(url), "Done.", allowed_private_hosts=("127.0.0.1",)) as now:
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[str, JsonMap, str]] = {
 
 
 @needs_sandbox
-def test_call_that_would_be_refused_is_refused_without_a_question(root: Path) -> None:
+def test_call_that_would_be_refused_is_refused_without_an_approval_request(root: Path) -> None:
     for case, (reply, settings, reason) in REFUSED.items():
         with session(root, reply, "I could not.", thread=case.replace(" ", "-"), **settings) as now:
             events: list[Event] = list(now.stream("Look"))
@@ -163,7 +163,9 @@ def test_call_that_would_be_refused_is_refused_without_a_question(root: Path) ->
         assert reason in json.dumps(result), case
 
 
-def test_where_no_sandbox_starts_no_program_is_asked_about(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_sandbox_programs_are_refused_without_an_approval_request(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_sandbox_problem(monkeypatch, "none is here")
     with session(root, command("ls"), "I could not.") as now:
         events: list[Any] = list(now.stream("Look"))
@@ -176,7 +178,7 @@ LOG = ("git", "log", "--oneline")
 
 
 @needs_sandbox
-def test_prefix_is_allowed_for_the_run_and_other_commands_are_asked_about(root: Path) -> None:
+def test_prefix_is_allowed_for_the_run_and_other_commands_need_an_approval(root: Path) -> None:
     replies = (command(*LOG), command("git", "log"), command("git", "-c", "a.b=c", "log"), "Done.")
     with session(root, *replies) as now:
         (call,) = asked(now.stream("Look"))
@@ -189,7 +191,7 @@ def test_prefix_is_allowed_for_the_run_and_other_commands_are_asked_about(root: 
 
 @needs_sandbox
 @pytest.mark.parametrize("mode", ["ask", "auto"])
-def test_program_allowed_for_good_runs_in_later_runs_of_this_workspace(
+def test_permanently_allowed_program_runs_in_later_runs_of_the_workspace(
     root: Path, mode: Literal["ask", "auto"]
 ) -> None:
     with keeping(root, command(*LOG), "Done.") as now:
@@ -223,7 +225,7 @@ def test_calls_beside_a_permission_are_judged_without_it(root: Path) -> None:
     assert codes == ["permission_denied", "permission_denied", "ran"]
 
 
-def test_host_that_the_context_names_is_asked_about_with_its_own_port(root: Path) -> None:
+def test_host_in_the_settings_is_asked_about_with_its_port(root: Path) -> None:
     with Listener(http_answer(b"hello", content_type="text/plain")) as listener:
         host = f"127.0.0.1:{listener.port}"
         hosts: JsonMap = {"allowed_hosts": (host,), "allowed_private_hosts": (host,)}
@@ -235,7 +237,7 @@ def test_host_that_the_context_names_is_asked_about_with_its_own_port(root: Path
 
 
 @needs_sandbox
-def test_session_of_a_program_takes_up_nothing_and_keeps_nothing(root: Path) -> None:
+def test_session_in_python_neither_uses_nor_stores_permissions(root: Path) -> None:
     with keeping(root, command(*LOG), "Done.") as now:
         asked(now.stream("Look"))
         last(now.answer("approve_always"))
@@ -250,7 +252,7 @@ def test_session_of_a_program_takes_up_nothing_and_keeps_nothing(root: Path) -> 
 
 
 @needs_sandbox
-def test_permission_that_cannot_be_written_is_an_event_and_the_call_runs(root: Path) -> None:
+def test_permission_that_cannot_be_stored_is_an_event_and_the_call_runs(root: Path) -> None:
     settings = root.parent / "settings" / "mendgraph"
     settings.mkdir(parents=True)
     (settings / "permissions.json").write_text("no JSON")

@@ -83,14 +83,14 @@ def test_commands_in_other_workspaces_do_not_make_files_of_this_one_new(root: Pa
     assert (root / "note.txt").read_text() == "remember\n"
 
 
-def test_edit_of_a_person_beside_a_job_is_named_by_undo(root: Path) -> None:
+def test_persons_edit_during_a_job_is_named_by_undo(root: Path) -> None:
     changed = ran(root, job("sleep 100"), meanwhile=lambda: (root / "note.txt").write_text("mine\n"))
     assert changed == {"note.txt"}
     assert undone(root) == ("note.txt",)
     assert (root / "note.txt").read_text() == "remember\n"
 
 
-def test_edit_of_a_person_beside_a_job_outlives_failed_work(root: Path) -> None:
+def test_persons_edit_during_a_job_survives_failed_work(root: Path) -> None:
     edit = call("write_file", path="work.txt", content="work\n")
     model = Model(job("sleep 100"), edit, meanwhile=lambda: (root / "note.txt").write_text("mine\n"))
     with Session(context_of(root, checks=("ls missing",)), model=model, thread_id="t") as now:

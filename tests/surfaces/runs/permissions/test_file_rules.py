@@ -63,9 +63,7 @@ def told(run: Played) -> list[str]:
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_rule_that_judges_an_absolute_path_blocks_each_tool_of_a_run(
-    root: Path, check: Callable[[Path], Check]
-) -> None:
+def test_rule_for_an_absolute_path_blocks_each_tool(root: Path, check: Callable[[Path], Check]) -> None:
     calls = calls_on_salaries(root)
     searches: tuple[Call, ...] = (("search_files", {"pattern": "Ann"}), ("glob_files", {"pattern": "*.csv"}))
     *blocked, found, named = told(play(root, use(*calls, *searches), DONE, rules=private(check(root)), offer="all"))
@@ -77,7 +75,7 @@ def test_rule_that_judges_an_absolute_path_blocks_each_tool_of_a_run(
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_denied_paths_hold_for_each_tool(root: Path, pattern: str) -> None:
+def test_denied_paths_apply_to_each_tool(root: Path, pattern: str) -> None:
     calls = calls_on_salaries(root)
     blocked = told(play(root, use(*calls), DONE, denied_paths=(pattern,), offer="all"))
     assert ["Blocked by rule 'denied_paths'" in text for text in blocked] == [True] * len(calls)
@@ -85,7 +83,7 @@ def test_denied_paths_hold_for_each_tool(root: Path, pattern: str) -> None:
 
 
 @needs_sandbox
-def test_programs_neither_see_nor_change_what_a_rule_blocks(root: Path, tmp_path: Path) -> None:
+def test_programs_can_neither_see_nor_change_what_a_rule_blocks(root: Path, tmp_path: Path) -> None:
     """In the workspace, and in a readable folder beside it."""
     write_files(tmp_path / "data", {"private/a.txt": "Ann\n", "open.txt": "Bob\n"})
     script = (
@@ -123,14 +121,14 @@ def test_rule_receives_a_resolved_absolute_path(root: Path) -> None:
     assert {root / "private/salaries.csv", root / "new/a.txt"} <= {*paths}
 
 
-def test_exception_in_a_rule_denies_the_path_by_the_name_of_the_rule(root: Path) -> None:
+def test_exception_in_a_rule_denies_the_path_with_the_name_of_the_rule(root: Path) -> None:
     rules = private(lambda path: bool(path.name == "notes.txt" and 1 // 0))
     denied, shown = told(play(root, reads("notes.txt", "private/salaries.csv"), DONE, rules=rules))
     assert "Blocked by rule 'private': Salaries (its check raised ZeroDivisionError)" in denied
     assert "Ann,100" in shown
 
 
-def test_async_rule_denies_and_says_that_it_is_never_awaited(root: Path) -> None:
+def test_async_rule_denies_and_the_message_says_that_it_is_never_awaited(root: Path) -> None:
     async def check(path: Path) -> bool:
         return path.name == "notes.txt"
 
@@ -138,13 +136,13 @@ def test_async_rule_denies_and_says_that_it_is_never_awaited(root: Path) -> None
     assert "Blocked by rule 'private': Salaries (its check is async, and no rule is awaited)" in text
 
 
-def test_pattern_that_can_deny_nothing_is_refused() -> None:
+def test_pattern_that_can_never_match_is_refused() -> None:
     for pattern in NO_PATTERNS:
         with pytest.raises(ValueError, match=r"names no files below the workspace|no pattern may have"):
             AgentContext(denied_paths=(pattern,))
 
 
-def test_absolute_pattern_below_the_workspace_denies_that_file(root: Path, tmp_path: Path) -> None:
+def test_absolute_pattern_in_the_workspace_denies_that_file(root: Path, tmp_path: Path) -> None:
     """As a shell makes it of `--deny ~/project/private`; also where the workspace is named by a link."""
     (tmp_path / "linked").symlink_to(root)
     for workspace in (root, tmp_path / "linked"):
@@ -157,7 +155,7 @@ def test_absolute_pattern_below_the_workspace_denies_that_file(root: Path, tmp_p
         AgentContext(workspace=str(root), denied_paths=(str(root),))
 
 
-def test_two_hundred_long_patterns_all_hold(root: Path) -> None:
+def test_two_hundred_long_patterns_all_apply(root: Path) -> None:
     patterns = (f"sal*{'?' * 82}.csv", "p*/s*.csv", *(f"{number:03}*{'x' * 80}" for number in range(198)))
     [text] = told(play(root, reads("private/salaries.csv"), DONE, denied_paths=patterns))
     assert "Blocked by rule 'denied_paths'" in text

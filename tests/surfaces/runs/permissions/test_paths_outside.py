@@ -66,9 +66,7 @@ def folder(tmp_path: Path) -> Path:
         ("../other/notes.txt", "notes.txt"),
     ],
 )
-def test_no_tool_takes_a_path_elsewhere_for_one_of_the_workspace(
-    folder: Path, path: str, meant: str, form: str
-) -> None:
+def test_path_outside_the_workspace_is_never_read_as_one_inside(folder: Path, path: str, meant: str, form: str) -> None:
     path = path.replace("OTHER", str(folder.parent / "other"))
     calls = [(tool, json.dumps(arguments).replace("{}", json.dumps(path)[1:-1])) for tool, arguments in CALLS]
     told = results(folder, use(*calls), edit_form=form)
@@ -82,7 +80,7 @@ def test_no_tool_takes_a_path_elsewhere_for_one_of_the_workspace(
     assert (folder.parent / "other" / "notes.txt").read_text() == "theirs\n"
 
 
-def test_suggestion_has_the_name_that_was_asked_for(folder: Path) -> None:
+def test_suggestion_is_the_workspace_path_with_the_same_name(folder: Path) -> None:
     write_files(folder, {"src/.env": "", ".env": ""})
     for path, suggested in (
         ("calc.py", "src/calc.py"),
@@ -97,7 +95,7 @@ def test_suggestion_has_the_name_that_was_asked_for(folder: Path) -> None:
     assert suggestions(folder, "write_file", "/path/to/calc.py", content="x") == ("src/calc.py", "calc.py")
 
 
-def test_next_call_of_a_weak_model_has_the_path_that_was_meant(folder: Path) -> None:
+def test_weak_models_next_call_uses_the_suggested_path(folder: Path) -> None:
     block = "/home/dev/src/calc.py\n```python\n" + FIXED + "```"
     script = (Say(block), Say(block.removeprefix("/home/dev/")))
     run = play(folder, *script, request="Fix the sum.", edit_form="blocks", protocol=Protocol.TEXT, read_ahead=True)
@@ -107,7 +105,7 @@ def test_next_call_of_a_weak_model_has_the_path_that_was_meant(folder: Path) -> 
 
 @pytest.mark.parametrize("root", ["work", "alias"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_absolute_path_of_the_workspace_is_that_file(folder: Path, root: str, protocol: Protocol) -> None:
+def test_absolute_path_in_the_workspace_is_accepted(folder: Path, root: str, protocol: Protocol) -> None:
     (folder.parent / "alias").symlink_to(folder)
     path = str(folder.parent / root / "notes.txt")
     edit = {"path": path, "old_str": "ours", "new_str": "mine"}
@@ -117,7 +115,7 @@ def test_absolute_path_of_the_workspace_is_that_file(folder: Path, root: str, pr
 
 
 @pytest.mark.parametrize("form", ["replace", "blocks"])
-def test_person_who_names_an_absolute_path_means_that_file(folder: Path, form: str) -> None:
+def test_absolute_path_in_a_request_names_that_file(folder: Path, form: str) -> None:
     write_files(folder, {"src/AGENTS.md": "Add with care.\n"})
     task = f"Fix the sum in {folder}/src/calc.py, not in {folder.parent}/other/notes.txt."
     run = play(folder, Say("No."), request=task, edit_form=form, protocol=Protocol.TEXT, read_ahead=True)
@@ -127,7 +125,7 @@ def test_person_who_names_an_absolute_path_means_that_file(folder: Path, form: s
     assert "There is no" not in run.sent(0)
 
 
-def test_backslashes_are_no_part_of_a_new_name(folder: Path) -> None:
+def test_backslashes_are_not_part_of_a_new_file_name(folder: Path) -> None:
     for path in ("src\\calc.py", ".\\src\\calc.py", "src\\new.py"):
         meant = path.removeprefix(".\\").replace("\\", "/")
         assert suggestions(folder, "write_file", path, content="x\n") == (meant,)

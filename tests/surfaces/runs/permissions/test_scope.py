@@ -37,7 +37,7 @@ def root(tmp_path: Path) -> Path:
     ],
     ids=["named", "named by a file", "off", "in GitHub Actions", "writable", "named by the system prompt"],
 )
-def test_protected_file_is_written_where_the_person_or_the_settings_name_it(
+def test_protected_file_is_written_only_if_the_person_or_the_settings_name_it(
     root: Path,
     request_: str,
     settings: JsonMap,
@@ -52,7 +52,7 @@ def test_protected_file_is_written_where_the_person_or_the_settings_name_it(
     assert bool(run.outcome.refused) is not written
 
 
-def test_link_is_judged_as_what_it_leads_to(root: Path) -> None:
+def test_link_is_judged_as_its_target(root: Path) -> None:
     write_files(root, {"CLAUDE.md": "Old.\n"})
     (root / "notes.txt").symlink_to("CLAUDE.md")
     write = use(("write_file", {"path": "notes.txt", "content": "Run curl.\n"}))
@@ -62,7 +62,7 @@ def test_link_is_judged_as_what_it_leads_to(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("request_", "written"), [("Fix a.py", False), (NAMED, True)])
-def test_task_of_a_child_is_not_the_request_of_a_person(root: Path, request_: str, written: bool) -> None:
+def test_task_of_a_child_does_not_count_as_a_persons_request(root: Path, request_: str, written: bool) -> None:
     child = ("delegate", {"task": "Add AGENTS.md.", "mode": "write", "paths": ["."]})
     model = TaskModel({request_.split(maxsplit=1)[0]: (use(child), Say("Done.")), "Add": (AGENTS, Say("Done."))})
     run = play(root, model=model, request=request_, delegation=True)
@@ -74,7 +74,7 @@ def test_task_of_a_child_is_not_the_request_of_a_person(root: Path, request_: st
 
 
 @needs_sandbox
-def test_program_leaves_no_new_protected_name_in_any_folder(root: Path) -> None:
+def test_program_cannot_create_a_protected_name_in_any_folder(root: Path) -> None:
     write_files(root, {"web/CLAUDE.md": "Old.\n"})
     (root / "GEMINI.md").symlink_to("web/CLAUDE.md")
     script = (
@@ -95,7 +95,7 @@ def test_program_leaves_no_new_protected_name_in_any_folder(root: Path) -> None:
 @pytest.mark.skipif(
     sandbox_problem("bubblewrap") is not None, reason="the program sees changes of others in bubblewrap"
 )
-def test_protected_file_that_a_person_edits_while_a_program_runs_stays(root: Path) -> None:
+def test_persons_edit_of_a_protected_file_during_a_program_stays(root: Path) -> None:
     write_files(root, {"CLAUDE.md": "Old.\n", ".vscode/tasks.json": "{}\n"})
 
     def edit() -> None:
@@ -117,7 +117,7 @@ def test_protected_file_that_a_person_edits_while_a_program_runs_stays(root: Pat
 
 
 @needs_sandbox
-def test_program_of_a_strict_run_changes_no_file(root: Path) -> None:
+def test_program_in_a_strict_run_changes_no_file(root: Path) -> None:
     copy = use(("run_command", {"argv": ["cp", "a.py", "b.py"]}))
     play(root, copy, DONE, allowed_programs=("cp",), strict=True)
     assert sorted(os.listdir(root)) == ["a.py", "docs"]

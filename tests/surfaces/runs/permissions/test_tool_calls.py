@@ -76,7 +76,7 @@ CHANGES: tuple[tuple[str, JsonMap], ...] = (
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_patch_with_a_denied_file_in_it_changes_nothing(root: Path, protocol: Protocol) -> None:
+def test_patch_with_a_denied_file_changes_nothing(root: Path, protocol: Protocol) -> None:
     for patch, rule in PATCHES:
         run = play(root, use(("apply_patch", {"patch": patch})), DONE, protocol=protocol, edit_form="patch")
         assert (run.rules, run.codes) == ([rule], ["permission_denied"]), patch
@@ -160,7 +160,7 @@ def without_times(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_way_to_run_it_gives_the_same_trace_the_same_log_and_the_same_files(
+def test_sync_and_async_runs_have_the_same_trace_log_and_files(
     tmp_path: Path, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[Trace, Any, dict[str, str], list[str]]] = []
@@ -194,7 +194,7 @@ def names(trace: Trace) -> Iterator[str]:
     yield from (name for name, *_ in trace)
 
 
-def test_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
+def test_trace_of_one_call_has_the_order_of_spec_5(root: Path) -> None:
     machine = build_graph(model=scripted(Protocol.NATIVE, reads("a.py"), DONE))
     parts = invoked(machine, {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root)))
     assert list(names(traces(parts, root))) == [
@@ -261,7 +261,7 @@ async def waited(root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Await
     return (await machine.aget_state(config)).values, waiting
 
 
-def test_async_tool_runs_in_the_loop_of_its_run(root: Path) -> None:
+def test_async_tool_runs_in_the_event_loop_of_its_run(root: Path) -> None:
     async def say(waiting: Waiting, _: object) -> None:
         waiting.said.set_result("is given")
 
@@ -272,7 +272,7 @@ def test_async_tool_runs_in_the_loop_of_its_run(root: Path) -> None:
     assert (told[1]["ok"], state["outcome"].kind.value) == (True, "FINISHED")
 
 
-def test_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(root: Path) -> None:
+def test_cancelled_run_cancels_its_async_tool_which_then_changes_nothing(root: Path) -> None:
     async def cancel(waiting: Waiting, task: "asyncio.Task[Any]") -> None:
         task.cancel()
         await waiting.ended.wait()
@@ -282,7 +282,7 @@ def test_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(roo
     assert (state.get("results"), (root / "late.txt").exists()) == ([], False)
 
 
-def test_async_tool_that_is_too_slow_is_given_up_and_the_run_goes_on(root: Path) -> None:
+def test_async_tool_that_exceeds_its_timeout_is_cancelled_and_the_run_continues(root: Path) -> None:
     async def nothing(_waiting: Waiting, _task: object) -> None:
         pass
 
@@ -292,7 +292,7 @@ def test_async_tool_that_is_too_slow_is_given_up_and_the_run_goes_on(root: Path)
     assert state["outcome"].kind.value == "FINISHED"
 
 
-def test_sync_tool_does_not_keep_the_loop_waiting(root: Path) -> None:
+def test_sync_tool_does_not_block_the_event_loop(root: Path) -> None:
     said = threading.Event()
 
     @tool(effect=Effect.NONE)
@@ -352,7 +352,7 @@ def results(
     return [json.loads(str(each.content)) for each in messages if each.type == "tool"]
 
 
-def test_calls_that_change_nothing_here_run_side_by_side_and_come_back_in_order(root: Path) -> None:
+def test_calls_without_an_effect_on_files_run_in_parallel_and_return_in_order(root: Path) -> None:
     for name, way, effect in (
         ("meet", invoked, Effect.READ),
         ("meet", ainvoked, Effect.NONE),
@@ -363,7 +363,7 @@ def test_calls_that_change_nothing_here_run_side_by_side_and_come_back_in_order(
         assert [each["data"] for each in told] == [{"value": f"{each} met"} for each in "abc"], (name, effect)
 
 
-def test_call_that_fails_beside_others_leaves_them_alone(root: Path) -> None:
+def test_failing_call_does_not_affect_parallel_calls(root: Path) -> None:
     calls: list[tuple[str, JsonMap]] = [
         ("meet", {"name": "a"}),
         ("stumble", {}),
@@ -384,7 +384,7 @@ IN_TURNS: tuple[tuple[Effect, JsonMap, bool], ...] = (
 )
 
 
-def test_calls_with_an_effect_here_or_with_limits_run_one_after_the_other(root: Path) -> None:
+def test_calls_with_an_effect_on_files_or_with_limits_run_one_after_the_other(root: Path) -> None:
     for number, (effect, more, together) in enumerate(IN_TURNS):
         begun, way = threading.Event(), WAYS[number % 2]
 

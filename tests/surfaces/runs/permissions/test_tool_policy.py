@@ -62,7 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_rate_holds_over_turns_until_time_has_passed(root: Path, protocol: Protocol, clock: Clock) -> None:
+def test_rate_limit_applies_across_turns_until_time_has_passed(root: Path, protocol: Protocol, clock: Clock) -> None:
     model = scripted(protocol, reads("a.py", "b.py", "c.py"), DONE, reads("a.py"), DONE, reads("a.py"), DONE)
     with session(root, model, protocol, tool_calls_per_minute={"read_file": 2}) as opened:
         first = list(opened.stream("Do it."))
@@ -75,7 +75,7 @@ def test_rate_holds_over_turns_until_time_has_passed(root: Path, protocol: Proto
     assert [codes(each) for each in (first, second, third)] == [["ok", "ok", "rate_limited"], ["rate_limited"], ["ok"]]
 
 
-def test_threads_have_rates_and_endpoints_have_circuits_of_their_own(
+def test_rate_limits_are_per_thread_and_circuits_per_endpoint(
     root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = scripted(Protocol.NATIVE, reads("a.py"), DONE, reads("a.py"), DONE, reads("b.py"), DONE, *[BUSY] * 5, DONE)
@@ -100,7 +100,7 @@ def test_threads_have_rates_and_endpoints_have_circuits_of_their_own(
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_tool_that_takes_too_long_is_given_up_at_once(root: Path, kind: str) -> None:
+def test_tool_that_exceeds_its_timeout_is_given_up_at_once(root: Path, kind: str) -> None:
     @tool(effect=Effect.NONE)
     def sleep_here() -> str:
         """Sleep for 30 s."""
@@ -128,7 +128,7 @@ def test_tool_that_takes_too_long_is_given_up_at_once(root: Path, kind: str) -> 
 # --- Circuits
 
 
-def test_tool_whose_server_is_down_is_left_alone_and_then_tried_with_care(root: Path, clock: Clock) -> None:
+def test_circuit_opens_for_a_tool_whose_server_is_down_and_then_allows_one_call(root: Path, clock: Clock) -> None:
     asked: list[int] = []
 
     @tool(effect=Effect.NONE)
@@ -156,7 +156,7 @@ def test_tool_whose_server_is_down_is_left_alone_and_then_tried_with_care(root: 
     assert [*sorted(asked[:2]), *asked[2:]] == [1, 2, 3, 4, 5, 7, 9, 9]
 
 
-def test_mistake_of_a_caller_or_of_a_tool_opens_no_circuit(root: Path) -> None:
+def test_errors_of_callers_and_tools_open_no_circuit(root: Path) -> None:
     @tool(effect=Effect.NETWORK)
     def fail(number: int) -> str:
         """Fail."""
@@ -175,7 +175,9 @@ def test_mistake_of_a_caller_or_of_a_tool_opens_no_circuit(root: Path) -> None:
     assert len(model.calls) == 9
 
 
-def test_endpoint_that_keeps_failing_is_left_alone(root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_circuit_opens_for_an_endpoint_that_keeps_failing(
+    root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits = set_clock(monkeypatch)
     model = scripted(Protocol.NATIVE, *[BUSY] * 6, reads("a.py"), DONE)
     with session(root, model, provider_retries=7) as opened:
@@ -204,7 +206,7 @@ def alerts(events: list[Event]) -> list[Alerted]:
     return [event for event in events if isinstance(event, Alerted)]
 
 
-def test_errors_of_tools_are_told_once_for_each_time_that_they_go_up(root: Path, tmp_path: Path) -> None:
+def test_rising_error_rate_of_tools_raises_one_alert_each_time(root: Path, tmp_path: Path) -> None:
     names = [f"none{number}.py" for number in range(20)]
     bad, worse, good = reads(*names[:5]), reads(*names[5:8]), reads(*["a.py", "b.py", "c.py"] * 3)
     run = play(root, bad, worse, good, reads(*names[8:13]), DONE)
@@ -221,7 +223,7 @@ def test_errors_of_tools_are_told_once_for_each_time_that_they_go_up(root: Path,
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_replies_that_cannot_be_used_are_told_once(root: Path, protocol: Protocol) -> None:
+def test_invalid_replies_raise_one_alert(root: Path, protocol: Protocol) -> None:
     broken = use(("read_file", '{"path": a.py}'))
     run = play(root, *[broken] * 7, reads("a.py"), DONE, protocol=protocol, max_healing_attempts=20)
     message = "5 of the last 5 replies of the model were invalid: another model or protocol may do better."
@@ -229,7 +231,7 @@ def test_replies_that_cannot_be_used_are_told_once(root: Path, protocol: Protoco
     assert run.outcome.kind == "FINISHED"
 
 
-def test_model_call_that_is_dear_is_told_once(root: Path) -> None:
+def test_expensive_model_call_raises_one_alert(root: Path) -> None:
     def costing(tokens: int, name: str) -> Use:
         return use(("read_file", {"path": name}), usage=(0, tokens))
 

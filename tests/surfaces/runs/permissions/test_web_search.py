@@ -62,7 +62,7 @@ def test_search_returns_results_and_allows_none_of_their_hosts(tmp_path: Path, s
     assert server.queries == ["asyncio"]
 
 
-def test_half_a_character_in_a_result_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lone_surrogate_in_a_result_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with SearchServer("searxng", [{**PAGE, "title": "async\ud83d"}]) as double:
         monkeypatch.setenv("SEARXNG_URL", double.url)
         with session(tmp_path / "work", SEARCH, "Done.", **AUTO) as now:
@@ -71,7 +71,7 @@ def test_half_a_character_in_a_result_is_replaced(tmp_path: Path, monkeypatch: p
     assert found["data"] == {"results": [{**PAGE, "title": "async?"}]}
 
 
-def test_service_that_is_down_is_named_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_an_unreachable_service_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARXNG_URL", "http://127.0.0.1:9/private-path")
     with session(tmp_path / "work", SEARCH, "Done.", **AUTO) as now:
         last(now.stream("Look"))
@@ -80,7 +80,7 @@ def test_service_that_is_down_is_named_by_its_variable(tmp_path: Path, monkeypat
     assert "private-path" not in failed["error"]["message"]
 
 
-def test_person_is_asked_about_each_search_until_they_allow_the_service(tmp_path: Path, server: SearchServer) -> None:
+def test_each_search_is_asked_about_until_the_service_is_allowed(tmp_path: Path, server: SearchServer) -> None:
     root = tmp_path / "work"
     with session(root, SEARCH, SEARCH, "Done.", web_search="searxng") as now:
         (call,) = asked(now.stream("Look"))
@@ -90,7 +90,7 @@ def test_person_is_asked_about_each_search_until_they_allow_the_service(tmp_path
     assert server.queries == ["asyncio", "asyncio"]
 
 
-def test_permission_of_a_service_is_kept_for_its_host(tmp_path: Path, server: SearchServer) -> None:
+def test_permission_for_a_service_is_stored_for_its_host(tmp_path: Path, server: SearchServer) -> None:
     root = tmp_path / "work"
     root.mkdir()
     context = AgentContext(
@@ -106,7 +106,7 @@ def test_permission_of_a_service_is_kept_for_its_host(tmp_path: Path, server: Se
 
 
 @rows(("off", "Web search is off in this run"), ("brave", "brave needs BRAVE_API_KEY"))
-def test_search_that_would_fail_is_refused_and_nobody_is_asked(service: str, part: str, tmp_path: Path) -> None:
+def test_search_that_would_fail_is_refused_without_an_approval_request(service: str, part: str, tmp_path: Path) -> None:
     with session(tmp_path / f"work{service}", SEARCH, "Done.", web_search=service) as now:
         events = list(now.stream("Look"))
         assert isinstance(events[-1], Ended)
@@ -116,7 +116,7 @@ def test_search_that_would_fail_is_refused_and_nobody_is_asked(service: str, par
     assert [part in reason for reason in lacks] == ([] if service == "off" else [True])
 
 
-def test_first_request_has_the_tool_only_if_a_service_can_be_asked(
+def test_web_search_is_offered_only_if_its_service_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "work"
@@ -135,7 +135,7 @@ def web_search(query: str) -> str:
     return query.upper()
 
 
-def test_tool_of_the_user_with_this_name_stays(tmp_path: Path) -> None:
+def test_users_tool_named_web_search_is_kept(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     context = AgentContext(workspace=str(tmp_path / "work"), protocol="text", evidence=False, read_ahead=False)
     model = ScriptedModel([Say(SEARCH), Say("Done.")])
@@ -146,7 +146,7 @@ def test_tool_of_the_user_with_this_name_stays(tmp_path: Path) -> None:
 
 
 @rows(("", "brave", False), ("brave", "tavily", False), ("brave", "off", True), ("brave", "brave", True))
-def test_file_of_a_workspace_only_turns_the_search_off(user: str, own: str, allowed: bool, tmp_path: Path) -> None:
+def test_workspace_settings_can_only_turn_the_search_off(user: str, own: str, allowed: bool, tmp_path: Path) -> None:
     folder = tmp_path / f"{user}-{own}"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -162,7 +162,7 @@ def test_file_of_a_workspace_only_turns_the_search_off(user: str, own: str, allo
     assert context.web_search == own
 
 
-def test_command_searches_and_no_record_has_the_key(
+def test_command_can_search_and_no_record_has_the_key(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: SearchServer
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))

@@ -47,7 +47,7 @@ def context(tmp_path: Path) -> AgentContext:
     return AgentContext(workspace=str(tmp_path))
 
 
-def test_thread_goes_on_after_an_image_that_its_model_does_not_take(context: AgentContext) -> None:
+def test_thread_continues_after_an_image_that_its_model_does_not_accept(context: AgentContext) -> None:
     model = Seeing(profile={"image_inputs": False})
     graph = build_graph(InMemorySaver(), model=model)
     outcome = asked(graph, context, "What is it?", IMAGE)
@@ -58,13 +58,13 @@ def test_thread_goes_on_after_an_image_that_its_model_does_not_take(context: Age
     assert model._seen == [[["What is it?", note], ["Hello."]]]
 
 
-def test_video_is_handed_on_to_a_model_of_which_nothing_is_known(context: AgentContext) -> None:
+def test_video_is_sent_to_a_model_with_an_unknown_profile(context: AgentContext) -> None:
     model = Seeing()
     assert asked(build_graph(model=model), context, "What is it?", VIDEO).kind == "FINISHED"
     assert model._seen == [[["What is it?", VIDEO]]]
 
 
-def test_video_is_refused_where_no_openai_compatible_endpoint_takes_it(context: AgentContext) -> None:
+def test_video_is_refused_for_an_openai_compatible_endpoint(context: AgentContext) -> None:
     with ScriptedServer(then=lambda _: Say("I see.")) as server:
         named = context.model_copy(update={"model": "m", "base_url": server.base_url})
         graph = build_graph(InMemorySaver())
@@ -97,7 +97,7 @@ REFUSALS = ((400, "Invalid value."), (404, "No endpoints take image input."), (5
 
 
 @pytest.mark.parametrize(("status", "message"), REFUSALS)
-def test_image_of_a_tool_is_left_out_from_the_models_first_refusal_on(
+def test_image_of_a_tool_is_omitted_after_the_models_first_refusal(
     context: AgentContext, status: int, message: str
 ) -> None:
     with ScriptedServer(then=lambda body: without_eyes(body, status, message)) as server:
@@ -110,7 +110,7 @@ def test_image_of_a_tool_is_left_out_from_the_models_first_refusal_on(
     assert len(server.requests) == 5  # it is not tried again
 
 
-def test_image_of_the_request_that_the_model_refuses_ends_the_run(context: AgentContext) -> None:
+def test_refused_image_of_the_request_ends_the_run(context: AgentContext) -> None:
     with ScriptedServer(then=lambda body: without_eyes(body, 400, "Invalid value.")) as server:
         named = context.model_copy(update={"model": "blind", "base_url": server.base_url})
         outcome = asked(build_graph(tools=[picture]), named, "What is it?", IMAGE)

@@ -192,7 +192,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("streamed", "is_async"), [(True, False), (False, True)], ids=["streamed", "whole"])
-def test_endpoint_may_send_what_it_likes(folder: Path, streamed: bool, is_async: bool) -> None:
+def test_any_shape_of_an_http_reply_is_handled(folder: Path, streamed: bool, is_async: bool) -> None:
     replies = {name: (document(message, streamed=streamed), told) for name, (message, told) in MESSAGES.items()}
     good = document({"tool_calls": [GOOD]}, streamed=streamed)
     replies |= {name: (change(good), told) for name, (change, told) in DOCUMENTS.items()}
@@ -248,7 +248,7 @@ def placed(found: Any, place: Sequence[str | int], value: Any) -> Any:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), JSON, st.booleans(), st.booleans())
-def test_run_has_one_end_whatever_stands_where_in_its_reply(
+def test_run_has_one_outcome_for_any_value_at_any_place_of_a_reply(
     folder: Path, place: tuple[str | int, ...], value: Any, streamed: bool, is_async: bool
 ) -> None:
     said = "delta" if streamed else "message"
@@ -320,7 +320,7 @@ MODELS: tuple[tuple[JsonMap, Any], ...] = (
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_chat_model_may_say_what_it_likes(folder: Path, is_async: bool) -> None:
+def test_any_shape_of_a_chat_models_reply_is_handled(folder: Path, is_async: bool) -> None:
     for fields, told in MODELS:
         run = Run(Odd(said=[unchecked(**fields), AIMessage("Done.")]), folder, is_async=is_async)
         found, reason = run.ended()
@@ -332,7 +332,7 @@ def test_chat_model_may_say_what_it_likes(folder: Path, is_async: bool) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["native", "text"])
-def test_of_many_calls_the_first_ones_run_and_each_of_the_others_is_told(folder: Path, protocol: str) -> None:
+def test_first_64_calls_run_and_each_of_the_others_gets_an_error(folder: Path, protocol: str) -> None:
     count = 2 * MOST_CALLS + 3
     calls = [("read_file", json.dumps({"path": "a.py", "start_line": at + 1}), "same") for at in range(count)]
     first: Message = Calls(calls)
@@ -348,7 +348,7 @@ def test_of_many_calls_the_first_ones_run_and_each_of_the_others_is_told(folder:
 # --- Time
 
 
-def test_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path) -> None:
+def test_step_of_many_calls_ends_at_the_time_limit_of_its_run(folder: Path) -> None:
     begun: list[float] = []
 
     @tool(effect=Effect.NONE)
@@ -367,7 +367,7 @@ def test_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path) -> None:
     assert [message == used_up for message in run.messages] == [False, False, True, True]
 
 
-def test_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path) -> None:
+def test_resumed_step_has_only_the_remaining_time(folder: Path) -> None:
     begun: list[float] = []
     left: list[float] = []
 

@@ -121,18 +121,18 @@ def without_reason(verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_real_reply_is_read_as_a_careful_person_would(case: dict[str, Any]) -> None:
+def test_real_reply_gets_the_verdict_of_a_careful_reader(case: dict[str, Any]) -> None:
     expected = case["differs"]["verdict"] if "differs" in case else case["verdict"]
     assert verdict_of(case) == without_reason(expected)
 
 
 @pytest.mark.parametrize("case", DIFFERING, ids=[case["name"] for case in DIFFERING])
-def test_reply_marked_as_read_in_another_way_is_read_so(case: dict[str, Any]) -> None:
+def test_reply_with_a_documented_difference_gets_that_verdict(case: dict[str, Any]) -> None:
     assert without_reason(case["differs"]["verdict"]) != without_reason(case["verdict"])
     assert case["differs"]["why"]
 
 
-def test_replies_are_many_whole_and_of_many_shapes() -> None:
+def test_recorded_replies_are_many_complete_and_varied() -> None:
     assert len(CASES) >= 60
     assert len({case["shape"] for case in CASES}) >= 12
     assert len({case["reply"] for case in CASES}) == len({case["name"] for case in CASES}) == len(CASES)

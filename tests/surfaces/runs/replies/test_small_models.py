@@ -40,7 +40,7 @@ def last_words(model: ScriptedModel, call: int) -> str:
 
 
 @pytest.mark.parametrize("between", [(), (Say("b.py is right as it is."),)], ids=["edits", "words"])
-def test_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: tuple[Say, ...]) -> None:
+def test_file_listed_in_the_request_must_be_changed(tmp_path: Path, between: tuple[Say, ...]) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([block("a.py"), *between, block("b.py")])
     [outcome] = turns(tmp_path, model, BOTH, name=SMALL)
@@ -49,7 +49,7 @@ def test_file_that_an_order_lists_has_to_be_changed(tmp_path: Path, between: tup
     assert len(model.calls) == 2 + len(between)
 
 
-def test_model_that_insists_is_taken_at_its_word_at_its_last_try(tmp_path: Path) -> None:
+def test_repeated_claim_is_accepted_at_the_last_try(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([block("a.py")], then=Say("All is well."))
     [outcome] = turns(tmp_path, model, BOTH, name=SMALL)
@@ -64,7 +64,7 @@ FAILURE = "Fix a.py.\n\ntest_a.py:3: in test_limit\n    check()\nE   ValueError:
 @pytest.mark.parametrize(
     "request_text", ["Set the LIMIT to 5.", FAILURE, "Set LIMIT to 5 in a.py and c.py."], ids=["none", "output", "gone"]
 )
-def test_file_that_was_repeated_as_it_is_need_not_be_changed(tmp_path: Path, request_text: str) -> None:
+def test_file_that_was_repeated_unchanged_need_not_be_changed(tmp_path: Path, request_text: str) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([Say(f"{render_file('a.py', NEW)}\n{render_file('b.py', OLD)}")])
     [outcome] = turns(tmp_path, model, request_text)
@@ -80,7 +80,7 @@ E   assert -1 == 3
 FAILED add_test.py::test_add - assert -1 == 3"""
 
 
-def test_pasted_output_is_about_the_file_that_was_changed_before(tmp_path: Path) -> None:
+def test_pasted_output_is_about_the_file_changed_before(tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     wrong, right = (CALC["add.py"].replace("...", f"return a {sign} b") for sign in "-+")
     model = ScriptedModel([block("add.py", wrong), block("add.py", right)])
@@ -102,7 +102,7 @@ LARGE = {"bills.py": f"{FILLING}{FEE}\n\n{FILLING.replace('step', 'stage')}", "g
 LINE = FILLING.count("\n") + 1
 
 
-def test_question_about_a_large_file_is_sent_with_the_part_that_it_is_about(tmp_path: Path) -> None:
+def test_question_about_a_large_file_is_sent_with_its_relevant_part(tmp_path: Path) -> None:
     write_files(tmp_path, LARGE)
     model = ScriptedModel([Say("It returns the days.")])
     [outcome] = turns(tmp_path, model, "What does late_fee in bills.py return?", name=SMALL)
@@ -114,7 +114,7 @@ def test_question_about_a_large_file_is_sent_with_the_part_that_it_is_about(tmp_
     assert [(mark.kind, mark.path) for mark in outcome.marks] == [("unread", "bills.py")]
 
 
-def test_function_of_a_large_file_is_changed_and_the_rest_stays(tmp_path: Path) -> None:
+def test_function_in_a_large_file_is_changed_and_the_rest_stays(tmp_path: Path) -> None:
     write_files(tmp_path, LARGE)
     new = FEE.replace("return days", "return 2 * days")
     model = ScriptedModel([block("bills.py", new)])
@@ -124,7 +124,7 @@ def test_function_of_a_large_file_is_changed_and_the_rest_stays(tmp_path: Path) 
     assert changed_files(tmp_path, LARGE) == {"bills.py": LARGE["bills.py"].replace(FEE, new)}
 
 
-def test_named_file_that_is_not_shown_is_told_in_the_first_line(tmp_path: Path) -> None:
+def test_named_file_that_is_not_shown_is_named_in_the_first_line(tmp_path: Path) -> None:
     files = {"a.py": "A = 100_000_000_000\n" * 450, "table.csv": "a,b\n" * 5_000}
     write_files(tmp_path, files)
     model = ScriptedModel([Say("They belong together.")])
@@ -140,7 +140,7 @@ MENDED = "calc.py\n```python\ndef add(a, b):\n    return a + b\n```"
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path: Path, asked: bool) -> None:
+def test_line_of_a_prompt_example_is_written_only_if_the_request_has_it(tmp_path: Path, asked: bool) -> None:
     write_files(tmp_path, ADD)
     task = "Change add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * asked
     replies = (Say(LEAK), Say(MENDED))
@@ -153,7 +153,7 @@ def test_line_of_an_example_reaches_no_file_unless_the_request_has_it(tmp_path: 
 
 @settings(max_examples=10)
 @given(st.sampled_from(sorted(foreign_lines(""))), st.sampled_from(["", "    # ", '"', "- "]), st.booleans())
-def test_file_that_has_a_line_of_an_example_is_edited_as_any_other(line: str, mark: str, shown: bool) -> None:
+def test_file_with_a_line_of_a_prompt_example_is_edited_as_usual(line: str, mark: str, shown: bool) -> None:
     with TemporaryDirectory() as folder:
         write_files(Path(folder), {"a.md": f"# A\n{mark}{line}\nend\n"})
         edit = ("edit_file", {"path": "a.md", "old_str": "end", "new_str": f"{line}\nthe end"})
@@ -162,7 +162,7 @@ def test_file_that_has_a_line_of_an_example_is_edited_as_any_other(line: str, ma
         assert Path(folder, "a.md").read_text().endswith(f"{line}\nthe end\n")
 
 
-def test_model_that_is_shown_no_examples_is_refused_nothing(tmp_path: Path) -> None:
+def test_model_without_prompt_examples_may_write_their_lines(tmp_path: Path) -> None:
     text = '{\n  "depth": 3\n}\n'
     play(tmp_path, use(("write_file", {"path": "limits.json", "content": text})), Say("Written."))
     assert (tmp_path / "limits.json").read_text() == text
@@ -185,7 +185,7 @@ def test_small_model_may_claim_work_that_a_tool_did_elsewhere(tmp_path: Path, ef
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_model_that_replies_well_pays_nothing_for_the_help_of_weak_ones(tmp_path: Path, protocol: Protocol) -> None:
+def test_strong_model_pays_nothing_for_the_help_for_small_models(tmp_path: Path, protocol: Protocol) -> None:
     documented = BROKEN.replace("return", '"""Add.\n\n    >>> add(2, 3)\n    5\n    """\n    return')
 
     def repaired(**more: Any) -> Played:

@@ -40,9 +40,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_step_that_nobody_answered_for_does_not_get_the_results_of_the_one_before(
-    root: Path, protocol: Protocol
-) -> None:
+def test_unanswered_step_does_not_get_the_results_of_the_previous_one(root: Path, protocol: Protocol) -> None:
     model = scripted(protocol, reads("a.py"), use(("write_file", {"path": "n.txt", "content": "x"})), DONE)
     machine = build_graph(InMemorySaver(serde=serializer()), model=model)
     thread: Any = {"configurable": {"thread_id": "t"}}
@@ -70,7 +68,7 @@ def late(context: ToolContext, name: str) -> ToolOutput:
     return ToolOutput.ok()
 
 
-def test_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) -> None:
+def test_cancelled_run_returns_at_once_and_then_changes_nothing(root: Path) -> None:
     async def cancelled() -> None:
         calls = use(("late", {"name": "late.txt"}), ("write_file", {"path": "second.txt", "content": "x"}))
         options: Any = {"model": scripted(Protocol.NATIVE, calls), "tools": (*default_tools(), late)}
@@ -89,7 +87,7 @@ def test_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) 
 
 
 @pytest.mark.parametrize("with_file", [False, True], ids=["gone", "a file now"])
-def test_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
+def test_deleted_workspace_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
     class Vanishing(ScriptedModel):
         def __init__(self) -> None:
             super().__init__([message_of(reads("a.py"), Protocol.NATIVE), DONE])
@@ -105,7 +103,7 @@ def test_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_f
     assert str(root) in " ".join((outcome.message, *outcome.diagnostics))
 
 
-def test_run_ends_whatever_its_thread_is_called(root: Path) -> None:
+def test_run_ends_with_any_kind_of_thread_id(root: Path) -> None:
     for thread in (123, uuid4(), True, "a/../b"):
         run = play(root, reads("a.py"), thread_id=thread)
         assert (run.outcome.kind, run.result.thread_id) == ("FINISHED", str(thread))
@@ -121,7 +119,7 @@ def sneaky(context: ToolContext) -> ToolOutput:
     )
 
 
-def test_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_context_allows_no_more_than_the_declared_effect(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, None)
     allowed: Any = {"allowed_programs": ("make",), "allowed_hosts": ("example.com",)}
     run = play(root, use(("sneaky", {})), DONE, tools=(sneaky,), **allowed)
@@ -131,7 +129,7 @@ def test_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatc
     assert not (root / "s.txt").exists()
 
 
-def test_limit_of_a_tool_that_does_not_exist_is_refused(root: Path) -> None:
+def test_limit_for_an_unknown_tool_is_refused(root: Path) -> None:
     for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
         limit: dict[str, Any] = {field: {"read_fil": 1}}
         outcome = play(root, **limit).outcome
@@ -151,7 +149,7 @@ def charge(context: ToolContext) -> str:
     return "charged"
 
 
-def test_call_has_a_key_of_its_own_which_is_the_same_for_the_same_step(root: Path) -> None:
+def test_idempotency_key_is_unique_per_call_and_the_same_for_a_repeated_step(root: Path) -> None:
     KEYS.clear()
     for _ in range(2):
         model, saver = scripted(Protocol.NATIVE, use(("charge", {}), ("charge", {}))), InMemorySaver(serde=serializer())

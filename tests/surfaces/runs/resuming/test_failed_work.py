@@ -117,7 +117,7 @@ def by_their_graph(root: Path) -> Outcome:
 
 
 @pytest.mark.parametrize("run", [by_task, by_their_graph])
-def test_failed_work_is_taken_back_kept_applied_and_undone(root: Path, run: Callable[[Path], Outcome]) -> None:
+def test_failed_work_is_restored_kept_applied_and_undone(root: Path, run: Callable[[Path], Outcome]) -> None:
     outcome = run(root)
     assert (outcome.reason, outcome.changed_files) == ("checks_failed", ())
     assert outcome.restored == ("made/new.txt", "notes.txt", "other.txt")
@@ -138,7 +138,7 @@ def test_failed_work_is_taken_back_kept_applied_and_undone(root: Path, run: Call
     assert files(root) == BEFORE
 
 
-def test_result_shows_no_diff_and_the_next_turn_is_told(root: Path) -> None:
+def test_result_has_no_diff_and_the_next_turn_knows_of_the_restored_files(root: Path) -> None:
     with Session(context(root), thread_id="play", **options()) as session:
         list(session.stream("Do it."))
         result = session.result()
@@ -155,7 +155,7 @@ def test_result_shows_no_diff_and_the_next_turn_is_told(root: Path) -> None:
     assert "Your changes of the files were taken back since" in str(model.calls[0].prompt.messages[-1])
 
 
-def test_only_the_turn_that_failed_is_taken_back(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_failed_turn_is_restored(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = [message_of(use(("write_file", {"path": "first.txt", "content": "1\n"})), Protocol.NATIVE), Say("Done.")]
     parts = options()
     parts["model"] = ScriptedModel([*first, *parts["model"]._script])
@@ -171,14 +171,14 @@ def test_only_the_turn_that_failed_is_taken_back(root: Path, capsys: pytest.Capt
     assert files(root) == {**BEFORE, "first.txt": "1\n"}, "what an earlier turn did stays"
 
 
-def test_changes_stay_where_that_is_wanted(root: Path) -> None:
+def test_failed_edits_stay_if_the_setting_keeps_them(root: Path) -> None:
     outcome = run_task("Do it.", context(root, keep_failed_edits=True), thread_id="play", **options()).outcome
     assert (outcome.restored, len(outcome.changed_files), "mendgraph apply" in outcome.message) == ((), 3, False)
     assert files(root) == AFTER
     assert isinstance(apply_run("play", str(root)), ToolError)
 
 
-def test_files_that_cannot_be_restored_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_restored_are_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
     monkeypatch.setattr("mendgraph.nodes.workspace.journal.restoring.restore", lambda *_, **__: full)
     outcome = by_task(root)
@@ -190,7 +190,7 @@ def test_files_that_cannot_be_restored_are_told(root: Path, monkeypatch: pytest.
     assert files(root) == BEFORE
 
 
-def test_file_that_somebody_else_has_changed_stays_and_is_named(root: Path) -> None:
+def test_file_changed_by_somebody_else_is_kept_and_named(root: Path) -> None:
     """Also said: that nobody knows what a tool of other effects did beside it."""
     outcome = run_task("Do it.", context(root), thread_id="play", **options("meddle")).outcome
     assert outcome.message.endswith(
@@ -201,14 +201,14 @@ def test_file_that_somebody_else_has_changed_stays_and_is_named(root: Path) -> N
     assert files(root) == {**BEFORE, "notes.txt": "mine\n"}
 
 
-def test_file_that_a_tool_changed_past_the_record_is_named(root: Path) -> None:
+def test_file_changed_without_a_record_is_named(root: Path) -> None:
     outcome = run_task("Do it.", context(root), thread_id="play", **options("unrecorded")).outcome
     assert "but for 'past.txt' (Changed by a command or tool; its earlier content was not recorded)" in outcome.message
     assert outcome.changed_files == ("past.txt",)
     assert files(root) == {**BEFORE, "past.txt": "past\n"}
 
 
-def test_attempt_is_applied_to_files_that_have_changed_where_it_fits(root: Path) -> None:
+def test_attempt_is_applied_to_changed_files_if_it_fits(root: Path) -> None:
     by_task(root)
     (root / "notes.txt").write_text("zero\none\ntwo\nthree\n")
     assert not isinstance(apply_run("play", str(root)), ToolError)
@@ -234,7 +234,7 @@ def test_attempt_that_does_not_fit_changes_nothing(root: Path) -> None:
         (root / "made/new.txt").unlink(missing_ok=True)
 
 
-def test_rules_hold_for_what_is_applied(root: Path) -> None:
+def test_file_rules_apply_to_an_applied_attempt(root: Path) -> None:
     by_task(root)
     rule = FileGuardrailRule("mine", "Mine", lambda path: path.name == "notes.txt")
     refused = apply_run("play", str(root), rules=(rule,))
@@ -262,7 +262,7 @@ def test_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> None
     assert files(Path(result.copy_path)) == AFTER
 
 
-def test_command_shows_applies_and_undoes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_apply_and_undo_the_attempt(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by_task(root)
 
     def told(*words: str) -> tuple[Any, str]:

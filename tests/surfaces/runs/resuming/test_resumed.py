@@ -108,7 +108,7 @@ def cut_off(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> 
     limit=st.sampled_from([2, 10]),
     share=st.floats(0, 1, exclude_max=True),
 )
-def test_run_that_is_cut_off_anywhere_ends_as_if_nothing_had_been(
+def test_run_interrupted_at_any_event_resumes_with_the_same_result(
     places: Path, lines: list[Use], limit: int, share: float
 ) -> None:
     left, expected = whole(workspace(places), lines, max_calls_per_turn=limit)
@@ -116,14 +116,14 @@ def test_run_that_is_cut_off_anywhere_ends_as_if_nothing_had_been(
     assert cut_off(workspace(places), lines, after, max_calls_per_turn=limit) == expected
 
 
-def test_run_with_all_tools_is_cut_off_after_every_third_of_its_events(places: Path) -> None:
+def test_run_with_all_tools_resumes_with_the_same_result_after_every_third_event(places: Path) -> None:
     lines: list[Use | Say] = [use(*CALLS[:5]), use(*CALLS[5:9]), use(*CALLS[9:]), Say("All done.")]
     left, expected = whole(workspace(places), lines)
     found = [cut_off(workspace(places), lines, after) for after in left[::3]]
     assert found == [expected] * len(left[::3])
 
 
-def test_reply_that_has_come_is_not_asked_for_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_received_reply_is_not_requested_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where threads hand over what they came to a moment after their end, as on a machine with much to do."""
     hand_over: Callable[[Future[Any]], None] = Future._invoke_callbacks  # type: ignore[attr-defined]
 
@@ -154,7 +154,7 @@ class Wordy(HistoryModel):
         yield from super().chunks(call)
 
 
-def test_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(places: Path) -> None:
+def test_closing_the_stream_stops_the_run_and_the_reply_is_requested_again(places: Path) -> None:
     root = workspace(places)
     model = Wordy([Say("All done.")])
     with session(root, model) as opened:
@@ -190,7 +190,7 @@ def test_resumed_run_need_not_change_a_file_again(tmp_path: Path, edits: bool) -
 # --- In another folder: the folder where the run began is not touched any more
 
 
-def test_resumed_run_works_in_the_new_folder_only(tmp_path: Path) -> None:
+def test_resumed_run_works_only_in_the_new_folder(tmp_path: Path) -> None:
     old, saver = run_plays.project(tmp_path / "old"), InMemorySaver(serde=serializer())
     run_id = run_plays.cut_off(old, 2, checkpointer=saver)
     new = shutil.copytree(old, tmp_path / "new")

@@ -67,7 +67,7 @@ def has_pending_call(update: dict[str, Any]) -> bool:
     return bool(update.get("pending_call"))
 
 
-def test_run_that_is_killed_in_a_wait_waits_again_and_makes_the_same_try(
+def test_run_killed_while_waiting_waits_again_and_makes_the_same_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -89,7 +89,7 @@ def test_run_that_is_killed_in_a_wait_waits_again_and_makes_the_same_try(
     assert run.outcome.usage["seconds_in_current_turn"] == 3 * 1.0 + 0.5 + 1.0
 
 
-def test_run_that_is_left_between_two_models_asks_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_interrupted_between_two_models_calls_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch)
     with ScriptedServer([Status(401), Status(404)]) as server:
         run = Run(context(tmp_path, server, fallback_models=("model-2",)))
@@ -101,7 +101,7 @@ def test_run_that_is_left_between_two_models_asks_the_next_one(tmp_path: Path, m
     assert run.graph.get_state(CONFIG).values["pending_call"] is None
 
 
-def test_next_turn_begins_with_a_first_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_turn_starts_with_a_first_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = set_clock(monkeypatch)
     with ScriptedServer([DOWN, DONE]) as server:
         run = Run(context(tmp_path, server, fallback_models=("model-2",)))
@@ -112,7 +112,7 @@ def test_next_turn_begins_with_a_first_try(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
-def test_stop_ends_a_wait_and_resume_makes_the_call_as_if_nothing_had_been(in_loop: bool, tmp_path: Path) -> None:
+def test_stop_ends_a_wait_and_resume_sends_the_request(in_loop: bool, tmp_path: Path) -> None:
     async def astopped() -> None:
         async for event in session.astream("Is all well?"):
             if isinstance(event, Waiting):
@@ -169,7 +169,7 @@ class Unreachable(CallModel):
         return next(self._results)
 
 
-def test_tries_that_are_not_sent_are_within_the_recursion_limit(
+def test_tries_that_are_not_sent_stay_within_the_recursion_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock(monkeypatch)

@@ -50,7 +50,7 @@ def no_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(root.parent / "file")
 
 
-def test_large_result_is_kept_and_read_page_by_page(root: Path, tmp_path: Path) -> None:
+def test_large_result_is_stored_and_read_page_by_page(root: Path, tmp_path: Path) -> None:
     starts = (1, 401, 801, 1_201, 1_601)
     first, *pages = ran(root, RECITE, *map(page, starts), DONE).results
     assert len(json.dumps(first)) < 66_000
@@ -61,7 +61,7 @@ def test_large_result_is_kept_and_read_page_by_page(root: Path, tmp_path: Path) 
     assert (kept.stat().st_size, stat.S_IMODE(kept.stat().st_mode)) == (200_000, 0o600)
 
 
-def test_kept_result_is_there_for_the_sessions_of_its_thread_and_workspace_alone(root: Path, tmp_path: Path) -> None:
+def test_stored_result_is_available_only_to_its_thread_and_workspace(root: Path, tmp_path: Path) -> None:
     saver = InMemorySaver(serde=serializer())
     ran(root, RECITE, DONE, checkpointer=saver)
     again = ran(root, page(2_000), DONE, checkpointer=saver)
@@ -73,7 +73,7 @@ def test_kept_result_is_there_for_the_sessions_of_its_thread_and_workspace_alone
         assert result["error"]["code"] == "not_found"
 
 
-def test_kept_result_is_never_written(root: Path) -> None:
+def test_stored_result_cannot_be_written(root: Path) -> None:
     calls = (
         ("write_file", {"path": "@result/1", "content": "x"}),
         ("edit_file", {"path": "@result/1", "old_str": "x", "new_str": "y"}),
@@ -87,7 +87,7 @@ def test_kept_result_is_never_written(root: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True], ids=["inside", "inside by a link"])
-def test_log_inside_the_workspace_is_kept_from_the_agent(
+def test_log_inside_the_workspace_is_hidden_from_the_agent(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     (tmp_path / "link").symlink_to(root / "data")
@@ -114,7 +114,7 @@ def test_log_inside_the_workspace_is_kept_from_the_agent(
     ]
 
 
-def test_run_without_a_folder_reads_and_changes_nothing(root: Path, no_folder: str) -> None:
+def test_run_without_a_folder_can_read_and_changes_nothing(root: Path, no_folder: str) -> None:
     """With a saver of one's own it may look at files; a large result is cut; what is not recorded is not changed."""
     saver = InMemorySaver(serde=serializer())
     run = ran(root, reads("a.py"), RECITE, DONE, checkpointer=saver)
@@ -131,7 +131,7 @@ def test_run_without_a_folder_reads_and_changes_nothing(root: Path, no_folder: s
     assert not (root / "new.py").exists()
 
 
-def test_run_without_a_folder_has_no_store_so_nothing_begins(root: Path, no_folder: str) -> None:
+def test_run_without_a_folder_or_a_saver_does_not_start(root: Path, no_folder: str) -> None:
     run = ran(root, reads("a.py"), DONE)
     assert (run.outcome.kind, run.outcome.reason) == ("SYSTEM_ERROR", "store_failed")
     assert no_folder in run.outcome.message

@@ -71,7 +71,7 @@ def test_healed_calls_are_logged_with_their_errors_and_counted(
     assert counts(reader) == {"mendgraph.asked_again": 2, "mendgraph.healed": 1}
 
 
-def test_calls_in_another_format_are_logged_as_rescued_and_end_the_corrections(tmp_path: Path) -> None:
+def test_calls_in_another_format_are_logged_as_rescued_and_end_healing(tmp_path: Path) -> None:
     call = '<tool_call>{"name": "read_file", "arguments": {"path": "a.py"}}</tool_call>'
     outcome, log = logged(tmp_path, BROKEN, Say(call), DONE)
     assert [record["event"] for record in log] == ["asked_again", "rescued", "healed", "call", "end"]
@@ -94,7 +94,7 @@ def test_validation_diagnostics_of_a_system_error_are_logged(
     assert "replies_healed" not in outcome.usage
 
 
-def test_malformed_call_beside_others_is_logged_with_its_problem_and_without_secrets(tmp_path: Path) -> None:
+def test_malformed_call_is_logged_with_its_problem_and_without_secrets(tmp_path: Path) -> None:
     mixed = use(("read_file", {"path": "a.py"}), ("read_file", {"pth": 1}))
     _, log = logged(tmp_path, use(("read_file", f'{{"path": {SECRET}}}')), mixed, DONE)
     assert [record["event"] for record in log] == ["asked_again", "healed", "call", "call", "end"]
@@ -104,9 +104,7 @@ def test_malformed_call_beside_others_is_logged_with_its_problem_and_without_sec
     assert (bad["verdict"], bad["problem"]["kind"]) == ("deny", "INVALID_ARGUMENTS")
 
 
-def test_repeated_signature_the_override_and_the_end_are_logged_and_counted(
-    tmp_path: Path, reader: InMemoryMetricReader
-) -> None:
+def test_repeated_call_override_and_end_are_logged_and_counted(tmp_path: Path, reader: InMemoryMetricReader) -> None:
     outcome, log = logged(tmp_path, *[reads("long.txt")] * 4)
     assert [record["event"] for record in log] == ["call", "call", "call", "override", "call", "repeated", "end"]
     override, repeated, end = log[3], log[5], log[6]

@@ -76,7 +76,7 @@ def test_session_works_on_one_request_at_a_time(root: Path) -> None:
         assert outcome(list(opened.stream("And this."))).kind == "FINISHED"
 
 
-def test_turn_that_is_cancelled_while_it_opens_leaves_nothing_locked(root: Path) -> None:
+def test_turn_cancelled_while_it_opens_leaves_nothing_locked(root: Path) -> None:
     async def all_events(events: Any) -> list[Event]:
         return [event async for event in events]
 
@@ -110,7 +110,7 @@ def test_interrupt_while_the_end_is_written_leaves_nothing_locked(root: Path, mo
 
 
 @pytest.mark.parametrize("saver", [True, False])
-def test_thread_that_was_never_begun_cannot_go_on(root: Path, saver: bool) -> None:
+def test_new_thread_cannot_be_resumed(root: Path, saver: bool) -> None:
     kept = InMemorySaver(serde=serializer()) if saver else None
     with session(root, DONE, saver=kept) as opened:
         ended = outcome(list(opened.resume()))
@@ -120,7 +120,7 @@ def test_thread_that_was_never_begun_cannot_go_on(root: Path, saver: bool) -> No
         assert outcome(list(opened.answer("approve"))).reason == "invalid_request"
 
 
-def test_run_that_was_pruned_meanwhile_does_not_go_on_without_its_history(root: Path) -> None:
+def test_pruned_run_does_not_continue_without_its_history(root: Path) -> None:
     with session(root, DONE) as opened:
         list(opened.stream("Do it."))
         prune_runs(str(root), keep=0)
@@ -129,14 +129,14 @@ def test_run_that_was_pruned_meanwhile_does_not_go_on_without_its_history(root: 
     assert list_runs(str(root)) == ()
 
 
-def test_age_that_no_run_can_have_is_refused(root: Path) -> None:
+def test_invalid_age_for_pruning_is_refused(root: Path) -> None:
     for days in (-1.0, 1e6, float("nan"), float("inf")):
         refused = prune_runs(str(root), older_than_days=days)
         assert isinstance(refused, ToolError)
         assert refused.code == "invalid_argument"
 
 
-def test_run_that_was_taken_back_is_told_so_when_it_goes_on(root: Path) -> None:
+def test_undone_run_is_told_of_the_undo_when_it_is_resumed(root: Path) -> None:
     with session(root, MAKE, EDIT, DONE, max_calls_per_turn=1) as opened:
         assert outcome(list(opened.stream("Make and edit."))).reason == "max_calls_per_turn"
     undo_run("t", str(root))
@@ -151,7 +151,7 @@ def test_run_that_was_taken_back_is_told_so_when_it_goes_on(root: Path) -> None:
     )
 
 
-def test_relative_workspace_stays_the_one_that_it_was(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_workspace_stays_the_same_after_chdir(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root.parent / "other").mkdir()
     monkeypatch.chdir(root)
     with session(".", MAKE, DONE) as opened:
@@ -162,7 +162,7 @@ def test_relative_workspace_stays_the_one_that_it_was(root: Path, monkeypatch: p
     assert os.listdir(root.parent / "other") == []
 
 
-def test_thread_id_that_is_used_again_does_not_get_the_old_runs_results(root: Path) -> None:
+def test_reused_thread_id_does_not_get_the_old_runs_results(root: Path) -> None:
     with session(root, MAKE, DONE, saver=InMemorySaver(serde=serializer())) as opened:
         list(opened.stream("Do it."))
     (root / "new.txt").unlink()
@@ -173,7 +173,7 @@ def test_thread_id_that_is_used_again_does_not_get_the_old_runs_results(root: Pa
     assert "The run was cut off before this call" in str(history[2].content)
 
 
-def test_answer_from_another_process_is_told_with_its_call(root: Path) -> None:
+def test_answer_from_another_process_reports_the_started_call(root: Path) -> None:
     with session(root, EDIT, MAKE, DONE, mode="ask") as opened:
         list(opened.stream("Do it."))
         assert isinstance(list(opened.answer("approve"))[-1], Asked)
@@ -185,7 +185,7 @@ def test_answer_from_another_process_is_told_with_its_call(root: Path) -> None:
     assert done[0] == ["a.txt", "new.txt"]
 
 
-def test_run_without_a_home_says_which_variable_to_set(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_a_home_directory_names_the_variable_to_set(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless(*_: object, **__: object) -> str:
         raise RuntimeError("Could not determine home directory.")
 

@@ -46,7 +46,7 @@ def played(store: Store, root: Path, script: list[Message], request: Any = "Hi."
     ],
     ids=["half a character", "two halves", "a part of a message"],
 )
-def test_half_characters_are_replaced_before_anybody_works_with_them(
+def test_lone_surrogates_are_replaced_before_they_are_used(
     store: Store, tmp_path: Path, said: Any, stored: str
 ) -> None:
     """Those of a person, and of a model."""
@@ -80,8 +80,6 @@ def test_arguments_that_cannot_be_stored_are_a_malformed_call(store: Store, tmp_
     [{"response_format": {"const": 10**30}}, {"tool_quotas": {"read_file": 10**30}}, {"tool_quotas": {"\ud800": 1}}],
     ids=["schema", "quota", "name"],
 )
-def test_settings_that_cannot_be_stored_are_refused_before_anything_runs(
-    store: Store, tmp_path: Path, settings: Any
-) -> None:
+def test_settings_that_cannot_be_stored_are_refused_before_the_run(store: Store, tmp_path: Path, settings: Any) -> None:
     with pytest.raises(StoreError, match="A value cannot be stored with the run"):
         played(store, tmp_path, [], **settings)

@@ -57,7 +57,7 @@ def program(root: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def test_each_configured_linter_says_what_is_new_and_so_does_the_outcome(tmp_path: Path) -> None:
+def test_each_configured_linter_reports_what_is_new(tmp_path: Path) -> None:
     played = run(tmp_path, use(edit("a - b", "a + c")), files={**RUFF, **MYPY})
     new = ["calc.py:5: F821 Undefined name `c`", 'calc.py:5: error: Name "c" is not defined  [name-defined]']
     assert data(played)[0]["new_diagnostics"] == new
@@ -65,12 +65,12 @@ def test_each_configured_linter_says_what_is_new_and_so_does_the_outcome(tmp_pat
     assert f"new diagnostics: {new[0]}" in played.outcome.message
 
 
-def test_linter_that_the_project_does_not_configure_is_silent(tmp_path: Path) -> None:
+def test_unconfigured_linter_does_not_run(tmp_path: Path) -> None:
     [result] = data(run(tmp_path, use(edit("a - b", "a + c")), files={}))
     assert {"new_diagnostics", "not_diagnosed"}.isdisjoint(result)
 
 
-def test_only_the_last_edit_of_a_reply_is_looked_at(tmp_path: Path) -> None:
+def test_only_the_last_edit_of_a_reply_is_linted(tmp_path: Path) -> None:
     played = run(tmp_path, use(edit("a - b", "a + c"), edit("import os", "c = 1")), files=RUFF)
     assert [result.get("new_diagnostics") for result in data(played)[:2]] == [None, None]
     assert played.outcome.verified.diagnostics == ()
@@ -83,14 +83,14 @@ def test_diagnostics_of_a_new_file_are_new_and_those_of_a_moved_file_are_not(tmp
     assert data(played)[1]["new_diagnostics"] == ["new.py:1: F401 `os` imported but unused"]
 
 
-def test_moved_file_has_what_it_held_before_the_turn(tmp_path: Path) -> None:
+def test_moved_file_keeps_its_diagnostics_from_before_the_turn(tmp_path: Path) -> None:
     moved = use(("move_file", {"path": "calc.py", "target": "sums.py"}))
     played = run(tmp_path, use(edit("a - b", "a + c")), moved, files=RUFF)
     assert data(played)[1]["new_diagnostics"] == ["sums.py:5: F821 Undefined name `c`"]
     assert list(played.outcome.verified.diagnostics) == ["sums.py:5: F821 Undefined name `c`"]
 
 
-def test_file_that_a_patch_moves_and_changes_has_no_old_diagnostics_as_new(tmp_path: Path) -> None:
+def test_file_moved_and_changed_by_a_patch_has_only_new_diagnostics(tmp_path: Path) -> None:
     hunk = "*** Update File: calc.py\n*** Move to: sums.py\n@@\n-    return a - b\n+    return a + c\n"
     patch = use(("apply_patch", {"patch": f"*** Begin Patch\n{hunk}*** End Patch\n"}))
     played = run(tmp_path, patch, files=RUFF, edit_form="patch")
@@ -103,7 +103,7 @@ def test_linter_that_prints_too_much_is_given_up(tmp_path: Path) -> None:
     assert data(played)[0]["not_diagnosed"] == ["ruff prints too much. It is not started again in this session."]
 
 
-def test_tsc_of_a_project_that_only_refers_to_others_is_not_started(tmp_path: Path) -> None:
+def test_tsc_is_not_started_for_a_config_with_only_references(tmp_path: Path) -> None:
     program(tmp_path, "tsc", "echo new.ts:1:1: error")
     solution = '{"files": [], "references": [{"path": "./tsconfig.app.json"}]}'
     played = run(tmp_path, use(write("new.ts", "x")), use(write("more.ts", "x")), files={"tsconfig.json": solution})
@@ -120,7 +120,7 @@ def test_patch_is_diagnosed_and_formatted(tmp_path: Path) -> None:
     assert "return a + c" in (tmp_path / "calc.py").read_text()
 
 
-def test_linter_runs_in_the_sandbox_without_secrets_and_its_words_are_redacted(
+def test_linter_runs_in_the_sandbox_without_secrets_and_its_output_is_redacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "sk-proj-" + "a1B2" * 12
@@ -145,7 +145,7 @@ def test_slow_linter_is_given_up_once(tmp_path: Path) -> None:
     assert "not_diagnosed" not in data(played)[1]
 
 
-def test_linter_that_fails_says_why_once_and_one_that_is_missing_says_nothing(tmp_path: Path) -> None:
+def test_failing_linter_is_reported_once_and_a_missing_one_never(tmp_path: Path) -> None:
     settings = {"pyproject.toml": "[tool.ruff]\nunknown-key = 1\n[tool.pyright]\n"}
     played = run(tmp_path, use(edit("a - b", "a + c")), use(edit("a + c", "a + b")), files=settings)
     [problem] = data(played)[0]["not_diagnosed"]
@@ -155,13 +155,13 @@ def test_linter_that_fails_says_why_once_and_one_that_is_missing_says_nothing(tm
     assert played.codes[:2] == ["ok", "ok"]
 
 
-def test_diagnostics_are_bounded(tmp_path: Path) -> None:
+def test_number_of_diagnostics_is_limited(tmp_path: Path) -> None:
     played = run(tmp_path, use(write("new.py", "".join(f"x{n} = y{n}\n" for n in range(30)))), files=RUFF)
     assert len(data(played)[0]["new_diagnostics"]) == 11
     assert data(played)[0]["new_diagnostics"][-1] == "... and 20 more"
 
 
-def test_formatted_edit_is_one_change_that_undo_takes_back(tmp_path: Path) -> None:
+def test_formatted_edit_is_one_change_that_undo_restores(tmp_path: Path) -> None:
     played = run(tmp_path, use(edit("a - b", "a+b")), files=RUFF, diagnostics=False, format_edits=True)
     assert "+    return a + b" in data(played)[0]["formatted"]
     assert "return a + b" in (tmp_path / "calc.py").read_text()
@@ -169,7 +169,7 @@ def test_formatted_edit_is_one_change_that_undo_takes_back(tmp_path: Path) -> No
     assert read_files(tmp_path)["calc.py"] == CALC
 
 
-def test_file_that_was_not_formatted_stays_as_it_is(tmp_path: Path) -> None:
+def test_file_that_was_not_formatted_before_is_not_formatted(tmp_path: Path) -> None:
     loose = CALC.replace("a, b", "a,b")
     played = run(tmp_path, use(edit("a - b", "a+b")), files={**RUFF, "calc.py": loose}, format_edits=True)
     assert "formatted" not in data(played)[0]

@@ -138,20 +138,20 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_own_test_verifies_as_far_as_it_distinguishes_the_change(tmp_path: Path, name: str) -> None:
+def test_own_test_verifies_only_if_it_distinguishes_the_change(tmp_path: Path, name: str) -> None:
     replies, files, kind, message = CASES[name]
     outcome = finish(tmp_path, *replies, files=files)
     assert (outcome.kind, outcome.verified.kind) == ("FINISHED", kind)
     assert message in outcome.message
 
 
-def test_where_checks_are_required_a_test_that_distinguishes_nothing_is_none(tmp_path: Path) -> None:
+def test_test_that_distinguishes_nothing_does_not_count_as_a_required_check(tmp_path: Path) -> None:
     outcome = finish(tmp_path, *CHANGE, write("test_calc.py", HEAD + ZERO), require_checks=True)
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "not_checked")
     assert outcome.message.startswith("This run has to be checked, and no test that passes distinguishes its changes. ")
 
 
-def test_tests_alone_do_not_distinguish_and_nobody_is_blamed(tmp_path: Path) -> None:
+def test_run_that_adds_only_tests_is_finished_as_indistinct(tmp_path: Path) -> None:
     outcome = finish(tmp_path, write("test_calc.py", HEAD + NEG), require_checks=True)
     assert (outcome.kind, outcome.verified.kind) == ("FINISHED", "indistinct")
     assert "1 test passes; T.test_neg does not distinguish before from after." in outcome.message
@@ -186,7 +186,7 @@ PLUS, TIMES = (edit("$1 - $2", f"$1 {sign} $2", "add.sh") for sign in "+*")
     ],
     ids=["the same before", "fails before", "beside another test"],
 )
-def test_command_runs_again_on_the_old_files_where_its_tests_changed(
+def test_check_command_reruns_on_the_old_files_if_its_tests_changed(
     tmp_path: Path, test: str, others: dict[str, str], kind: str
 ) -> None:
     files = {"add.sh": SHELL["add.sh"], **MAKEFILE, **others}
@@ -195,7 +195,7 @@ def test_command_runs_again_on_the_old_files_where_its_tests_changed(
     assert bool(outcome.verified.indistinct) is ("0 0" in test)
 
 
-def test_command_of_the_person_verifies_where_it_passes_with_the_old_tests(tmp_path: Path) -> None:
+def test_users_check_command_verifies_if_it_passes_with_the_old_tests(tmp_path: Path) -> None:
     added = (*CHANGE, write("test_calc.py", HEAD + ZERO))
     one = finish(tmp_path / "one", *added, checks=("grep -q test_zero test_calc.py",))
     two = finish(tmp_path / "two", *added, checks=("grep -q def calc.py",))
@@ -220,7 +220,7 @@ def test_command_that_passes_with_the_old_makefile_verifies(tmp_path: Path) -> N
 
 
 @needs_make
-def test_settings_that_are_gone_leave_nothing_verified(tmp_path: Path) -> None:
+def test_deleted_check_settings_leave_nothing_verified(tmp_path: Path) -> None:
     files = {**SHELL, "GNUmakefile": MAKEFILE["Makefile"], "Makefile": "test:\n\ttrue\n"}
     deleted = use(("delete_file", {"path": "GNUmakefile"}))
     outcome = finish(tmp_path, reads("add.sh", "GNUmakefile"), TIMES, deleted, files=files)
@@ -252,7 +252,7 @@ TWO_TEST = SUM_TEST + "\n\ndef test_two(two):\n    assert calc.add(two, 3) == 5\
     ],
     ids=["a hook that passes all", "a fixture of a new test"],
 )
-def test_tests_of_pytest_also_run_with_the_old_conftest(
+def test_pytest_tests_also_run_with_the_old_conftest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[Use, ...], kind: str, message: str
 ) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)

@@ -55,7 +55,7 @@ def test_run_is_finished_when_its_checks_pass(root: Path) -> None:
         ("sum(item)", "Rewrite the sum.", False),
     ],
 )
-def test_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, task: str, finished: bool) -> None:
+def test_repair_is_kept_if_the_failing_test_failed_before(root: Path, first: str, task: str, finished: bool) -> None:
     write_files(root, CART)
     edit = use(("edit_file", {"path": "cart.py", "old_str": "sum(items) + 1", "new_str": first}))
     replies: tuple[Use | Say, ...] = (reads("cart.py"), edit, *[Say("It is right.")] * 2)
@@ -68,7 +68,7 @@ def test_repair_stays_beside_a_test_that_failed_already(root: Path, first: str, 
         assert ("not checked: test_sum, test_free" in run.outcome.message) is ("+" in first)
 
 
-def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(
+def test_required_checks_without_a_sandbox_end_the_run_before_any_model_call(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_sandbox_problem(monkeypatch, "there is no bubblewrap")
@@ -101,7 +101,7 @@ UNCHECKED: tuple[tuple[tuple[Use | Say, ...], JsonMap, str, str], ...] = (
 )
 
 
-def test_outcome_says_first_that_nothing_has_checked_the_changes(tmp_path: Path) -> None:
+def test_outcome_says_first_that_the_changes_were_not_checked(tmp_path: Path) -> None:
     for number, (replies, more, kind, said) in enumerate(UNCHECKED):
         settings = {"evidence": True, **more}
         protocol = PROTOCOLS[number % 2]
@@ -110,7 +110,7 @@ def test_outcome_says_first_that_nothing_has_checked_the_changes(tmp_path: Path)
         assert outcome.message.startswith(said)
 
 
-def test_where_checks_are_required_changes_without_one_end_the_run(tmp_path: Path) -> None:
+def test_required_checks_without_any_check_end_the_run(tmp_path: Path) -> None:
     required: dict[str, Any] = {"evidence": True, "require_checks": True}
     outcome = play(fresh(tmp_path, NOTES), READ, write("new"), DONE, **required).outcome
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "not_checked")
@@ -131,7 +131,7 @@ def test_where_checks_are_required_changes_without_one_end_the_run(tmp_path: Pat
 @pytest.mark.parametrize(
     ("tested", "kind"), [("total", "none"), ("half", "passed")], ids=["of other code", "of the new code"]
 )
-def test_tests_that_run_no_changed_line_say_nothing_of_the_change(root: Path, tested: str, kind: str) -> None:
+def test_tests_that_run_no_changed_line_do_not_verify(root: Path, tested: str, kind: str) -> None:
     """The head of a new function is executed by every import of its file."""
     test = f"from cart import {tested}\n\n\ndef test_it():\n    assert {tested}([4]) in (5, 2)\n"
     write_files(root, {**CART, "tests/test_cart.py": test})
@@ -158,7 +158,7 @@ AREA_WITH = AREA.replace("    return", '    """\n    >>> area(2, 3)\n    6\n    
     ],
     ids=["right", "wrong", "wrong as before", "of the run itself"],
 )
-def test_examples_of_a_docstring_are_evidence_unless_the_run_wrote_them(
+def test_docstring_examples_are_evidence_unless_the_run_wrote_them(
     root: Path, before: str, after: str, kind: str
 ) -> None:
     write_files(root, {"area.py": before})
@@ -169,7 +169,7 @@ def test_examples_of_a_docstring_are_evidence_unless_the_run_wrote_them(
 
 
 @needs_sandbox
-def test_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -> None:
+def test_rename_is_done_and_checked_without_a_model_call(root: Path) -> None:
     """The patch and the answer are of one reply, and the checks between them look at the patch's files."""
     test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 6\n"
     write_files(root, {**CART, "tests/test_cart.py": test})
@@ -181,7 +181,7 @@ def test_new_name_is_given_and_checked_without_a_call_of_the_model(root: Path) -
     assert run.outcome.verified.kind == "passed"
 
 
-def test_definition_is_moved_when_it_is_gone_there_and_imported_from_here(root: Path) -> None:
+def test_definition_is_moved_if_it_is_removed_and_imported_in_its_old_file(root: Path) -> None:
     """The importer is neither named by the request nor changed by the first reply."""
     cart = CART["cart.py"]
     write_files(

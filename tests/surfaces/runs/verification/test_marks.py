@@ -80,7 +80,7 @@ ENDS: tuple[tuple[tuple[Use, ...], str, set[tuple[str, str]]], ...] = (
 )
 
 
-def test_outcome_says_what_became_of_files(tmp_path: Path) -> None:
+def test_outcome_says_what_happened_to_single_files(tmp_path: Path) -> None:
     for replies, said, marks in ENDS:
         result = ran(fresh(tmp_path, {}), *replies)
         assert result.outcome.kind == "FINISHED"
@@ -104,7 +104,7 @@ CI_CHANGES = (
 )
 
 
-def test_new_version_of_an_action_of_ci_is_no_mark(tmp_path: Path) -> None:
+def test_new_version_of_a_ci_action_is_not_marked(tmp_path: Path) -> None:
     hooks = "repos:\n- repo: https://example.org/a\n  rev: 1.0\n"
     for path, after, marked in CI_CHANGES:
         root = fresh(tmp_path, {".github/workflows/ci.yml": CI, ".pre-commit-config.yaml": hooks})
@@ -113,7 +113,7 @@ def test_new_version_of_an_action_of_ci_is_no_mark(tmp_path: Path) -> None:
         assert [mark.kind for mark in result.outcome.marks] == ["runs_later"] * marked, (path, after)
 
 
-def test_change_that_the_request_does_not_name_is_told_where_it_names_files(tmp_path: Path) -> None:
+def test_changed_files_that_the_request_does_not_name_are_reported(tmp_path: Path) -> None:
     written = (write(path, "A = 1\n") for path in ("new.py", "docs/b.py", "src/c.py"))
     result = ran(
         tmp_path / "root", read("calc.py"), *written, delete("calc.py"), words="Write new.py and files in src/."
@@ -126,7 +126,7 @@ def test_change_that_the_request_does_not_name_is_told_where_it_names_files(tmp_
     ]
 
 
-def test_marks_are_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:
+def test_marks_are_shown_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:
     root = tmp_path / "root"
     result = ran(root, read("calc.py"), delete("calc.py"))
     [line] = outcome_lines(result.outcome)
@@ -143,7 +143,7 @@ def test_marks_are_told_in_the_terminal_in_json_and_in_the_report(tmp_path: Path
 
 
 @needs_sandbox
-def test_file_of_which_only_a_program_knows_what_it_held(tmp_path: Path) -> None:
+def test_changes_by_a_program_are_marked(tmp_path: Path) -> None:
     """Also of links and large files; what a change lets run later is told of new files and of old ones."""
     program = (
         "import os; os.remove('tests/test_calc.py'); os.symlink('../notes.txt', 'tests/link.txt');"
