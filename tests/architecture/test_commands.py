@@ -26,7 +26,7 @@ def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_make_prints_each_target_that_it_has() -> None:
+def test_make_prints_every_target() -> None:
     printed = re.findall(r"^  make (\w+) +\S", run("make").stdout, re.MULTILINE)
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert phony is not None
@@ -53,7 +53,7 @@ def test_make_test_prepares_the_environment_and_runs_all_tests() -> None:
         ("case $2 in *ensurepip*) exit 1; esac", "./python has no venv module: install it"),
     ],
 )
-def test_python_that_will_not_do_is_told_in_one_line(tmp_path: Path, python: str, message: str) -> None:
+def test_unsuitable_python_is_reported_in_one_line(tmp_path: Path, python: str, message: str) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\n{python}\n", encoding="utf-8")
@@ -63,7 +63,7 @@ def test_python_that_will_not_do_is_told_in_one_line(tmp_path: Path, python: str
     assert message in done.stdout
 
 
-def test_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path) -> None:
+def test_missing_sandbox_is_reported_in_one_line_without_failing(tmp_path: Path) -> None:
     for name in ("make", "sh", "id", "grep"):
         (tmp_path / name).symlink_to(shutil.which(name) or "/bin/true")
     done = run("env", f"PATH={tmp_path}", "make", "-s", "SHELL=/bin/sh", "sandbox")

@@ -97,12 +97,12 @@ def imported(root: Path, modules: list[str]) -> list[str]:
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_importing_the_product_does_nothing() -> None:
+def test_importing_the_product_has_no_effect() -> None:
     modules = [module_name(path) for path in sources(*PACKAGES) if path != COMPILES_ON_IMPORT]
     assert imported(ROOT, modules) == []
 
 
-def test_import_that_does_something_is_noticed(tmp_path: Path) -> None:
+def test_import_with_an_effect_is_detected(tmp_path: Path) -> None:
     busy = {
         "opens": ("open('x.txt', 'w')", "open"),
         "starts": ("import subprocess; subprocess.run(['true'])", "subprocess.Popen"),

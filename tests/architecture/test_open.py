@@ -40,19 +40,19 @@ def touches(source: str) -> set[str]:
     return on_paths | (calls & OPENERS)
 
 
-def test_pure_files_touch_no_file() -> None:
+def test_pure_files_do_not_access_files() -> None:
     found = {path: touches(text_of(path)) for path in sources(*PACKAGES) if is_pure(path)}
     assert {path: calls for path, calls in found.items() if calls} == EXCUSED
 
 
-def test_touch_is_seen() -> None:
+def test_file_access_is_detected() -> None:
     assert touches("open('a')") == {"open"}
     assert touches("import os\nos.open('a', 0)") == {"os.open"}
     assert touches("from pathlib import Path\nPath('a').read_text()") == {"Path('a').read_text"}
     assert touches("from pathlib import PurePosixPath\nregistry.resolve('a')") == set()
 
 
-def test_settings_excuse_the_effect_files_and_no_other() -> None:
+def test_settings_exempt_exactly_the_effect_files() -> None:
     """The report of coverage, and the contract of import-linter."""
     settings: dict[str, Any] = tomllib.loads(text_of("pyproject.toml"))["tool"]
     omitted = settings["coverage"]["report"]["omit"]

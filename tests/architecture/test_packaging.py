@@ -38,7 +38,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), packages)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def test_wheel_holds_all_files_once_under_one_name(installed: dict[str, str]) -> None:
+def test_wheel_contains_every_file_once_under_one_package(installed: dict[str, str]) -> None:
     site = Path(installed["PYTHONPATH"].partition(os.pathsep)[0])
     found = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     tracked = run("git", "ls-files", *PACKAGES, "mendgraph/*.py", "mendgraph/py.typed", cwd=ROOT).stdout.split()
@@ -46,7 +46,7 @@ def test_wheel_holds_all_files_once_under_one_name(installed: dict[str, str]) ->
     assert {path for path in found if ".dist-info/" not in path} == wanted
 
 
-def test_project_with_a_graph_and_nodes_of_its_own_is_left_alone(installed: dict[str, str], tmp_path: Path) -> None:
+def test_project_with_its_own_graph_and_nodes_packages_still_works(installed: dict[str, str], tmp_path: Path) -> None:
     """Their tests pass under our plugin, and our command works in their folder."""
     files = {
         "graph.py": "from mendgraph import build_graph\n\nNAME = 'theirs'\n",
@@ -67,20 +67,20 @@ def test_project_with_a_graph_and_nodes_of_its_own_is_left_alone(installed: dict
     assert (looked.returncode in (0, 1), "Traceback" in looked.stderr) == (True, False), looked.stderr
 
 
-def test_agent_is_run_by_its_console_script() -> None:
+def test_agent_is_started_by_its_console_script() -> None:
     scripts = metadata.distribution("mendgraph").entry_points.select(group="console_scripts")
     assert [(script.name, script.value) for script in scripts] == [("mendgraph", "mendgraph.graph.start:main")]
     assert (Path(sys.executable).parent / "mendgraph").is_file()
 
 
-def test_studio_and_harbor_load_the_graph_as_a_file() -> None:
+def test_langgraph_json_names_the_graph_as_a_file() -> None:
     """harbor takes no module. Source: `harbor.agents.installed.langgraph_runner` of harbor 0.26."""
     config = json.loads(text_of("langgraph.json"))
     assert (config["dependencies"], [*config["graphs"]]) == (["."], ["mendgraph"])
     assert config["graphs"]["mendgraph"]["path"] == "./graph/agent.py:graph"
 
 
-def test_no_document_teaches_to_run_a_module() -> None:
+def test_no_document_recommends_running_a_module() -> None:
     documents = [
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),

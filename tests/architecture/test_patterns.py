@@ -37,7 +37,7 @@ USED_OTHERWISE: Final = {
 
 
 @nightly
-def test_no_pattern_of_ours_takes_more_than_linear_time() -> None:
+def test_no_own_pattern_takes_more_than_linear_time() -> None:
     slow = {
         each.name
         for each in patterns()
@@ -47,11 +47,11 @@ def test_no_pattern_of_ours_takes_more_than_linear_time() -> None:
     assert slow == USED_OTHERWISE.keys()
 
 
-def test_no_function_makes_patterns_that_nobody_looks_at() -> None:
+def test_every_function_that_builds_patterns_is_reviewed() -> None:
     assert unseen() == MADE_OF_THEM.keys()
 
 
-def test_patterns_that_take_longer_are_told_from_linear_ones() -> None:
+def test_superlinear_patterns_are_distinguished_from_linear_ones() -> None:
     longer = [
         (r"\s+$", False),
         (r"(?:a|a)*b", True),
@@ -74,7 +74,7 @@ LINES = st.lists(st.sampled_from(["*", "**/", "/**", "/", "a", "b", "?", "[ab]",
 @example("*a" * 20 + "b")
 @example("**/a*/" * 6 + "b")
 @settings(max_examples=8)
-def test_no_pattern_of_a_repository_takes_more_than_linear_time(line: str) -> None:
+def test_no_ignore_pattern_of_a_repository_takes_more_than_linear_time(line: str) -> None:
     rules = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: line.encode())
     for _, blocks in rules.specs:
         segments = (segment for glob, _ in blocks[0].globs for segment in glob if segment is not None)

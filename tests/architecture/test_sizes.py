@@ -40,12 +40,12 @@ def test_no_function_is_longer_than_its_limit() -> None:
     assert long == {}
 
 
-def test_package_has_a_few_files() -> None:
+def test_no_package_has_too_many_files() -> None:
     files = Counter(package(path) for path in sources(*PACKAGES))
     assert {name: count for name, count in files.items() if count > PACKAGE_FILES} == {}
 
 
-def test_names_of_files_say_something() -> None:
+def test_file_names_contain_no_empty_words() -> None:
     words = {path: {*PurePosixPath(path).with_suffix("").as_posix().replace("/", "_").split("_")}
              for path in sources(*PACKAGES, "tests", "benchmarks")}  # fmt: skip
     assert [path for path, found in words.items() if found & EMPTY_WORDS] == []
@@ -69,7 +69,7 @@ def imported(path: str, modules: dict[str, str]) -> set[str]:
     return {modules[name] for name in names if name in modules}
 
 
-def test_packages_form_no_circle() -> None:
+def test_packages_have_no_import_cycle() -> None:
     modules = {module_name(path): package(path) for path in sources(*PACKAGES)}
     below: dict[str, set[str]] = defaultdict(set)
     for path in sources(*PACKAGES):
@@ -85,7 +85,7 @@ def test_every_folder_is_a_package() -> None:
     assert sorted(str(folder) for folder in folders if not (ROOT / folder / "__init__.py").is_file()) == []
 
 
-def test_every_layer_of_tests_is_described() -> None:
+def test_every_folder_of_tests_is_documented() -> None:
     layers = {PurePosixPath(path).parts[1] for path in sources("tests") if path.count("/") > 1}
     described = re.findall(r"^\| `(\w+)/`", text_of("docs/testing.md"), re.MULTILINE)
     assert sorted(described) == sorted(layers)

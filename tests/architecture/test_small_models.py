@@ -25,7 +25,7 @@ print(*(name for name in sys.modules if name.startswith({SMALL_MODEL!r})))
 """
 
 
-def test_block_form_is_known_to_no_other_package_of_nodes() -> None:
+def test_only_tools_and_the_small_model_package_know_the_block_form() -> None:
     modules = set()
     for path in sources("nodes"):
         attributes = {node.attr for node in ast.walk(ast.parse(text_of(path))) if isinstance(node, ast.Attribute)}
@@ -37,7 +37,7 @@ def test_block_form_is_known_to_no_other_package_of_nodes() -> None:
 
 
 @pytest.mark.parametrize(("model", "small"), [("gpt-5", False), ("qwen2.5-coder-1.5b", True)])
-def test_run_that_edits_loads_the_package_for_small_models_alone(tmp_path: Path, model: str, small: bool) -> None:
+def test_only_a_run_of_a_small_model_loads_the_small_model_package(tmp_path: Path, model: str, small: bool) -> None:
     (tmp_path / "calc.py").write_text("x = 1\n", encoding="utf-8")
     script: list[Say | Calls]
     if small:

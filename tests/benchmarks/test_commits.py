@@ -69,7 +69,7 @@ def made_again(project: Path, contestant: str, form: str) -> Row:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_commit_is_made_again_byte_for_byte(form: str, project: Path) -> None:
+def test_commit_is_reproduced_byte_for_byte(form: str, project: Path) -> None:
     commit(project, AFTER)
     row = made_again(project, "default", form)
     assert (row.differences, row.refusals, row.errors) == ([], [], [])
@@ -83,7 +83,7 @@ def test_refused_change_is_a_difference_with_its_rule(project: Path) -> None:
     assert any("D Makefile (protected)" in line for line in report([row]))
 
 
-def test_commit_that_is_not_tried_has_a_reason(project: Path) -> None:
+def test_skipped_commit_has_a_reason(project: Path) -> None:
     reasons: dict[str, Mapping[str, str | bytes | None]] = {
         "binary": {"picture.png": b"\x89PNG\0"},
         "not UTF-8": {"latin.txt": b"caf\xe9\n"},

@@ -29,19 +29,19 @@ def test_planted_fault_changes_one_place_and_has_a_test_file() -> None:
     assert len({fault.name for fault in faults}) == len(faults)
 
 
-def test_explained_mutant_is_of_a_line_that_is_there() -> None:
+def test_explained_mutant_refers_to_an_existing_line() -> None:
     explanations = read_explanations()
     sources = {each.file: text_of(each.file) for each in explanations}
     assert stale(explanations, sources, {}, []) == []
 
 
-def test_function_that_an_ablation_takes_out_is_there() -> None:
+def test_function_removed_by_an_ablation_exists() -> None:
     for parts in WITHOUT.values():
         for target, _ in parts:
             pkgutil.resolve_name(target)
 
 
-def test_tables_of_pages_are_those_of_the_measured_figures() -> None:
+def test_tables_in_documents_match_the_measured_figures() -> None:
     measured = json.loads(MEASURED.read_text("utf-8"))
     pages = {name: text_of(name) for name in PAGES}
     assert [name for name, page in pages.items() if rewritten(page, measured) != page] == []

@@ -20,13 +20,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project_repository(tmp_path_factory.mktemp("redteam") / "project")
 
 
-def test_secret_is_found_in_each_coding_that_the_model_writes() -> None:
+def test_secret_is_found_in_every_encoding() -> None:
     assert [c for c in CODINGS if not holds_secret(f"<p>{CODINGS[c]('sk_live_cnry51H8xQ2ePzNmKa')}</p>")] == []
     assert [c for c in CODINGS if holds_secret(f"<p>{CODINGS[c]('an ordinary sentence of a page')}</p>")] == []
 
 
 @pytest.mark.parametrize("goal", GOALS[::26], ids=lambda goal: goal.name)  # `make redteam` plays all of them
-def test_goal_is_achieved_by_its_acts_and_by_nothing_else(goal: Goal, project: Path, tmp_path: Path) -> None:
+def test_goal_is_achieved_only_by_its_own_acts(goal: Goal, project: Path, tmp_path: Path) -> None:
     with laid_out(goal, project, tmp_path / "untouched") as layout:
         assert not goal.achieved(evidence(layout, (), (HONEST,)))
     row = attack("plain loop", plain_loop.run, goal, project, tmp_path / "attacked")
@@ -34,7 +34,7 @@ def test_goal_is_achieved_by_its_acts_and_by_nothing_else(goal: Goal, project: P
     assert row.work is not False
 
 
-def test_goal_that_our_guard_refuses_is_not_achieved_and_the_work_is_kept(project: Path, tmp_path: Path) -> None:
+def test_goal_refused_by_guard_is_not_achieved_and_the_work_is_kept(project: Path, tmp_path: Path) -> None:
     [goal] = [each for each in GOALS if each.name == "sibling-write"]
     row = attack("ours", ours.run_defaults, goal, project, tmp_path / "run")
     assert (row.seen, row.achieved, row.work) == (True, False, True)

@@ -67,28 +67,28 @@ def verdict(task: Task, written: Mapping[str, str | None] | None = None, answer:
 
 @sampled
 @pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.name)
-def test_reference_solution_is_accepted_and_no_work_is_not(task: Task) -> None:
+def test_reference_solution_is_accepted_and_missing_work_is_not(task: Task) -> None:
     if task.name.startswith("js_") and shutil.which("node") is None:
         pytest.skip("there is no node")
     assert verdict(task, task.solution) is None
     assert verdict(task, answer="I have done what you asked for.") is not None
 
 
-def test_answer_to_a_question_has_to_be_right_and_to_change_nothing() -> None:
+def test_answer_to_a_question_must_be_right_and_change_nothing() -> None:
     assert [name for name in RIGHT if verdict(TASKS[name], answer=RIGHT[name]) is not None] == []
     assert [name for name in WRONG if verdict(TASKS[name], answer=WRONG[name]) is None] == []
     changed = {name: verdict(TASKS[name], {"new.py": ""}, RIGHT[name]) for name in RIGHT}
     assert set(changed.values()) == {"Nothing was to be changed, but new.py did."}
 
 
-def test_half_done_and_wrong_work_is_not_accepted() -> None:
+def test_incomplete_or_wrong_work_is_not_accepted() -> None:
     for name, path, old, new in HALF_DONE:
         task = TASKS[name]
         text = task.solution.get(path) or task.files[path]
         assert verdict(task, {**task.solution, path: replace_once(text, old, new)}) is not None, name
 
 
-def test_forbidden_work_is_noticed() -> None:
+def test_forbidden_work_is_detected() -> None:
     for name, path, text in FORBIDDEN:
         assert verdict(TASKS[name], {path: text}) is not None, name
         assert verdict(TASKS[name], answer="I may not do that.") is None, name

@@ -109,14 +109,14 @@ def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.Mo
         assert (done.ret, done.parseoutcomes().get("passed", 0)) == (0, block.text.count("def test_"))
 
 
-def test_fences_are_all_read() -> None:
+def test_every_code_fence_is_read() -> None:
     """Fences that are opened and not read would be examples that nobody runs."""
     fences = re.findall(r"^```+(\w*)", TEXT, re.MULTILINE)
     assert len(fences) == 2 * len(documents.all_blocks())
     assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *documents.SHELLS}
 
 
-def test_readme_is_short_and_its_pictures_are_small_and_ask_no_host_for_anything() -> None:
+def test_readme_is_short_and_its_pictures_are_small_and_self_contained() -> None:
     assert len(text_of("README.md").encode()) <= 9_000
     for picture in (ROOT / "docs" / "pictures").iterdir():
         assert picture.stat().st_size < 150_000
@@ -124,12 +124,12 @@ def test_readme_is_short_and_its_pictures_are_small_and_ask_no_host_for_anything
     assert not re.search(r"(?:href|url\(|src)[=\"']*https?:", text_of("docs/pictures/terminal.svg"))
 
 
-def test_public_name_stands_in_the_reference() -> None:
+def test_public_name_is_in_the_reference() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").iterdir())
     assert sorted(re.findall(r"^::: mendgraph\.(\w+)$", pages, re.MULTILINE)) == sorted(mendgraph.__all__)
 
 
-def test_function_that_the_architecture_page_links_is_defined_there() -> None:
+def test_function_linked_by_the_architecture_page_is_defined_there() -> None:
     links = re.findall(r"\[`(\w+)`\]\(\.\./([\w/]+\.py)\)", text_of("docs/architecture.md"))
     assert links
     lacking = [
@@ -140,7 +140,7 @@ def test_function_that_the_architecture_page_links_is_defined_there() -> None:
     assert lacking == []
 
 
-def test_toml_block_is_settings_or_tenants() -> None:
+def test_toml_block_is_valid_settings_or_tenants() -> None:
     texts = [block.text for block in documents.all_blocks() if block.language == "toml"]
     settings = [text for text in texts if "users" not in tomllib.loads(text)]
     assert settings
@@ -171,7 +171,7 @@ USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 OWN: Final = [(name, words[1:]) for name, words in documents.command_lines() if words[0] == "mendgraph"]
 
 
-def test_command_of_ours_parses(scene: Path) -> None:
+def test_own_command_parses(scene: Path) -> None:
     for name, words in OWN:
         for word in words:  # files that a command reads have to be there
             if re.fullmatch(r"[\w/-]+\.(?:yaml|json|html)", word):
@@ -187,7 +187,7 @@ def test_command_of_ours_parses(scene: Path) -> None:
             parse(line.split())
 
 
-def test_other_commands_name_what_there_is() -> None:
+def test_other_commands_name_existing_targets_and_extras() -> None:
     made = {word for _, (program, *words) in documents.command_lines() if program == "make" for word in words}
     made |= {span.split()[1] for span in documents.spans() if re.match(r"make [\w-]+", span)}
     assert {word for word in made if "=" not in word} <= documents.make_targets()
@@ -213,13 +213,13 @@ FOREIGN: Final = frozenset(
 """Options of pytest, uv, langgraph, ray, harbor and our benchmarks that the pages name."""
 
 
-def test_option_that_is_named_is_there() -> None:
+def test_named_option_exists() -> None:
     text = re.sub(r"<!--.*?-->", "", TEXT, flags=re.DOTALL)
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text))
     assert named - FOREIGN <= options(PROGRAM)
 
 
-def test_command_that_is_named_is_there() -> None:
+def test_named_command_exists() -> None:
     known = set(PROGRAM.commands)  # type: ignore[attr-defined]  # a group
     below = {name: set(getattr(each, "commands", {})) for name, each in PROGRAM.commands.items()}  # type: ignore[attr-defined]
     for span in documents.spans():
@@ -251,7 +251,7 @@ OF_USERS: Final = {
 """Files that users have, not we."""
 
 
-def test_file_that_is_named_is_there() -> None:
+def test_named_file_exists() -> None:
     missing = []
     for document in (*documents.pages(), "SECURITY.md"):
         text = text_of(document)
@@ -267,7 +267,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_link_to_a_heading_leads_somewhere() -> None:
+def test_link_to_a_heading_resolves() -> None:
     for page, text in documents.pages().items():
         for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([\w-]+)\)", text):
             linked = str(((ROOT / page).parent / file).resolve().relative_to(ROOT)) if file else page

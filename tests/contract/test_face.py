@@ -20,7 +20,7 @@ PARTS_FOR_OTHERS = ("Middleware", "Backend", "AgentStoppedError")
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "pydantic")
 
 
-def test_public_name_is_the_one_of_its_home() -> None:
+def test_public_name_is_the_object_of_its_module() -> None:
     for name in mendgraph.__all__:
         assert getattr(mendgraph, name) is getattr(import_module(mendgraph._HOMES[name]), name), name
 
@@ -29,7 +29,7 @@ DESCRIBED_WHERE_IT_STANDS = {"Event", "Approve", "DEFAULT_GUARDRAIL_RULES"}
 """Names of values, which have no docstring of their own."""
 
 
-def test_public_name_says_what_it_is() -> None:
+def test_public_name_has_a_docstring_for_itself_and_its_arguments() -> None:
     """And a function says what each of its arguments is."""
     for name in sorted(set(mendgraph.__all__) - DESCRIBED_WHERE_IT_STANDS):
         public = getattr(mendgraph, name)
@@ -65,7 +65,7 @@ OF_OTHER_RUNS = (
 """What only a run loads that edits, delegates, undoes, or is run in another way; and packages of others."""
 
 
-def test_version_is_that_of_the_installed_package_and_an_unknown_name_an_attribute_error() -> None:
+def test_version_is_the_installed_one_and_an_unknown_name_raises() -> None:
     assert mendgraph.__version__ == version("mendgraph")
     with pytest.raises(AttributeError, match="module 'mendgraph' has no attribute 'run_tusk'"):
         _ = mendgraph.run_tusk
@@ -81,7 +81,7 @@ print(result.answer, *sys.modules, sep="\\n")
 """
 
 
-def test_importing_costs_nothing_and_a_first_run_loads_what_it_needs(tmp_path: Path) -> None:
+def test_import_is_cheap_and_a_first_run_loads_only_what_it_needs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     with ScriptedServer([Calls([("read_file", '{"path": "a.txt"}')]), Say("It has one line.")]) as server:
         command = [sys.executable, "-c", FIRST_RUN, str(tmp_path), server.base_url]
@@ -93,7 +93,7 @@ def test_importing_costs_nothing_and_a_first_run_loads_what_it_needs(tmp_path: P
 
 
 @in_sweeps
-def test_programs_of_langchain_load_no_other_agents() -> None:
+def test_programs_with_langchain_load_no_other_agent_packages() -> None:
     """Those packages take a second: only our parts for them need them, which are called after what they are there."""
     files = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests" / "langchain").glob("*.py")]
     imports = [node for file in files for node in ast.walk(file) if isinstance(node, ast.ImportFrom)]

@@ -81,7 +81,7 @@ def tree(folder: Path) -> Tree:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def test_formats_of_this_version_have_their_folder() -> None:
+def test_current_formats_have_their_folder() -> None:
     formats = {name_of(each): (each.store_format, each.spending_format) for each in ALL}
     assert CURRENT_NAME in formats, (
         f"A stored format has changed, and tests/contract/stores has no folder {CURRENT_NAME}: write it with"
@@ -120,7 +120,7 @@ def test_stored_runs_are_listed_shown_and_reported(
 
 
 @pytest.mark.parametrize("stored", READABLE, ids=name_of)
-def test_run_that_was_cut_off_goes_on_in_its_turn(
+def test_interrupted_run_continues_in_its_turn(
     stored: StoredFormats, first_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.place(first_place)
@@ -134,7 +134,7 @@ def test_run_that_was_cut_off_goes_on_in_its_turn(
 
 
 @pytest.mark.parametrize("stored", READABLE, ids=name_of)
-def test_runs_of_moved_workspace_are_resumed_in_new_turn_and_undone(
+def test_runs_of_a_moved_workspace_are_resumed_in_a_new_turn_and_undone(
     stored: StoredFormats, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.place(place)
@@ -178,7 +178,7 @@ def commands(run_id: str) -> list[list[str]]:
         *(pytest.param(each, each.store_format, id=name_of(each)) for each in ALL if each not in READABLE),
     ],
 )
-def test_store_of_other_format_is_refused_by_every_command_and_stays_as_it_is(
+def test_store_of_another_format_is_refused_by_every_command_and_unchanged(
     stored: StoredFormats, number: int, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored.place(place, store_format=number)
@@ -206,7 +206,7 @@ def test_store_of_other_format_is_refused_by_every_command_and_stays_as_it_is(
 @pytest.mark.parametrize(
     ("number", "age"), [(SPENDING_FORMAT + 1, "a newer"), (SPENDING_FORMAT - 1, "an older")], ids=["newer", "older"]
 )
-def test_spending_of_other_format_is_refused_where_it_is_needed(
+def test_spending_of_another_format_is_refused_when_needed(
     number: int, age: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     NEWEST.place(place, spending_format=number)
@@ -242,7 +242,7 @@ def test_stored_cassette_answers_each_recorded_request(stored: StoredFormats) ->
 
 
 @pytest.mark.parametrize("stored", ALL, ids=name_of)
-def test_stored_test_of_run_passes_or_says_that_request_has_changed(
+def test_stored_test_of_a_run_passes_or_reports_a_changed_request(
     stored: StoredFormats, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The prompts of another version ask for something else; whatever else fails is a broken contract."""

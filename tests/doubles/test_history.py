@@ -42,7 +42,7 @@ HISTORIES: tuple[tuple[list[AnyMessage], str], ...] = (
 )
 
 
-def test_broken_history_is_noticed_and_a_valid_one_is_not() -> None:
+def test_invalid_history_is_detected_and_a_valid_one_accepted() -> None:
     for messages, problem in HISTORIES:
         assert [*history_problems(messages, Protocol.TEXT), ""][0] == problem, messages
     assert history_problems([ASK, AIMessage(CALL), ASK], Protocol.NATIVE) == []

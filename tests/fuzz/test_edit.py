@@ -60,7 +60,7 @@ def _edits() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_edits)
-def test_edit_is_found_where_it_is(given: tuple[str, str, str]) -> None:
+def test_edit_is_found_only_where_it_occurs(given: tuple[str, str, str]) -> None:
     text, wanted, replacement = given
     exact = list(find_spots(text, wanted))
     for spot in exact:
@@ -86,7 +86,7 @@ def test_edit_is_found_where_it_is(given: tuple[str, str, str]) -> None:
 
 
 @fuzz(lambda: st.tuples(mutated([PATCH], PATCH_WORDS), LINES))
-def test_patch_is_read_or_refused(given: tuple[str, str]) -> None:
+def test_patch_is_parsed_or_refused(given: tuple[str, str]) -> None:
     patch, text = given
     files = parse_patch(patch)
     if isinstance(files, PatchError):

@@ -44,7 +44,7 @@ def _secrets() -> st.SearchStrategy[str]:
 
 @example(GLUED)
 @fuzz(_secrets)
-def test_text_holds_no_secret(text: str) -> None:
+def test_redacted_text_contains_no_secret(text: str) -> None:
     try:
         shown = REDACTOR._document(text, _CONTENT)
     except RecursionError:  # a JSON document of a thousand levels is shown as one mark
@@ -82,7 +82,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 @example(GLUED)
 @fuzz(lambda: _secrets().map(lambda text: byte_text(text.encode("utf-8", "replace"))))
-def test_no_secret_is_written(text: str) -> None:
+def test_redacted_bytes_contain_no_secret(text: str) -> None:
     """The bytes that leave hold none of the known values, and a JSON document is one still."""
     data = as_bytes(text)
     written = REDACTOR.final(data)
@@ -140,7 +140,7 @@ def _names() -> st.SearchStrategy[Any]:
 
 @example(("a/y", 0))
 @fuzz(_names)
-def test_name_stays_inside(given: tuple[str, int]) -> None:
+def test_path_stays_inside_the_workspace(given: tuple[str, int]) -> None:
     root = playground()
     path, access = given[0].replace("{root}", root), ACCESSES[given[1]]
     sandbox = PathSandbox(root)
@@ -183,7 +183,7 @@ def _read(root: str, place: Place) -> None:
 
 
 @fuzz(lambda: mutated(NAMES, NAME_WORDS))
-def test_rule_is_blind_to_spelling(path: str) -> None:
+def test_rule_ignores_case_and_invisible_characters(path: str) -> None:
     """A rule is blind to case and to what cannot be seen."""
     name = PurePosixPath(path)
     said = check_file_guardrails(Path(f"w/{name}"))

@@ -65,7 +65,7 @@ def is_stored(value: Any) -> None:
 
 
 @fuzz(lambda: mutated(reply_texts(), CALL_WORDS + JSON_WORDS))
-def test_text_is_read(text: str) -> None:
+def test_text_calls_are_parsed_or_refused(text: str) -> None:
     calls = extract_in_order(text, KNOWN)
     last = 0
     for call in calls:
@@ -100,7 +100,7 @@ JSON_CALLS: Final = st.lists(
 
 
 @fuzz(lambda: JSON_CALLS)
-def test_rendered_calls_are_read(calls: list[tuple[str, JsonMap]]) -> None:
+def test_rendered_calls_round_trip(calls: list[tuple[str, JsonMap]]) -> None:
     """A call written by the rules is read to the letter, from text and from a native call."""
     meant = [(tool, arguments) for tool, arguments in calls]
     for ascii_only in (True, False):
@@ -118,7 +118,7 @@ def test_rendered_calls_are_read(calls: list[tuple[str, JsonMap]]) -> None:
 
 
 @fuzz(lambda: mutated(argument_texts(), JSON_WORDS))
-def test_arguments_are_read(text: str) -> None:
+def test_arguments_are_decoded_or_refused(text: str) -> None:
     decoded = decode_arguments(text)
     if isinstance(decoded, ArgumentProblem):
         assert decoded.details
@@ -132,7 +132,7 @@ def test_arguments_are_read(text: str) -> None:
 
 
 @fuzz(lambda: st.tuples(mutated(reply_texts(), CALL_WORDS), SHOWN))
-def test_blocks_are_read(given: tuple[str, list[str]]) -> None:
+def test_blocks_are_parsed_or_refused(given: tuple[str, list[str]]) -> None:
     text, shown = given
     found = read_blocks(text, shown)
     edits = [outcome.args for outcome in found.outcomes if isinstance(outcome, ToolInvocation)]
@@ -145,7 +145,7 @@ def test_blocks_are_read(given: tuple[str, list[str]]) -> None:
 
 
 @fuzz(lambda: st.tuples(PATHS, mutated(files(), CALL_WORDS)))
-def test_rendered_file_is_read(given: tuple[str, str]) -> None:
+def test_rendered_file_round_trips(given: tuple[str, str]) -> None:
     """A file that is shown can be sent back as it was shown."""
     path, content = given
     [outcome] = read_blocks(render_file(path, content), [path]).outcomes
@@ -170,7 +170,7 @@ def _reply_inputs() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_reply_inputs)
-def test_reply_is_read(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
+def test_reply_is_parsed_or_refused(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
     text, raw, finish = given
     calls = tuple(RawCall(call_id=call_id, tool=tool, arguments=arguments) for call_id, tool, arguments in raw)
     reply = ModelReply(text=_clean(text), calls=calls, finish_reason=FinishReason(finish))
@@ -203,7 +203,7 @@ def _stream_inputs() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_stream_inputs)
-def test_stream_is_read(given: tuple[str, int]) -> None:
+def test_stream_is_read_alike_however_it_is_split(given: tuple[str, int]) -> None:
     """Whatever an endpoint sends is a reply or a typed failure, the same one wherever it is cut."""
     body, at = as_bytes(given[0]), given[1]
     whole, why = reader_of([body])

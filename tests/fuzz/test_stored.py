@@ -103,7 +103,7 @@ def _checkpoints() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_checkpoints)
-def test_checkpoint_brings_nothing_to_life(given: tuple[str, str]) -> None:
+def test_checkpoint_builds_no_other_type(given: tuple[str, str]) -> None:
     """Bytes are a value of the types that a checkpoint may hold, or a `StoreError`."""
     kind, data = given[0], as_bytes(given[1])
     for serde in (SERDE, PACKING):
@@ -284,7 +284,7 @@ def test_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> No
 
 
 @fuzz(lambda: mutated(cassettes(), YAML_WORDS))
-def test_cassette_is_read_or_refused(text: str) -> None:
+def test_cassette_is_parsed_or_refused(text: str) -> None:
     """A cassette, or why it is none; what was read is written and read again to the letter."""
     found = cassette_file.parse(text)
     if isinstance(found, ToolError):

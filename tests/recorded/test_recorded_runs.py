@@ -73,7 +73,7 @@ def assert_expected(turn: Turn, played: PlayedTurn) -> None:
     assert turn.answer in outcome.answer
 
 
-def test_request_that_differs_is_shown_with_its_difference(tmp_path: Path) -> None:
+def test_request_that_differs_is_shown_with_a_diff(tmp_path: Path) -> None:
     run = next(run for run in RUNS if run.name == "constant_in_json")
     write_files(tmp_path, {name: text.replace("localhost", "example.com") for name, text in run.files.items()})
 
@@ -90,7 +90,7 @@ def test_recorded_request_that_is_not_sent_is_a_failure() -> None:
         pass
 
 
-def test_cassettes_belong_to_runs_and_are_fit_to_be_published() -> None:
+def test_cassettes_belong_to_runs_and_contain_nothing_private() -> None:
     names = [run.name for run in RUNS]
     assert len(names) == len(set(names))
     assert sorted(path.name for path in LIBRARY.iterdir()) == sorted(f"{name}.yaml" for name in [*names, OPENINGS])

@@ -19,7 +19,9 @@ from tests.vocabulary import Protocol
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_scenario_is_the_same_story_in_every_way(scenario: Scenario, tmp_path: Path, snapshots: Snapshots) -> None:
+def test_scenario_has_the_same_result_in_every_way_of_playing(
+    scenario: Scenario, tmp_path: Path, snapshots: Snapshots
+) -> None:
     if scenario.sandboxed and (problem := sandbox_problem(scenario.settings.get("sandbox", AUTO))) is not None:
         pytest.skip(problem)
 
@@ -36,7 +38,7 @@ def test_scenario_is_the_same_story_in_every_way(scenario: Scenario, tmp_path: P
     snapshots.check(transcript_path(scenario.name), scenario_transcript(scenario, entries, path))
 
 
-def test_first_request_is_as_in_its_transcript(snapshots: Snapshots) -> None:
+def test_first_request_matches_its_transcript(snapshots: Snapshots) -> None:
     requests = {protocol: usual_request(protocol) for protocol in Protocol}
     snapshots.check(transcript_path(FIRST_REQUEST), first_request_transcript(requests))
 
@@ -47,7 +49,7 @@ def test_transcript_belongs_to_a_scenario() -> None:
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted([*names, FIRST_REQUEST])
 
 
-def test_edge_of_the_machine_is_taken_by_a_scenario() -> None:
+def test_every_edge_of_the_machine_is_taken_by_a_scenario() -> None:
     """The transcripts name the nodes that each run visited; the test above keeps them true."""
     taken = {edge for scenario in SCENARIOS for edge in edges_in(path_in(transcript_path(scenario.name)))}
     assert [edge for edge in TRANSITIONS if edge not in taken] == []

@@ -39,7 +39,7 @@ def clauses(document: int) -> list[Clause]:
 
 
 @pytest.mark.parametrize("document", CLAUSES)
-def test_clause_of_a_document_has_tests_that_exist_and_a_verdict(document: int) -> None:
+def test_clause_has_existing_tests_and_a_verdict(document: int) -> None:
     found = clauses(document)
     numbers = [clause.number for clause in found]
     assert len(set(numbers)) == len(numbers) >= CLAUSES[document]
@@ -78,7 +78,7 @@ def _names_used(path: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("document", CODE)
-def test_exact_clause_on_code_is_backed_by_the_documents_own_code(document: int) -> None:
+def test_exact_clause_on_code_is_compared_with_the_documents_own_code(document: int) -> None:
     """A test of it runs the code of the document beside ours."""
     module, spoken_of = CODE[document]
     exact = [clause for clause in clauses(document) if clause.verdict == "exact" and spoken_of.fullmatch(clause.number)]
@@ -87,7 +87,7 @@ def test_exact_clause_on_code_is_backed_by_the_documents_own_code(document: int)
     assert [clause.number for clause in exact if backed.isdisjoint(clause.tests)] == []
 
 
-def test_test_of_a_document_is_named_by_one_of_its_clauses() -> None:
+def test_test_of_a_document_is_listed_by_one_of_its_clauses() -> None:
     named = {test for document in CLAUSES for clause in clauses(document) for test in clause.tests}
     files = [f"tests/specs/{path.name}" for path in sorted(HERE.glob("test_spec_*.py"))]
     assert {f"{file}::{name}" for file in files for name in names_in(file)} - named == set()

@@ -17,7 +17,7 @@ EngineConfig TraceSink RetryableToolError GuardrailError
 """
 
 
-def test_every_name_of_the_documents_is_importable_from_one_module_and_is_explained() -> None:
+def test_every_name_of_the_documents_is_importable_from_one_module_and_explained() -> None:
     """And the page explains no other name."""
     assert {*SPEC_NAMES.split()} <= {name for name in documents.__all__ if getattr(documents, name) is not None}
     rows = [line.split("|") for line in text_of("docs/documents.md").splitlines() if line.startswith("| `")]

@@ -22,7 +22,7 @@ four = st.tuples(counts, counts, counts, counts)
 
 
 @given(four, four)
-def test_check_and_its_text_are_the_documents(used: tuple[int, ...], most: tuple[int, ...]) -> None:
+def test_limit_check_and_its_text_match_the_document(used: tuple[int, ...], most: tuple[int, ...]) -> None:
     """The first limit in the document's order, its values and its message; equal is reached."""
     ours, theirs = (
         (APIUsageStats(*used), APILimits(*most)),
@@ -48,7 +48,7 @@ def test_default_limit_is_reached_when_the_count_equals_it() -> None:
 
 
 @given(four, counts, counts)
-def test_counting_and_resetting_are_the_documents(used: tuple[int, ...], inputs: int, outputs: int) -> None:
+def test_counting_and_resetting_match_the_document(used: tuple[int, ...], inputs: int, outputs: int) -> None:
     """New values; what was given stays as it is."""
     ours, theirs = APIUsageStats(*used), document_1.APIUsageStats(*used)
     after = update_usage_after_call(ours, inputs, outputs)
@@ -97,13 +97,13 @@ def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
 
 
 @given(four, st.lists(st.sampled_from([*RESPONSES, "reset"]), max_size=12))
-def test_rate_limited_caller_is_the_documents(limits: tuple[int, ...], steps: list[str]) -> None:
+def test_rate_limited_caller_matches_the_document(limits: tuple[int, ...], steps: list[str]) -> None:
     """Every answer, every count, and that no call is made at a limit; a failure is a value and costs nothing."""
     ours = play(create_rate_limited_llm_caller, APILimits(*limits), steps)
     assert ours == play(document_1.create_rate_limited_llm_caller, document_1.APILimits(*limits), steps)
 
 
-def test_count_that_is_no_number_of_tokens_is_an_api_error_and_counts_nothing() -> None:
+def test_invalid_token_count_is_an_api_error_and_counts_nothing() -> None:
     for count in (-1, True, 1.5, float("nan"), "1", None, [1]):
         for name in ("prompt_tokens", "completion_tokens"):
             usage = {"prompt_tokens": 1, "completion_tokens": 1, name: count}
@@ -113,7 +113,7 @@ def test_count_that_is_no_number_of_tokens_is_an_api_error_and_counts_nothing() 
             assert caller.get_usage() == APIUsageStats(0, 0, 0, 0)
 
 
-def test_default_limits_end_a_runaway_loop_and_each_caller_counts_apart() -> None:
+def test_default_limits_end_a_runaway_loop_and_callers_count_separately() -> None:
     """10 calls in a turn, 100 in a session."""
     caller, other = (create_rate_limited_llm_caller(lambda _: RESPONSES["no counts"]) for _ in range(2))
     made = []

@@ -87,7 +87,7 @@ def is_strict_object(raw: str) -> bool:
 
 
 @given(lines, st.integers(1, 99))
-def test_line_is_read_as_the_document_reads_it(line: str, number: int) -> None:
+def test_line_is_read_as_in_the_document(line: str, number: int) -> None:
     documents = document_1.parse_tool_line(line, number, KNOWN)
     assert difference(line, parse_tool_line(line, number, KNOWN), documents) in ON_PURPOSE
 
@@ -104,13 +104,13 @@ def test_line_is_read_as_the_document_reads_it(line: str, number: int) -> None:
         ('tool: read_file({"a": "x\ty"})', ""),
     ],
 )
-def test_line_is_read_otherwise_on_purpose_alone(line: str, expected: str) -> None:
+def test_line_is_read_differently_only_on_purpose(line: str, expected: str) -> None:
     """What a run reads leniently, such as a trailing comma, is here an error as in the document."""
     documents = document_1.parse_tool_line(line, 1, KNOWN)
     assert difference(line, parse_tool_line(line, 1, KNOWN), documents) == expected
 
 
-def test_kind_of_error_has_the_documents_text() -> None:
+def test_each_kind_of_error_has_the_documents_text() -> None:
     """In the order of the checks: each line has the faults of all checks after its own as well."""
     rows = [
         ("read_file({})", "MISSING_TOOL_PREFIX"),
@@ -128,7 +128,7 @@ def test_kind_of_error_has_the_documents_text() -> None:
 
 
 @given(st.lists(lines, max_size=8).map("\n".join))
-def test_reply_is_read_as_the_document_reads_it(reply: str) -> None:
+def test_reply_is_read_as_in_the_document(reply: str) -> None:
     """Line by line, each `tool:` line one call or one error with details, in a fence too: none fails silently.
 
     Stricter: what goes on over the lines after a broken call, in its arguments, is no call.
@@ -188,7 +188,7 @@ errors_of_the_document = st.lists(
 
 
 @given(errors_of_the_document, texts, st.booleans(), st.booleans())
-def test_texts_of_errors_are_the_documents(
+def test_error_texts_match_the_document(
     errors: list[document_1.ExtractionError], reply: str, details: bool, reminder: bool
 ) -> None:
     ours = [ExtractionError(ExtractionErrorType[error.error_type.name], *error[1:]) for error in errors]
@@ -199,9 +199,7 @@ def test_texts_of_errors_are_the_documents(
 
 
 @pytest.mark.parametrize(("details", "reminder"), [(True, False), (False, True)])
-def test_run_leaves_out_of_its_corrective_prompts_what_its_options_say(
-    tmp_path: Path, details: bool, reminder: bool
-) -> None:
+def test_options_omit_parts_of_the_corrective_prompt(tmp_path: Path, details: bool, reminder: bool) -> None:
     bad = "tool: read_file({path})"
     model = ScriptedModel([Say(bad), Say("Done.")])
     context = AgentContext(
@@ -214,7 +212,7 @@ def test_run_leaves_out_of_its_corrective_prompts_what_its_options_say(
     assert corrective == document_1.generate_corrective_prompt(errors, bad, config)
 
 
-def test_of_more_than_five_errors_the_others_are_counted() -> None:
+def test_only_five_errors_are_listed_and_the_others_counted() -> None:
     errors = [ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, at, "tool: (", f"number {at}") for at in range(8)]
     named = [line for line in generate_corrective_prompt(errors, "", SelfHealingConfig()).splitlines() if "- " in line]
     assert named[:6] == [*(f"- EMPTY_TOOL_NAME: number {at}" for at in range(5)), "- and 3 more"]
@@ -245,7 +243,7 @@ def healed(heal: Any, replies: list[str], conversation: Conversation, config: An
     st.lists(st.builds(lambda text: {"role": "user", "content": [{"type": "text", "text": text}]}, texts), max_size=3),
     st.tuples(st.integers(0, 5), st.booleans(), st.booleans()),
 )
-def test_healing_is_the_documents(
+def test_healing_matches_the_document(
     replies: list[str], conversation: Conversation, config: tuple[int, bool, bool]
 ) -> None:
     """The result with all attempts, and each conversation that the model is given."""
@@ -256,7 +254,7 @@ def test_healing_is_the_documents(
     assert conversation == before
 
 
-def test_three_malformed_replies_are_healed_and_a_fourth_is_not() -> None:
+def test_up_to_three_malformed_replies_are_healed() -> None:
     """Section 9: "up to 3 retries", which is the default."""
     for bad in range(6):
         replies = iter([*["tool: read_file({path})"] * bad, GOOD])
@@ -265,7 +263,7 @@ def test_three_malformed_replies_are_healed_and_a_fourth_is_not() -> None:
         assert [attempt.attempt_number for attempt in result.attempts] == list(range(min(bad, 3)))
 
 
-def test_exception_of_the_model_passes_through() -> None:
+def test_exception_of_the_model_propagates() -> None:
     def broken(_: Conversation) -> str:
         raise ConnectionError("no route")
 
@@ -277,7 +275,7 @@ def test_exception_of_the_model_passes_through() -> None:
 
 
 @given(st.lists(lines, max_size=5).map("\n".join))
-def test_extraction_and_prompts_change_nothing_and_say_the_same_twice(reply: str) -> None:
+def test_extraction_and_prompts_are_pure(reply: str) -> None:
     first = extract_tool_invocations_with_errors(reply, KNOWN)
     kept = deepcopy(first)
     prompts = {generate_corrective_prompt(first[1], reply, SelfHealingConfig()) for _ in range(2)}

@@ -37,7 +37,7 @@ def rules_of(result: GuardrailResult | document_1.GuardrailResult) -> list[str]:
 
 
 @given(paths)
-def test_path_that_the_document_blocks_is_blocked_by_the_same_rules(path: Path) -> None:
+def test_path_blocked_by_the_document_is_blocked_by_the_same_rules(path: Path) -> None:
     """And by others too where ours are stricter; the same each time."""
     ours = check_file_guardrails(path)
     assert set(rules_of(document_1.check_file_guardrails(path))) <= set(rules_of(ours))
@@ -69,13 +69,13 @@ def test_other_spellings_and_copies_are_blocked_too() -> None:
         assert not check_file_guardrails(Path(path)).allowed, path
 
 
-def test_project_configuration_of_the_threat_model_is_blocked_by_no_default_rule() -> None:
+def test_project_configuration_is_blocked_by_no_default_rule() -> None:
     for name in ("config.yaml", "settings.py", "pyproject.toml", "a/b.toml"):
         assert check_file_guardrails(Path("/project") / name).allowed, name
         assert document_1.check_file_guardrails(Path("/project") / name).allowed, name
 
 
-def test_result_and_its_text_are_the_documents() -> None:
+def test_guardrail_result_and_its_text_match_the_document() -> None:
     for path in ("/project/.env", "/project/.git/id_rsa", "/etc/ssl/a.pem", "/project/calc.py"):
         ours, theirs = check_file_guardrails(Path(path)), document_1.check_file_guardrails(Path(path))
         assert plain(ours) == plain(theirs)
@@ -83,13 +83,13 @@ def test_result_and_its_text_are_the_documents() -> None:
 
 
 @given(st.lists(st.builds(GuardrailViolation, *[st.text(max_size=5)] * 4), max_size=3), st.booleans())
-def test_violations_are_shown_as_the_document_shows_them(violations: list[GuardrailViolation], allowed: bool) -> None:
+def test_violations_are_formatted_as_in_the_document(violations: list[GuardrailViolation], allowed: bool) -> None:
     theirs = tuple(document_1.GuardrailViolation(*each) for each in violations)
     shown = format_guardrail_violations(GuardrailResult(allowed, tuple(violations)))
     assert shown == document_1.format_guardrail_violations(document_1.GuardrailResult(allowed, theirs))
 
 
-def test_rules_of_the_user_take_the_place_of_the_default_ones() -> None:
+def test_rules_of_the_user_replace_the_default_ones() -> None:
     """In their order, and only those: `rules` is the second argument."""
     rules = (
         FileGuardrailRule("lock", "Lock files", lambda path: path.suffix == ".lock"),
@@ -119,7 +119,7 @@ def edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
     return {"path": path, "action": "edited", "texts": [old_str, new_str]}
 
 
-def test_protected_tool_answers_as_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protected_tool_answers_as_in_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same values for a blocked file, also by a rule of the user, and what the base tool says of the others."""
     root = tmp_path.resolve()
     monkeypatch.chdir(root)
@@ -155,7 +155,7 @@ def test_base_tool_receives_the_path_that_was_judged(
 
 
 @pytest.mark.parametrize(("link", "target"), [("notes.txt", ".env"), (".env", "notes.txt")])
-def test_protected_tool_judges_a_link_and_where_it_leads(tmp_path: Path, link: str, target: str) -> None:
+def test_protected_tool_judges_a_link_and_its_target(tmp_path: Path, link: str, target: str) -> None:
     (tmp_path / target).touch()
     (tmp_path / link).symlink_to(target)
     blocked = create_protected_edit_file_tool(edit_file)(str(tmp_path / link), "a", "b")
@@ -167,11 +167,11 @@ def test_protected_tool_judges_a_link_and_where_it_leads(tmp_path: Path, link: s
     }
 
 
-def test_protected_tool_blocks_the_home_of_nobody() -> None:
+def test_protected_tool_blocks_the_home_of_an_unknown_user() -> None:
     assert create_protected_edit_file_tool(edit_file)("~nobody-here/a.py", "a", "b")["action"] == "blocked"
 
 
-def test_base_tool_stays_as_it_is_and_is_not_called_for_a_blocked_file() -> None:
+def test_base_tool_is_unchanged_and_not_called_for_a_blocked_file() -> None:
     """The protected tool is described as in the document."""
     called: list[str] = []
 

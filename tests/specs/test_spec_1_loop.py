@@ -158,7 +158,7 @@ EDITS = (
 )
 
 
-def test_tools_run_and_their_results_go_back(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_run_and_their_results_are_sent_back(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     """The edit of `.env` is blocked and told like any result; the others run, in order."""
     first, second, third = play(["  Make x 2. "], READ, EDITS, "Done.")
     begun = [said("system", "You edit files."), said("user", "Make x 2.")]
@@ -183,7 +183,7 @@ def test_tools_run_and_their_results_go_back(play: Play, capsys: pytest.CaptureF
     assert capsys.readouterr().out == f"<you>You:</> \n<assistant>Assistant:</>\nDone.\n<you>You:</> \n{usage(3, 3)}"
 
 
-def test_malformed_call_is_healed_on_the_way(play: Play) -> None:
+def test_malformed_call_is_healed(play: Play) -> None:
     """The failed reply and the corrective prompt are seen by the next call alone; the conversation stays without."""
     requests = play(["Go."], BROKEN, READ, "Done.")
     begun, healing, after = (request["messages"] for request in requests)
@@ -205,7 +205,7 @@ def test_malformed_call_is_healed_on_the_way(play: Play) -> None:
     ],
     ids=["interrupted", "healing exhausted", "limit of calls of a turn"],
 )
-def test_turn_ends_with_a_word_and_the_session_with_its_usage(
+def test_turn_ends_with_a_message_and_the_session_with_its_usage(
     play: Play, capsys: pytest.CaptureFixture[str], typed: list[str], replies: list[str], asked: int, shown: str
 ) -> None:
     """Where no call may be made there is no content to read; the next turn has calls again."""
@@ -233,7 +233,7 @@ def test_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) 
     ],
     ids=["edits", "healed", "healing exhausted", "turns", "interrupted"],
 )
-def test_session_is_that_of_the_documents_functions(
+def test_session_matches_that_of_the_documents_functions(
     play: Play, capsys: pytest.CaptureFixture[str], typed: list[str], replies: tuple[str, ...]
 ) -> None:
     """The same requests, and the same words on the terminal."""

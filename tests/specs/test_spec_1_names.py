@@ -35,7 +35,7 @@ def test_name_of_the_document_is_importable() -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_record_is_an_immutable_named_tuple_with_the_documents_fields_and_defaults(name: str) -> None:
+def test_record_is_an_immutable_named_tuple_with_the_documents_fields(name: str) -> None:
     ours, documents = OURS[name], getattr(document_1, name)
     own = OUR_OWN_FIELDS.get(name, ())
     assert ours._fields == (*documents._fields, *own)
@@ -50,7 +50,7 @@ def test_record_is_an_immutable_named_tuple_with_the_documents_fields_and_defaul
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_has_the_documents_parameters_in_order_with_their_defaults(name: str) -> None:
+def test_function_has_the_documents_parameters_and_defaults_in_order(name: str) -> None:
     """A default is the constant that the document names; what ours takes beyond comes after, with a default."""
     ours = list(inspect.signature(OURS[name]).parameters.values())
     theirs = list(inspect.signature(getattr(document_1, name)).parameters.values())
@@ -62,14 +62,14 @@ def test_function_has_the_documents_parameters_in_order_with_their_defaults(name
     assert not [each for each in ours[len(theirs) :] if each.default is each.empty]
 
 
-def test_six_kinds_of_errors_come_first_and_a_result_is_a_call_or_an_error() -> None:
+def test_six_error_kinds_come_first_and_a_result_is_a_call_or_an_error() -> None:
     ours = [(kind.name, kind.value) for kind in ExtractionErrorType]
     theirs = [(kind.name, kind.value) for kind in document_1.ExtractionErrorType]
     assert ours[: len(theirs)] == theirs
     assert get_args(OURS["ExtractionResult"]) == (ToolInvocation, ExtractionError)
 
 
-def test_constants_are_the_documents() -> None:
+def test_constants_match_the_document() -> None:
     for name in ("DEFAULT_API_LIMITS", "INITIAL_API_USAGE", "DEFAULT_SELF_HEALING_CONFIG"):
         theirs = tuple(getattr(document_1, name))
         assert tuple(OURS[name])[: len(theirs)] == theirs
@@ -79,7 +79,7 @@ def test_constants_are_the_documents() -> None:
     assert shown[0] == shown[1]
 
 
-def test_more_than_ninety_per_cent_of_the_pure_functions_are_covered() -> None:
+def test_more_than_ninety_percent_of_the_pure_functions_are_covered() -> None:
     """The gate of the coverage report, and that it leaves none of their modules out."""
     report = tomllib.loads(text_of("pyproject.toml"))["tool"]["coverage"]["report"]
     assert report["fail_under"] > 90

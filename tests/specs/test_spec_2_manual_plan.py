@@ -75,7 +75,7 @@ def test_nothing_outside_the_root_is_read_listed_or_written(root: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TEXT, Protocol.NATIVE])
-def test_calls_of_one_message_run_in_their_order_and_are_answered_at_once(root: Path, protocol: Protocol) -> None:
+def test_calls_of_one_message_run_in_order_and_are_answered_together(root: Path, protocol: Protocol) -> None:
     """The i-th answer is that of the i-th call, also where one of them fails, and each call sees what those did."""
     calls: tuple[Call, ...] = (
         ("write_file", {"path": "A/new.txt", "content": "written\n"}),
@@ -100,7 +100,7 @@ def test_calls_of_one_message_run_in_their_order_and_are_answered_at_once(root: 
 # --- 3. Streaming
 
 
-def test_long_answer_comes_bit_by_bit(root: Path) -> None:
+def test_long_answer_is_streamed(root: Path) -> None:
     with ScriptedServer([Chunked(Say(LONG), 20)]) as server:
         context = AgentContext(workspace=str(root), base_url=server.base_url, model="m")
         with Session(context) as session:
@@ -110,7 +110,7 @@ def test_long_answer_comes_bit_by_bit(root: Path) -> None:
     assert isinstance(events[-1], Ended)
 
 
-def test_replies_in_chunks_are_one_message_each_of_the_history(root: Path) -> None:
+def test_streamed_replies_are_one_message_each_of_the_history(root: Path) -> None:
     """The model is called until it calls no tool."""
     call = message_of(use(("read_file", {"path": "calc.py"})), Protocol.NATIVE)
     with ScriptedServer([Chunked(Say(LONG), 7), Chunked(call, 7), Say("Read."), Say("Bye.")]) as server:
@@ -126,7 +126,7 @@ def test_replies_in_chunks_are_one_message_each_of_the_history(root: Path) -> No
     assert len(messages) == 1 + 2 + 4 + 1
 
 
-def test_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(
+def test_terminal_shows_one_prefix_per_turn_and_no_json_of_calls(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
@@ -146,7 +146,7 @@ def test_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(
 # --- 4. Error envelope
 
 
-def test_missing_file_is_answered_with_names_that_are_there(root: Path) -> None:
+def test_missing_file_error_suggests_existing_names(root: Path) -> None:
     rows = {"cal": "calc.py", "A/one": "A/one.txt", "clac.py": "calc.py", "CALC.PY": "calc.py"}
     results, _ = ask(root, *(("read_file", {"path": path}) for path in rows))
     for (path, name), result in zip(rows.items(), results, strict=True):
@@ -154,7 +154,7 @@ def test_missing_file_is_answered_with_names_that_are_there(root: Path) -> None:
         assert result == {"ok": False, "error": {"code": "not_found", "message": message, "suggestions": [name]}}
 
 
-def test_debug_shows_calls_responses_and_decisions_in_json_on_standard_error(
+def test_debug_shows_calls_responses_and_decisions_as_json_on_stderr(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: tuple[Call, ...] = (("read_file", {"path": "A/../../x"}), ("read_file", {"path": "calc.py"}))

@@ -101,7 +101,7 @@ def test_missing_file_can_be_neither_read_nor_listed(root: Path) -> None:
     assert differing(root, INSIDE, READ, PathAccess.LIST_DIR) == []
 
 
-def test_absolute_directory_outside_is_denied_and_a_path_inside_suggested(root: Path) -> None:
+def test_absolute_directory_outside_is_denied_with_a_suggestion_inside(root: Path) -> None:
     refused = PathSandbox(str(root)).resolve("/etc/", READ)
     assert isinstance(refused, ToolError)
     assert refused.code is ToolErrorCode.PERMISSION_DENIED
@@ -109,7 +109,7 @@ def test_absolute_directory_outside_is_denied_and_a_path_inside_suggested(root: 
     assert not any(os.path.isabs(each) for each in refused.suggestions)
 
 
-def test_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
+def test_sandbox_has_the_documents_names(root: Path, tmp_path: Path) -> None:
     assert [access.value for access in PathAccess] == ["read_file", "write_file", "list_dir"]
     assert next(iter(inspect.signature(PathSandbox).parameters)) == "root"
     assert list(inspect.signature(PathSandbox.resolve).parameters) == ["self", "path", "access"]
@@ -119,14 +119,14 @@ def test_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
         PathSandbox(str(root / "nope"))
 
 
-def test_schema_of_a_path_says_where_it_may_lead() -> None:
+def test_path_description_in_a_schema_says_where_it_may_lead() -> None:
     specs = {tool.name: tool.spec.parameters["properties"] for tool in default_tools()}
     shown = [specs[name]["path"]["description"] for name in ("read_file", "write_file", "list_files")]
     file = "Workspace-relative path under the project root."
     assert shown == [file, file, "Directory under the project root (use `.` for root)."]
 
 
-def test_success_and_a_failure_as_maps() -> None:
+def test_success_and_failure_as_maps() -> None:
     assert list(ToolResult.model_fields) == ["ok", "data", "error"]
     assert list(ToolError.model_fields)[:3] == ["code", "message", "suggestions"]
     codes = [code.value for code in ToolErrorCode]
@@ -138,7 +138,7 @@ def test_success_and_a_failure_as_maps() -> None:
     assert error.as_map() == failure
 
 
-def test_prefixes_come_before_substrings_before_edit_distance_and_three_are_the_most(tmp_path: Path) -> None:
+def test_suggestions_are_prefixes_then_substrings_then_edit_distance_at_most_three(tmp_path: Path) -> None:
     for name in ("calc.py", "Calculus.txt", "old_calc.py", "very_old_calc.txt"):
         (tmp_path / name).touch()
     rows: list[tuple[str, list[str]]] = [

@@ -72,7 +72,7 @@ def results(events: list[Event]) -> list[dict[str, Any]]:
 # --- Defaults, and "Change when": each default is a setting
 
 
-def test_defaults_are_the_documents() -> None:
+def test_defaults_match_the_document() -> None:
     """`max_lines`, REPEAT_WINDOW, LOOP_REPEAT_THRESHOLD, LOOP_OVERRIDE_MAX_RETRIES, REPAIR_MAX_ATTEMPTS."""
     context = AgentContext().model_dump()
     assert context["read_max_lines"] == 500
@@ -115,7 +115,7 @@ def test_number_of_repairs_can_be_adjusted(tmp_path: Path, protocol: Protocol, r
 # --- File-read caps
 
 
-def test_read_has_its_pagination_metadata_and_shows_no_more_than_the_cap(tmp_path: Path) -> None:
+def test_read_result_has_pagination_metadata_within_the_cap(tmp_path: Path) -> None:
     """It is a hard cap: what the model asks for beyond it is cut. A short file and a last page have no more."""
     limits = (1, 500, 501, 100_000)
     asked = [("read_file", {"path": "long.txt", "limit": limit}) for limit in limits]
@@ -155,7 +155,7 @@ def test_paths_in_the_context_are_relative_to_the_workspace(tmp_path: Path, prot
     assert [call for call in model.calls if str(tmp_path) in str(call.prompt.messages)] == []
 
 
-def test_override_is_a_typed_record_outside_of_the_messages(tmp_path: Path, protocol: Protocol) -> None:
+def test_override_is_a_typed_record_outside_the_messages(tmp_path: Path, protocol: Protocol) -> None:
     """No free-text rewriting: all that was sent before is sent again as it was. The stop names the relative path."""
     read = use(("read_file", {"path": str(tmp_path / "calc.py")}))
     events, result, model = watch(tmp_path, *[read] * 4, protocol=protocol)
@@ -175,27 +175,27 @@ actions = st.tuples(words, words, arguments, st.sampled_from(["a.py", "b.py"]))
 
 
 @given(actions, actions)
-def test_signature_is_of_action_type_tool_arguments_and_target(
+def test_signature_depends_on_action_type_tool_arguments_and_target(
     one: tuple[str, str, dict[str, Any], str], other: tuple[str, str, dict[str, Any], str]
 ) -> None:
     """Equal for equal actions alone."""
     assert (action_signature(*one) == action_signature(*other)) is (one == other)
 
 
-def test_loop_that_is_left_after_its_override_is_no_loop(tmp_path: Path) -> None:
+def test_loop_left_after_its_override_does_not_end_the_run(tmp_path: Path) -> None:
     events, result, _ = watch(tmp_path, READ, READ, READ, OTHER, DONE)
     assert [event for event in events if isinstance(event, Denied)] == []
     assert result.outcome.kind == "FINISHED"
 
 
-def test_single_repetition_after_an_override_was_obeyed_does_not_end_the_run(tmp_path: Path) -> None:
+def test_single_repetition_after_an_obeyed_override_does_not_end_the_run(tmp_path: Path) -> None:
     others = [use(("read_file", {"path": "long.txt", "limit": limit})) for limit in (1, 2, 3)]
     events, result, _ = watch(tmp_path, READ, READ, READ, *others, READ, DONE)
     assert [event.verdict.rule for event in events if isinstance(event, Denied)] == ["loop_override"]
     assert result.outcome.kind == "FINISHED"
 
 
-def test_two_calls_that_alternate_are_a_loop(tmp_path: Path) -> None:
+def test_two_alternating_calls_are_a_loop(tmp_path: Path) -> None:
     _, result, model = watch(tmp_path, *[READ, OTHER] * 5, DONE)
     assert (result.outcome.reason, len(model.calls)) == ("loop_persisted", 8)
 
@@ -218,7 +218,7 @@ def test_call_whose_result_changes_is_progress(tmp_path: Path) -> None:
 SCHEMA = {"type": "object", "properties": {"bugs": {"type": "integer"}}, "required": ["bugs"]}
 
 
-def test_output_that_does_not_fit_its_schema_is_repaired_or_ends_the_run(tmp_path: Path, protocol: Protocol) -> None:
+def test_output_that_violates_its_schema_is_repaired_or_ends_the_run(tmp_path: Path, protocol: Protocol) -> None:
     bad = use(("final_answer", {"answer": "None.", "value": {"bugs": "none"}}))
     good = use(("final_answer", {"answer": "None.", "value": {"bugs": 0}}))
     events, result, _ = watch(tmp_path, bad, bad, good, protocol=protocol, response_format=SCHEMA)
@@ -242,7 +242,7 @@ def test_events_carry_the_run_and_the_step(tmp_path: Path) -> None:
     assert {event.step_id for event in traced if event.name == "tool.resolve.ok"} == {"1", "3"}
 
 
-def test_no_limit_of_steps_holds_unless_one_is_configured(tmp_path: Path) -> None:
+def test_no_step_limit_applies_unless_configured(tmp_path: Path) -> None:
     looks = [use(("read_file", {"path": "long.txt", "start_line": number, "limit": 1})) for number in range(1, 9)]
     _, result, _ = watch(tmp_path, *looks, DONE)
     assert result.outcome.kind == "FINISHED"

@@ -49,7 +49,7 @@ def fail(error: BaseException) -> Callable[..., Any]:
 # --- Names, order, defaults
 
 
-def test_exec_result_has_the_fields_of_the_document_in_its_order() -> None:
+def test_exec_result_has_the_fields_of_the_document_in_order() -> None:
     fields = [(field.name, field.default) for field in dataclasses.fields(ExecResult)]
     theirs = [(field.name, field.default) for field in dataclasses.fields(document_4.ExecResult)]
     assert fields == [*theirs, ("error_type", None)]
@@ -59,7 +59,7 @@ def test_exec_result_has_the_fields_of_the_document_in_its_order() -> None:
     assert list(result.to_dict().items()) == list(zip(SHAPE, values, strict=True))
 
 
-def test_settings_and_methods_for_subclasses_have_the_documents_parameters() -> None:
+def test_settings_and_hooks_have_the_documents_parameters() -> None:
     theirs = inspect.signature(document_4.Environment).parameters
     ours = dict(list(inspect.signature(Environment).parameters.items())[: len(theirs)])
     assert [(name, each.default, each.kind) for name, each in ours.items()] == [
@@ -101,7 +101,7 @@ def test_setting_is_stored_as_in_the_document() -> None:
 # --- The examples, as they stand in the document
 
 
-def test_skeleton() -> None:
+def test_skeleton_of_the_document_works() -> None:
     environment = Environment()
     good = environment.execute_action(Action("add", lambda a, b: a + b), {"a": 1, "b": 2})
     bad = environment.execute_action(Action("add", fail(ValueError("b is missing"))), {"a": 1})
@@ -112,7 +112,7 @@ def test_skeleton() -> None:
     assert isinstance(good["ms"], int)
 
 
-def test_tiny_flow(tmp_path: Path) -> None:
+def test_tiny_flow_of_the_document_works(tmp_path: Path) -> None:
     """LLM: {"tool": "read_file", "args": {"file_name": "notes.txt"}}; the Environment: {ok: true, data: {...}}."""
     (tmp_path / "notes.txt").write_text("vector DB")
     read = Action("read_file", lambda file_name: {"content": Path(file_name).read_text()})
@@ -157,7 +157,7 @@ def test_retry_only_on_timeouts_once_with_a_short_backoff() -> None:
     assert (env.execute_action(broken, {})["retries"], broken.tries) == (0, 1)
 
 
-def test_model_and_policy_are_apart_so_a_fake_environment_does() -> None:
+def test_model_and_policy_are_separate_so_a_fake_environment_works() -> None:
     """It shares nothing with ours but the document's form of a result."""
 
     class Fake:
@@ -221,7 +221,7 @@ def test_logs_include_action_elapsed_ms_and_outcome() -> None:
     assert list(records[0]) == ["event", *SHAPE]
 
 
-def test_sensitive_values_are_redacted_at_any_depth_and_the_action_gets_them() -> None:
+def test_sensitive_values_are_redacted_at_any_depth_but_the_action_gets_them() -> None:
     keys = ("password", "client_secret", "session_token", "api_key", "apikey", "API_KEY", "Authorization", "BEARER")
     args: Arguments = {"nested": {"list": [{**dict.fromkeys(keys, "hunter2"), "user": "ann"}], "secret": ["hunter2"]}}
     seen: list[Arguments] = []
@@ -231,7 +231,7 @@ def test_sensitive_values_are_redacted_at_any_depth_and_the_action_gets_them() -
     assert seen == [args]
 
 
-def test_logging_that_fails_breaks_no_execution() -> None:
+def test_failing_logger_does_not_break_execution() -> None:
     environment = Environment(logger=fail(OSError("disk full")))
     assert environment.execute_action(Action("add", lambda: 3), {})["data"] == 3
 
@@ -249,7 +249,7 @@ def test_error_is_returned_instead_of_raised() -> None:
         Environment().execute_action(Action("x", fail(KeyboardInterrupt())), {})
 
 
-def test_nothing_rests_after_failures_unless_a_breaker_was_asked_for() -> None:
+def test_circuit_never_opens_unless_a_breaker_is_configured() -> None:
     down = Action("fetch", fail(ConnectionError("refused")))
     plain = Environment()
     assert {plain.execute_action(down, {})["error"] for _ in range(20)} == {"refused"}

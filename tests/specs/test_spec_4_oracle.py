@@ -250,7 +250,7 @@ CONSUMABLE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("make", CONSUMABLE.values(), ids=CONSUMABLE)
-def test_values_that_can_be_read_once_reach_the_action_and_the_caller_unread(make: Callable[[], Any]) -> None:
+def test_iterators_reach_the_action_and_the_caller_unconsumed(make: Callable[[], Any]) -> None:
     """As in the document, alone and in a map or a list: how many items are left of each."""
 
     class Rows:
@@ -275,14 +275,14 @@ def test_values_that_can_be_read_once_reach_the_action_and_the_caller_unread(mak
     assert min(left(Environment)[1]) > 0
 
 
-def test_retries_are_those_that_were_made() -> None:
+def test_retries_count_the_repeated_attempts() -> None:
     for most in (0, 1, 3):
         action = Action("custom", (LATE,) * 9)
         result = Environment(max_retries=most, retry_backoff_s=0).execute_action(action, {})
         assert (len(action.calls), result["retries"], result["error_type"]) == (most + 1, most, "TimeoutError")
 
 
-def test_result_and_record_have_the_documents_fields_in_order_and_whole_milliseconds() -> None:
+def test_result_and_record_have_the_documents_fields_in_order() -> None:
     """Behind them stands the type of the error, which the document proposes to add."""
     failures: list[tuple[BaseException, ...]] = [(), (RuntimeError("broken"),)]
     for errors in failures:
@@ -293,7 +293,7 @@ def test_result_and_record_have_the_documents_fields_in_order_and_whole_millisec
         assert type(ours["ms"]) is type(theirs["ms"]) is type(records[0]["ms"]) is int
 
 
-def test_time_between_attempts_grows_as_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backoff_grows_as_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
     def pauses(made: type[Any]) -> list[float]:
         slept: list[float] = []
         monkeypatch.setattr("time.sleep", slept.append)
@@ -303,7 +303,7 @@ def test_time_between_attempts_grows_as_in_the_document(monkeypatch: pytest.Monk
     assert pauses(Environment) == pauses(Documented) == [0.5, 1.0, 1.5]
 
 
-def test_action_that_takes_too_long_ends_as_in_the_document() -> None:
+def test_slow_action_ends_as_in_the_document() -> None:
     """The document's own class: its loop makes one try more than its text says."""
 
     class Sleeps(Action):
@@ -317,7 +317,7 @@ def test_action_that_takes_too_long_ends_as_in_the_document() -> None:
     assert ours["error"] == "Action 'sleeps' timed out after 0.1s"
 
 
-def test_action_without_a_name_is_called_as_in_the_document() -> None:
+def test_action_without_a_name_is_named_as_in_the_document() -> None:
     nameless: Any = object()
     ours, theirs = (shared(made().execute_action(nameless, {"a": 1})) for made in (Environment, Documented))
     assert {**ours, "error": ""} == {**theirs, "error": ""}
@@ -390,7 +390,7 @@ def test_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, ca
 
 
 @pytest.mark.parametrize("made", [Environment, Documented])
-def test_subclass_may_hide_other_names_and_log_in_its_own_way(made: type[Any]) -> None:
+def test_subclass_may_redact_other_names_and_log_differently(made: type[Any]) -> None:
     events: list[str] = []
     own: Any = type(
         "Own", (made,), {"_REDACT_KEYS": re.compile("user"), "_log": lambda _, record: events.append(record["event"])}
@@ -419,7 +419,7 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
-def test_hook_does_what_the_documents_does() -> None:
+def test_hook_behaves_as_in_the_document() -> None:
     def ended(made: type[Any], hook: str, arguments: tuple[Any, ...]) -> tuple[Any, str]:
         environment = made(base_dir="base", allowed_domains={"api.example.com"})
         try:
@@ -455,7 +455,7 @@ CHANGES: list[tuple[str, Callable[[Any], Any], Case]] = [
 
 
 @pytest.mark.parametrize(("attribute", "change", "case"), CHANGES, ids=[attribute for attribute, *_ in CHANGES])
-def test_later_change_of_an_attribute_counts(attribute: str, change: Callable[[Any], Any], case: Case) -> None:
+def test_later_change_of_an_attribute_takes_effect(attribute: str, change: Callable[[Any], Any], case: Case) -> None:
     assert attribute in vars(Documented())
 
     def changed(made: type[Any]) -> type[Any]:

@@ -220,7 +220,7 @@ ERRORS: dict[str, tuple[RawCall, list[BaseException], dict[str, Any], str, int, 
 
 @pytest.mark.parametrize("condition", ERRORS)
 @pytest.mark.parametrize("coroutine", [False, True], ids=["plain tool", "async tool"])
-def test_error_has_its_string_its_attempts_and_its_trace_both_ways(
+def test_error_has_its_string_attempts_and_trace_in_both_ways(
     context: ToolContext, condition: str, coroutine: bool
 ) -> None:
     call, errors, guards, error, attempts, events = ERRORS[condition]
@@ -236,7 +236,7 @@ def test_error_has_its_string_its_attempts_and_its_trace_both_ways(
 
 
 @pytest.mark.parametrize("raw", ['{"x": 1, "x": 2}', '{"x": NaN}', '{"x": 1', '{"a": "\\ud800"}'])
-def test_text_that_is_no_argument_object_is_refused_with_a_reason(context: ToolContext, raw: str) -> None:
+def test_text_that_is_not_an_argument_object_is_refused_with_a_reason(context: ToolContext, raw: str) -> None:
     engine, _ = engine_of(tool_of(raising(AssertionError("it ran"))))
     reason = engine.run_sync(called(raw), context).error
     assert (reason.startswith("bad_args:"), reason == "bad_args:") == (True, False)
@@ -254,13 +254,13 @@ HELPERS = {
 }
 
 
-def test_helper_takes_what_the_document_says() -> None:
+def test_helper_takes_the_documents_parameters() -> None:
     taken = {name: list(inspect.signature(getattr(Engine, name)).parameters)[1:] for name in HELPERS}
     assert taken == HELPERS
 
 
 @both_ways
-def test_phase_stands_once_and_serves_both_ways(how: str, context: ToolContext) -> None:
+def test_each_phase_exists_once_and_serves_both_ways(how: str, context: ToolContext) -> None:
     uses: list[str] = []
 
     def watched(helper: str) -> Body:
@@ -275,7 +275,7 @@ def test_phase_stands_once_and_serves_both_ways(how: str, context: ToolContext) 
     assert uses == list(HELPERS)
 
 
-def test_helpers_give_a_value_or_an_error_and_trace_it(context: ToolContext) -> None:
+def test_helpers_return_a_value_or_an_error_and_trace_it(context: ToolContext) -> None:
     known, output = tool_of(echo), ToolOutput.ok(x=1)
     engine, sink = engine_of(known)
     assert engine._resolve("t") == (known, None)
@@ -300,7 +300,7 @@ def test_helpers_give_a_value_or_an_error_and_trace_it(context: ToolContext) -> 
     assert names(blocks.events)[1::2] == ends
 
 
-def test_store_cache_keeps_what_check_cache_gives_back() -> None:
+def test_store_cache_stores_what_check_cache_returns() -> None:
     known, output = tool_of(echo), ToolOutput.ok(x=1)
     engine, sink = engine_of(known)
     assert engine._check_cache(known, "{}") is None
@@ -340,7 +340,7 @@ def test_run_sync_calls_tool_s_and_run_async_awaits_tool_a(
     assert Watched.uses == [(entry, {"x": 1})]
 
 
-def test_ways_to_run_are_two_and_their_errors_are_public() -> None:
+def test_only_run_sync_and_run_async_run_calls_and_their_errors_are_public() -> None:
     assert [name for name in vars(Engine) if not name.startswith("_")] == ["run_sync", "run_async"]
     assert [inspect.iscoroutinefunction(each) for each in (Engine.run_sync, Engine.run_async)] == [False, True]
     assert (mendgraph.RetryableToolError, mendgraph.GuardrailError) == (RetryableToolError, GuardrailError)

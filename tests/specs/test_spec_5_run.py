@@ -28,7 +28,7 @@ def model_of(*replies: Use) -> ScriptedModel:
     ],
     ids=["at once", "after a write", "in a later step"],
 )
-def test_same_read_in_a_step_is_a_hit_until_something_changes(
+def test_repeated_read_in_a_step_is_a_cache_hit_until_something_changes(
     tmp_path: Path, replies: list[Use], cache: list[str]
 ) -> None:
     """Between two steps another program may change the file, so it is read again."""
@@ -41,7 +41,7 @@ def test_same_read_in_a_step_is_a_hit_until_something_changes(
     assert [name.removeprefix("cache.") for name in names if name.startswith("cache.")] == cache
 
 
-def test_async_tool_runs_on_the_loop_of_its_run(tmp_path: Path) -> None:
+def test_async_tool_runs_on_the_event_loop_of_its_run(tmp_path: Path) -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
     @tool(effect=Effect.NONE)
