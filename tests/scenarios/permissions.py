@@ -251,6 +251,9 @@ print(urlopen("http://127.0.0.1:8000/note.txt").read().decode())
 
 MENDER = """import pathlib, time
 
+while not pathlib.Path("start.txt").exists():
+    time.sleep(0.01)
+
 pathlib.Path("calc.py").write_text("def add(a, b):\\n    return a + b\\n")
 print("mended", flush=True)
 time.sleep(1_000)
@@ -299,12 +302,15 @@ JOBS: tuple[Scenario, ...] = (
                 "Mend calc.py.",
                 (
                     use(("run_command", {"argv": ["python3", "mend.py"], "background": True})),
-                    use(("job_output", {"job": "1.1", "wait_s": 30, "pattern": "mended"})),
+                    use(
+                        ("write_file", {"path": "start.txt", "content": "Start.\n"}),
+                        ("job_output", {"job": "1.1", "wait_s": 30, "pattern": "mended"}),
+                    ),
                     Say("It is mended."),
                 ),
             ),
         ),
-        expected=Expectation(files={"calc.py": "def add(a, b):\n    return a + b\n"}),
+        expected=Expectation(files={"calc.py": "def add(a, b):\n    return a + b\n", "start.txt": "Start.\n"}),
         sandboxed=True,
     ),
 )
