@@ -1,6 +1,6 @@
 """Agent Chat UI, the chat page that LangChain gives to users of LangGraph servers, on the server of `make studio`.
 
-It sends messages without a context: what a run may do is in the assistant that its address names, as for any user.
+It sends messages without a context: the assistant in its address says what a run may do, as for any user.
 """
 
 import re

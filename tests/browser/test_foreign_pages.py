@@ -1,7 +1,7 @@
-"""Pages of other people in a real browser, against every port that we open: they run nothing, and get no key.
+"""Foreign pages in a real browser, against every port that we open: they run nothing and get no key.
 
-`FOREIGN` is a name of this machine in that browser alone. A page from there is of another origin than our servers; at a
-server's own port it is what a page becomes whose name is rebound to 127.0.0.1.
+`FOREIGN` is a name of this machine in that browser only. A page from there has another origin than our servers; at a
+server's own port it stands for a page whose name is rebound to 127.0.0.1.
 """
 
 import json
@@ -203,7 +203,7 @@ def test_foreign_page_cannot_use_the_cassette_servers(page: Page, port: int, mon
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
 def test_foreign_page_cannot_use_the_embedded_models_server(page: Page, port: int, tmp_path: Path) -> None:
-    """The page knows its port, and not its path. Of an address that is not there it may see that."""
+    """The page knows the port, but not the path. It may see that another address does not exist."""
     server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512)
     assert isinstance(server, LocalServer), server
     try:

@@ -1,4 +1,4 @@
-"""The machine's picture, as Mermaid draws it: README's, and the one that Studio's server has from LangGraph."""
+"""The picture of the machine, drawn by Mermaid: README's, and the one that LangGraph gives to Studio's server."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""LangGraph's clients for Node and for Python: one scenario, told once, has the same result with both."""
+"""LangGraph's clients for Node and for Python: one scenario has the same result with both."""
 
 import json
 import subprocess

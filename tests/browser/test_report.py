@@ -1,4 +1,4 @@
-"""The run report as a person sees it: in a window, in the dark, on a phone, on paper."""
+"""The run report as a person sees it: in a window, in dark mode, on a phone, on paper."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -108,7 +108,7 @@ def test_report_is_accessible_by_keyboard_and_without_javascript(browser: Page, 
 
 @in_sweeps
 def test_command_is_wrapped_only_between_words_on_a_phone(browser: Page, pages: dict[str, Path]) -> None:
-    """It is read and typed, or taken as a whole: a break after the first `-` of `--root` would be taken for a dash."""
+    """People type it or copy it: a break after the first `-` of `--root` would look like a dash."""
     browser.view(**VIEWS["phone"])  # type: ignore[arg-type]
     browser.open(pages["asked"])
     lines, commands = browser.run(

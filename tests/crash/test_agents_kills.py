@@ -1,4 +1,4 @@
-"""A run with children that is killed and resumed, in CI at twenty places: limits kept, files as they should be."""
+"""A run with children that is killed and resumed, in CI at twenty places: limits are kept, files are correct."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Killed between a person's answer and the effects, and after them: each happens at most once, asked about once."""
+"""A run killed between an approval and its effects, and after them: each effect is approved and happens once."""
 
 from collections.abc import Iterator
 from pathlib import Path

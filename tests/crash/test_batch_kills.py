@@ -1,4 +1,4 @@
-"""A batch that is killed at random moments and started again: each task once, every patch right, no call twice."""
+"""A batch that is killed at random moments and restarted: tasks run once, patches are right, no call is repeated."""
 
 import json
 import random
@@ -100,7 +100,7 @@ def test_batch_killed_ten_times_has_the_same_result_as_an_undisturbed_one(server
 
 
 def test_standby_process_continues_the_batch_of_a_killed_one(tmp_path: Path) -> None:
-    """Whoever is at work is killed, twice, and one more process stands by each time."""
+    """The active process is killed twice, and one more process stands by each time."""
     folder = Path(__file__).parents[2]
 
     def answer(request: JsonMap) -> Reply:

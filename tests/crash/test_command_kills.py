@@ -1,4 +1,4 @@
-"""The command is killed in its model calls and resumed by the next command: each run ends, with its budget."""
+"""The command is killed in its model calls and resumed by the next command: each run ends within its budget."""
 
 import json
 import os

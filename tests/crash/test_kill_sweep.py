@@ -1,4 +1,4 @@
-"""A run that is killed at every point and resumed: every file old or new, no work lost, no effect twice."""
+"""A run that is killed at every point and resumed: each file is old or new, no work lost, no effect repeated."""
 
 import json
 import os
@@ -84,7 +84,7 @@ class Place:
             return {Path(os.fsdecode(path)).name for (path,) in database.execute(undone.format(""))}
 
     def check_old_or_new(self) -> None:
-        """At the instant of the kill, before anything could mend it; temporaries may be there."""
+        """At the instant of the kill, before anything could repair it; temporary files may exist."""
         found = {name: text for name, text in self.files().items() if not name.endswith(".mendgraph-tmp")}
         commanded = found.pop(COMMANDED, "ran\n")
         assert commanded == "ran\n"
@@ -106,7 +106,7 @@ class Place:
         assert files == AFTER
         assert {oct((self.root / name).stat().st_mode & 0o777) for name in BEFORE if name in AFTER} == {"0o640"}
         found = effects(played)
-        for name in self.taken_back():  # the patch was half made, taken back by the next start, and made again
+        for name in self.taken_back():  # the patch was half applied, reverted by the next start, and applied again
             found[name] -= 2 * (found[name] == 3)
         assert found <= EFFECTS, found
 
@@ -123,9 +123,9 @@ def effects(played: Sequence[Played]) -> Counter[str]:
 def test_killed_run_resumes_with_the_same_result_from_any_point(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
-    """Before each call that changes what is left; in a whole sweep also after each that is not the database's.
+    """Kills before each call that changes the disk; a whole sweep also kills after each call outside the database.
 
-    Between a call and the next one nothing changes on the disk, so that "after" one is "before" the next.
+    Nothing changes on the disk between two calls, so "after" one is "before" the next.
     """
 
     def play(server: ForkServer, point: Point) -> None:
@@ -152,7 +152,7 @@ def test_killed_run_resumes_with_the_same_result_from_any_point(
 def test_killed_run_in_a_shared_store_resumes_with_the_same_result(
     servers: list[ForkServer], shared_store: str, tmp_path: Path, memory: Path
 ) -> None:
-    """The dead run's lock of the workspace is the server's; `test_shared_store.py` cuts its connections."""
+    """The server holds the dead run's lock of the workspace; `test_shared_store.py` cuts its connections."""
 
     def play(server: ForkServer, point: Point) -> None:
         place = Place(tmp_path / str(point), memory, shared_store)
@@ -204,7 +204,7 @@ def test_resumed_run_can_be_killed_again(
 def test_failed_work_is_restored_once_wherever_the_run_is_killed(
     servers: list[ForkServer], tmp_path: Path, memory: Path
 ) -> None:
-    """The files are as before, and the attempt is there, whole, to be applied: also that is killed anywhere."""
+    """The files are as before, and the attempt can be applied; applying it is killed at every point, too."""
 
     def place_of(name: str) -> Place:
         place = Place(tmp_path / name, memory)
@@ -242,7 +242,7 @@ def test_failed_work_is_restored_once_wherever_the_run_is_killed(
 def test_disk_error_at_any_call_is_a_clear_error_and_damages_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How
 ) -> None:
-    """In a whole sweep each of the two errors comes at every call; in a short one, each at every fourth."""
+    """A whole sweep raises each of the two errors at every call, a short one at every fourth."""
 
     def play(server: ForkServer, point: Point) -> None:
         place = Place(tmp_path / str(point), memory)

@@ -1,4 +1,4 @@
-"""A process that is killed loses steps, as its durability says, but never what its model calls have cost."""
+"""A process that is killed may lose steps, depending on its durability, but never the cost of its model calls."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An undo that is killed or failed at every point, and made again: all of the workspace is as before the run."""
+"""An undo that is killed or fails at every point, and is repeated: the whole workspace is as before the run."""
 
 import shutil
 from collections.abc import Iterator

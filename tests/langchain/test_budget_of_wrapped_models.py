@@ -1,4 +1,4 @@
-"""`BudgetMiddleware` on models that LangChain wraps, and beside middleware that asks again: its limits hold."""
+"""`BudgetMiddleware` on models that LangChain wraps, and beside middleware that repeats calls: its limits hold."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What LangChain's callbacks see of a run: the replies of the conversation, without secrets; and what hosts see."""
+"""What LangChain's callbacks see of a run: its replies, without secrets; and which headers reach which host."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What endpoints refuse of a request, in the words of real ones: one try, one reply, and the next call knows it."""
+"""Parameters that endpoints refuse, in the words of real ones: one retry, one reply, and later calls know it."""
 
 from dataclasses import replace
 from typing import Any
@@ -164,4 +164,4 @@ def test_output_limit_is_lowered_to_the_value_in_the_refusal() -> None:
         known = Learned()
         assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
         assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
-        assert known.learn(refusal(message), SENT, WANTED) == ""  # what is repeated teaches nothing
+        assert known.learn(refusal(message), SENT, WANTED) == ""  # a repeated refusal changes nothing

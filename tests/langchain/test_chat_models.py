@@ -1,4 +1,4 @@
-"""Which chat model a run asks, and what is sent to it: the user's own, a provider's by its name, or an endpoint."""
+"""Which chat model a run calls, and what is sent to it: the user's own, a provider's by name, or an endpoint's."""
 
 import asyncio
 import sys

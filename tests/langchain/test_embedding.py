@@ -62,7 +62,7 @@ def test_node_repairs_the_bug_and_returns_its_outcome(tmp_path: Path, kept: bool
 def test_question_is_asked_and_answered_at_the_parent_graph(
     tmp_path: Path, loop: bool, allowed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whichever types the parent's checkpointer loads."""
+    """Whatever types the parent's checkpointer loads."""
     lent = saver() if allowed == "ours" else InMemorySaver(serde=JsonPlusSerializer(**ALLOWED[allowed]))
     around = parent(build_graph(model=told(*REPAIR)), lent)
     settings: Any = {"config": THREAD, "context": context(tmp_path, mode="ask")}
@@ -89,7 +89,7 @@ def test_question_without_a_checkpointer_is_refused_with_a_message(tmp_path: Pat
 
 @pytest.mark.parametrize("way", ["abatch", "chain"])
 def test_run_is_not_stopped_by_the_default_recursion_limit_of_langchain(way: str, tmp_path: Path) -> None:
-    """What wraps a graph hands on its 25 steps as if somebody had set them; a limit that somebody sets holds."""
+    """A wrapper passes on its default of 25 steps as if the user had set it; a limit set by the user applies."""
     reads = [use(("read_file", {"path": "calc.py", "start_line": line})) for line in range(1, 11)]
     agent = build_graph(model=told(*reads, DONE))
     room = context(tmp_path, max_calls_per_turn=60)
@@ -104,7 +104,7 @@ def test_run_is_not_stopped_by_the_default_recursion_limit_of_langchain(way: str
 
 
 def test_next_turn_of_a_thread_knows_the_previous_messages(tmp_path: Path) -> None:
-    """The parent keeps the messages; with `checkpointer=True` the agent keeps all of its own as well."""
+    """The parent keeps the messages; with `checkpointer=True` the agent also keeps its own."""
     for own in (None, True):
         model = told(*REPAIR, DONE)
         around = parent(build_graph(own, model=model), saver())
@@ -142,7 +142,7 @@ def test_context_of_another_type_is_refused_with_a_message() -> None:
     assert model.calls == []
 
 
-# --- Called by a node
+# --- Called in a node
 
 
 class Asking(TypedDict, total=False):
@@ -187,7 +187,7 @@ class Task(TypedDict, total=False):
 
 
 def test_agents_in_one_thread_have_separate_records(tmp_path: Path) -> None:
-    """Two nodes at once, one of them twice, and a second turn: each is a run with records and counters of its own."""
+    """Two parallel nodes, one of them twice, and a second turn: each run has its own records and counters."""
 
     def node(agent: Any) -> Callable[[Task], Task]:
         def work(task: Task) -> Task:
@@ -229,7 +229,7 @@ MESSAGES: tuple[tuple[Any, bool], ...] = (
 
 
 def test_message_content_may_be_text_or_blocks(tmp_path: Path) -> None:
-    """As `langgraph dev` hands it on: it calls the graph with what it was sent."""
+    """As `langgraph dev` passes it on: it calls the graph with what it was sent."""
     for messages, has_text in MESSAGES:
         model = told(DONE)
         ended = build_graph(model=model, context=context(tmp_path)).invoke({"messages": messages})

@@ -1,4 +1,4 @@
-"""The machine as a part of other people's agents: a subagent of deepagents, and behind `RemoteGraph`."""
+"""The machine as a part of other agents: a subagent of deepagents."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def test_subagent_that_stops_early_tells_the_main_agent(tmp_path: Path, deep: An
 
 
 def test_two_parallel_subagents_are_two_runs(tmp_path: Path, deep: Any) -> None:
-    """They work in one workspace, in turns; each has a run of its own in the records."""
+    """They take turns in one workspace; each has its own run in the records."""
     agent = build_graph(model=told(*REPAIR, *REPAIR), context=context(tmp_path, mode="read-only"))
     around = deep(agent, delegated(2), AIMessage("Seen."))
     runs = {

@@ -1,4 +1,4 @@
-"""A conversation that another agent hands on: the request is the last person's, what came since is said about it."""
+"""A conversation handed over by another agent: the request is the last human message, later messages are context."""
 
 import asyncio
 from itertools import pairwise
@@ -64,7 +64,7 @@ def shown(model: ScriptedModel, call: int = 0) -> list[tuple[str, str]]:
 def test_second_agent_under_a_supervisor_sees_the_first_ones_messages(
     tmp_path: Path, output_mode: Any, handoff_messages: bool, loop: bool
 ) -> None:
-    """The second one sees what the first one said; the person's request is that of both."""
+    """The second agent sees the first one's messages; both work on the person's request."""
     first, second = told(*REPAIR), told(Say("It adds."))
     agents: Any = [coder(tmp_path, first), coder(tmp_path, second, "reviewer", mode="read-only")]
     around = create_supervisor(
@@ -95,7 +95,7 @@ def test_swarm_continues_with_the_active_agent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
 def test_agent_after_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str, Any]) -> None:
-    """In each form it sees the plan, and never two messages of one role in a row."""
+    """In each protocol it sees the plan, and never two messages of one role in a row."""
     model = ScriptedModel([Say("I see.")])
     builder = StateGraph(MessagesState)
     builder.add_node("planner", lambda _: {"messages": [AIMessage(PLAN, name="planner")]})
@@ -129,7 +129,7 @@ SINCE: list[AnyMessage] = [
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_provider_accepts_calls_and_messages_of_other_agents(family: str, tmp_path: Path) -> None:
-    """Also those that want to see the thoughts before each call, which another agent's calls do not have."""
+    """Including those that require reasoning before each call, which another agent's calls lack."""
     protocol: Any = "text" if family == "no_tools" else "native"
     with FAMILIES[family](SCRIPTS[protocol], play="position") as server:
         settings = AgentContext(workspace=project(tmp_path), protocol=protocol, read_ahead=False, evidence=False)

@@ -1,4 +1,4 @@
-"""LangChain's middleware on the machine: what a hook may do, what holds whatever it does, and what is refused."""
+"""LangChain's middleware on the machine: what a hook may do, what it cannot change, and what is refused."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -116,7 +116,7 @@ def test_async_hook_works_in_sync_and_async_runs(tmp_path: Path, asynchronous: b
     assert prompt.endswith("\n\nAnswer in rhymes about w.")
 
 
-# --- What holds
+# --- Rules that hooks cannot change
 
 
 def insist(times: int) -> Any:
@@ -308,7 +308,7 @@ def test_tools_of_a_middleware_are_offered_to_the_model(tmp_path: Path) -> None:
     assert len(run.requests[0]["tools"]) > 2
 
 
-# --- What LangChain brings along
+# --- Middleware of LangChain
 
 
 class _Counting(ready_made.AgentState[Any]):

@@ -1,4 +1,4 @@
-"""What users of LangGraph, LangChain and deepagents have reported, played with agents of ours."""
+"""Issues that users of LangGraph, LangChain and deepagents have reported, reproduced with our agents."""
 
 import asyncio
 import warnings

@@ -1,4 +1,4 @@
-"""`BudgetMiddleware` in agents of LangChain and deepagents: no limit is passed; without it all are."""
+"""`BudgetMiddleware` in agents of LangChain and deepagents: no limit is exceeded; without it all are."""
 
 import asyncio
 import threading
@@ -44,7 +44,7 @@ def test_thread_remembers_its_spending() -> None:
     saver = InMemorySaver()
     with looking() as server:
         said = []
-        for _ in range(3):  # each in a process of its own, as it were
+        for _ in range(3):  # as if each were in its own process
             middleware = BudgetMiddleware(max_calls_per_session=5, max_calls_per_turn=3)
             said.append(ask(agent(server, middleware, checkpointer=saver))[-1].text)
     assert said == [
@@ -67,7 +67,7 @@ def test_calls_after_an_older_checkpoint_still_count() -> None:
 def test_reply_limit_is_what_is_left_of_the_budget() -> None:
     with looking() as server:
         last = ask(agent(server, BudgetMiddleware(max_output_tokens_per_session=350)))[-1]
-        assert last.text == "Limit 'max_output_tokens_per_session' exceeded: 400/350"  # said more than it may
+        assert last.text == "Limit 'max_output_tokens_per_session' exceeded: 400/350"  # longer than allowed
         assert [each["max_completion_tokens"] for each in server.requests] == [350, 250, 150, 50]
         server.requests.clear()
         ask(agent(server, BudgetMiddleware(max_calls_per_turn=2)))
@@ -148,7 +148,7 @@ def test_parallel_subagents_share_the_limits_of_the_session(loop: bool) -> None:
 
 
 def test_parallel_call_in_progress_is_reserved_in_full() -> None:
-    """It counts as a usual reply only once its process was killed: two calls at once would else pass the limit."""
+    """It counts as a usual reply only once its process was killed; otherwise two parallel calls exceed the limit."""
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
     both_at_once, outcomes = threading.Barrier(2), []
 

@@ -1,4 +1,4 @@
-"""`EvidenceMiddleware` beside the same agent without it: is "done" done?"""
+"""`EvidenceMiddleware`, compared with the same agent without it: is "done" true?"""
 
 from collections.abc import Sequence
 from pathlib import Path

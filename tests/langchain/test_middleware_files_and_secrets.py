@@ -1,4 +1,4 @@
-"""`FileRulesMiddleware` and `RedactionMiddleware`, each beside the same agent without it."""
+"""`FileRulesMiddleware` and `RedactionMiddleware`, each compared with the same agent without it."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""`HealingMiddleware` in agents of LangChain and deepagents: what is malformed never runs, and is asked for again."""
+"""`HealingMiddleware` in agents of LangChain and deepagents: malformed calls never run; the model is asked again."""
 
 import asyncio
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_truncated_call_does_not_write_its_file(loop: bool, files: dict[str, str
         messages = ask(made, loop)
         assert "TRUNCATED_REPLY" in server.requests[1]["messages"][-1]["content"]
     assert files == {"a.py": WHOLE}
-    assert [each.type for each in messages] == ["human", "ai", "tool", "ai"]  # nothing of what failed
+    assert [each.type for each in messages] == ["human", "ai", "tool", "ai"]  # without the failed replies
     assert messages[-1].text == "Done."
 
 

@@ -1,4 +1,4 @@
-"""`LoopGuardMiddleware` in agents of LangChain and deepagents: who repeats a call for ever is told, and then ended."""
+"""`LoopGuardMiddleware` in agents of LangChain and deepagents: a repeated call gets an override, then it ends."""
 
 import json
 from itertools import count

@@ -169,7 +169,7 @@ def test_tool_with_an_idempotency_key_runs_again_with_the_same_key(loop: bool, t
 
 @both
 def test_parallel_calls_each_happen_once(loop: bool, tmp_path: Path) -> None:
-    """A call that the crash of another one cancels while its tool runs has an unknown outcome."""
+    """A call that is cancelled by the crash of another one while its tool runs has an unknown outcome."""
     paid: list[int] = []
 
     def pay(amount: int) -> str:

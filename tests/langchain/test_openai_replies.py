@@ -45,12 +45,12 @@ def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelRe
     return replied(through(answer, learned=whole(Learned())))
 
 
-# --- What is sent
+# --- Requests
 
 
 @pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
 def test_each_field_is_sent_once_and_no_unrequested_field_is_sent(limit: str) -> None:
-    """Nothing is sent that was not asked for: some endpoints refuse any temperature, stop word or seed."""
+    """Some endpoints refuse any temperature, stop word or seed."""
     bodies: list[bytes] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -83,7 +83,7 @@ def test_lone_surrogate_can_be_sent() -> None:
     assert b'"a\\ud800"' in bodies[0]
 
 
-# --- What comes back: text and thoughts
+# --- Text and reasoning of a reply
 
 
 TEXTS: list[tuple[list[JsonMap], JsonMap]] = [
@@ -178,7 +178,7 @@ def test_extra_field_of_a_call_is_kept_with_the_call() -> None:
     assert late.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED}}
 
 
-# --- How it ends
+# --- Finish reason
 
 
 def test_stream_that_ends_with_done_is_complete_without_a_finish_reason() -> None:
@@ -196,7 +196,7 @@ def test_stream_that_ends_with_done_is_complete_without_a_finish_reason() -> Non
     assert isinstance(broken, ProviderFailure)
 
 
-# --- What it has cost
+# --- Usage
 
 SEVEN: JsonMap = {"prompt_tokens": 7, "completion_tokens": 3}
 COUNTS: list[tuple[JsonMap, JsonMap | None, tuple[int, int, int, int, int]]] = [
@@ -256,7 +256,7 @@ def test_second_choice_of_a_stream_is_ignored() -> None:
     assert reply.text == "A"
 
 
-# --- In one piece
+# --- Without streaming
 
 
 def test_reply_without_streaming_is_read_the_same() -> None:
@@ -279,7 +279,7 @@ def test_reply_without_streaming_is_read_the_same() -> None:
     assert said_at_once({"content": None, "refusal": "No."}).finish_reason is FinishReason.REFUSAL
 
 
-# --- What is no chat completion
+# --- Not a chat completion
 
 
 BAD = (

@@ -40,7 +40,7 @@ PLACES: list[tuple[dict[str, Any], FinishReason | None]] = [
 
 
 def test_finish_reason_is_read_from_each_providers_field() -> None:
-    """And one that has not said so has broken off."""
+    """A reply without one is incomplete."""
     for metadata, finish in PLACES:
         reply = replied(chunk("half a rep"), chunk(response_metadata=metadata))
         assert (reply.finish_reason if reply else None) == finish

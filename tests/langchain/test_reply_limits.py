@@ -1,4 +1,4 @@
-"""Endpoints that send more than a machine can hold: the run ends with the reason, and little memory is used."""
+"""Endpoints that send more than memory can hold: the run ends with the reason and uses little memory."""
 
 import asyncio
 import gzip

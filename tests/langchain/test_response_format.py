@@ -1,4 +1,4 @@
-"""`response_format` as create_agent has it: an instance of what was given, asked for until it fits."""
+"""`response_format` as in create_agent: an instance of the given type, asked for until it is valid."""
 
 import json
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ FORMATS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize(("name", "protocol"), [*zip(FORMATS, [*Protocol] * 4, strict=True)])
 def test_result_is_an_instance_of_the_given_type(name: str, protocol: Protocol, tmp_path: Path) -> None:
-    """In the state and in the result; what is stored, and what `updates` streams, is plain data."""
+    """In the state and in the result; the checkpoint and the stream mode `updates` have plain data."""
     given, value, instance = FORMATS[name]
     settings, saver = context(tmp_path, protocol=protocol.value), InMemorySaver(serde=serializer())
     result = run_task(ASK, settings, model=answered(value, protocol=protocol), response_format=given)
@@ -93,7 +93,7 @@ def test_result_is_an_instance_of_the_given_type(name: str, protocol: Protocol, 
 
 
 def test_invalid_result_is_asked_for_again_and_ends_with_its_errors(tmp_path: Path) -> None:
-    """Also for what only the type's own validators know."""
+    """Including errors of the type's own validators."""
     model = answered({"functions": [{"name": "add"}]}, {"functions": []}, FUNCTIONS)
     result = run_task(ASK, context(tmp_path), model=model, response_format=Report)
     said = [call.prompt.messages[-1]["content"] for call in model.calls[1:]]
@@ -106,7 +106,7 @@ def test_invalid_result_is_asked_for_again_and_ends_with_its_errors(tmp_path: Pa
 
 
 def test_resumed_run_keeps_its_schema(tmp_path: Path) -> None:
-    """Whoever takes it up gives the type again for an instance, and has plain data else."""
+    """Pass the type again on resume to get an instance; otherwise the result is plain data."""
     settings = context(tmp_path)
     with Session(settings, model=ScriptedModel([Say("Hello.")] * 3), response_format=Count) as session:
         assert session.work(ASK).outcome.kind == "SYSTEM_ERROR"  # type: ignore[union-attr]
@@ -125,7 +125,7 @@ def test_invalid_response_format_is_refused_when_the_graph_is_built() -> None:
             build_graph(response_format=given)
 
 
-# --- The other words of create_agent
+# --- Other parameters of create_agent
 
 
 WORDS = "Answer in the language of pirates."
@@ -133,7 +133,7 @@ WORDS = "Answer in the language of pirates."
 
 @pytest.mark.parametrize("form", [{}, {"protocol": "text", "edit_form": "blocks"}])
 def test_system_prompt_follows_the_instructions_for_tools(form: JsonMap, tmp_path: Path) -> None:
-    """It is in each request, and in the stored history nowhere."""
+    """It is in each request and not in the stored history."""
     models = [
         ScriptedModel([message_of(use(("read_file", {"path": "calc.py"})), Protocol(form.get("protocol", "native")))])
         for _ in "ab"

@@ -1,4 +1,4 @@
-"""All ways of LangChain and LangGraph to watch a graph, on ours."""
+"""All ways to stream a graph in LangChain and LangGraph, on ours."""
 
 import asyncio
 import warnings
@@ -67,7 +67,7 @@ def test_astream_events_names_each_node_and_each_reply(machine: Any) -> None:
 
 
 def test_tool_made_with_as_tool_runs_the_graph(tmp_path: Path) -> None:
-    """LangChain makes no schema of messages by itself: `as_tool` has to be told that they are a list, for any graph."""
+    """LangChain derives no schema from messages: for any graph `as_tool` needs `arg_types` with a list."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LangChainBetaWarning)
         machine = build_graph(model=told(*REPAIR), context=context(tmp_path))

@@ -1,4 +1,4 @@
-"""Tools of LangChain and typed functions in `tools=`: in both protocols, sync and async, under guard like all."""
+"""Tools of LangChain and typed functions in `tools=`: in both protocols, sync and async, under guard like all tools."""
 
 import asyncio
 import json
@@ -102,7 +102,7 @@ def ran(
     return Ran(result, server.requests)
 
 
-# --- What is taken
+# --- Accepted tools
 
 
 @tool
@@ -263,7 +263,7 @@ def test_only_results_of_reading_tools_are_cached(root: Path) -> None:
         assert (done.told, counted) == (["a", "a"], ["a"] * (1 if effect is Effect.READ else 2)), effect
 
 
-# --- What a tool gives back
+# --- Results
 
 
 @tool(response_format="content_and_artifact")
@@ -325,7 +325,7 @@ def test_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Wire
         assert words in done.said
 
 
-# --- What is injected
+# --- Injected arguments
 
 
 @tool
@@ -375,7 +375,7 @@ def test_injected_arguments_come_from_the_run_and_never_from_the_model(
         assert "call_id" not in json.dumps(done.requests[0])
 
 
-# --- One way for all calls
+# --- Rules for all calls
 
 
 def test_tool_without_a_declared_effect_counts_as_a_program(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""`WorkspaceBackend` in a deep agent, beside the backends of deepagents that follow a link out of their folder."""
+"""`WorkspaceBackend` in a deep agent, compared with backends of deepagents, which follow links out of their folder."""
 
 import sys
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Models that LangChain wraps, as the model of a run: they are honoured, or refused with the reason."""
+"""Models that LangChain wraps, as the model of a run: they are supported, or refused with the reason."""
 
 import asyncio
 from collections.abc import Callable

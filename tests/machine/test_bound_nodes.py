@@ -1,4 +1,4 @@
-"""How the nodes are bound to the turn's context, to the tools and to the model: seen from the calls that are made."""
+"""How the nodes are bound to the turn's context, to the tools and to the model: tested by the calls that they make."""
 
 from hashlib import sha256
 from pathlib import Path

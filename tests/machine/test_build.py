@@ -130,7 +130,7 @@ def test_chat_model_key_is_a_secret_unless_it_is_a_local_servers_placeholder() -
     assert check_options(None, None, {"model": "gpt-5-mini", "secrets": ("mine",)})["secrets"] == ("mine",)
 
 
-# --- Copies, and entering in the middle
+# --- Copies, and commands that name a node
 
 
 def test_copy_of_a_built_graph_runs_on_the_same_thread(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a delta channel holds is what a plain reducer would have made of the same writes, however it is read back."""
+"""A delta channel has the value that a plain reducer makes of the same writes, however it is restored."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -65,7 +65,7 @@ def channel_of(kind: Any, frequency: int = 100) -> Any:
 
 
 def test_snapshots_become_rarer_as_the_channel_grows() -> None:
-    """So all of them together hold at most so many times the value: they lie in geometric progression."""
+    """Their sizes grow geometrically, so all of them together hold at most a fixed multiple of the value."""
     channel = channel_of(Changes, frequency=3)
     snapshots, since = [], 0
     for number in range(10_000):
@@ -83,7 +83,7 @@ def test_snapshots_become_rarer_as_the_channel_grows() -> None:
 
 @given(WRITES, st.lists(st.integers(0, 8), max_size=3))
 def test_channel_value_does_not_depend_on_how_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
-    """LangGraph replays the writes of many steps at once, from a snapshot on that may lie anywhere."""
+    """LangGraph replays the writes of many steps at once, starting at any snapshot."""
     writes, channel = possible(drawn), channel_of(Messages)
     bounds = [0, *sorted(min(cut, len(writes)) for cut in cuts), len(writes)]
     for start, end in pairwise(bounds):

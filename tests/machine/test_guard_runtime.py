@@ -1,4 +1,4 @@
-"""What a person is shown of a call is what it would do, and showing it does nothing."""
+"""The preview of a call shows what the call would do, and has no effect itself."""
 
 from collections.abc import Callable
 from pathlib import Path

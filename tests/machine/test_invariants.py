@@ -1,7 +1,7 @@
-"""The invariants of CONTRIBUTING.md, under whatever a model may reply.
+"""The invariants of CONTRIBUTING.md, for any replies of a model.
 
-Each story is a script of replies drawn by hypothesis, told by a model in this process to the real machine with its real
-tools in a fresh workspace.
+Each story is a script of replies drawn by hypothesis. A model in this process gives them to the real machine with its
+real tools in a fresh workspace.
 """
 
 import asyncio

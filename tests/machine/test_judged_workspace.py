@@ -1,4 +1,4 @@
-"""Files that are denied for what they hold: by every tool, under every name, and for programs in the sandbox."""
+"""Files that are denied for their content: to every tool, under every name, and to programs in the sandbox."""
 
 import os
 from functools import partial

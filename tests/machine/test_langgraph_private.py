@@ -1,4 +1,4 @@
-"""The private names of LangGraph stand in one module; this fails when LangGraph renames one, or makes it public."""
+"""Private names of LangGraph are used in one module; this fails when LangGraph renames one or makes it public."""
 
 import langgraph.checkpoint.serde.types as serde_types
 import pytest

@@ -1,4 +1,4 @@
-"""A literal that a model writes under a secret's name runs as it is written, and nothing that is kept holds it."""
+"""A literal that a model writes under a secret name runs as written, and nothing that is stored holds it."""
 
 import base64
 import json
@@ -231,7 +231,7 @@ def test_request_is_stored_without_secrets(subtests: pytest.Subtests) -> None:
                 assert (SHAPED.encode() in data, SHAPED in repr(back), MARK in repr(back)) == (False, False, True)
 
 
-# --- It is still the strict serializer
+# --- Types: it is as strict as LangGraph's serializer
 
 
 def test_only_listed_types_are_built_from_a_checkpoint(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""How a run that was begun goes on, as its newest state says, and when a run is removed."""
+"""How a run is resumed from its newest state, and when runs are removed."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a checkpoint holds comes back as it was, and nothing else is ever built from one."""
+"""The content of a checkpoint is restored unchanged, and nothing else is ever built from one."""
 
 import hashlib
 import json
@@ -185,7 +185,7 @@ def test_state_holds_only_listed_types() -> None:
 
 
 def test_langgraph_json_lists_the_same_types() -> None:
-    """In the form that langgraph_cli.schemas describes: a list of [module, name]."""
+    """In the form of langgraph_cli.schemas: a list of [module, name]."""
     config = json.loads(text_of("langgraph.json"))
     assert config["checkpointer"] == {
         "serde": {"allowed_msgpack_modules": [[word.__module__, word.__qualname__] for word in CHECKPOINT_TYPES]}

@@ -91,7 +91,7 @@ def test_cost_limit_needs_a_price_for_every_model(settings: dict[str, Any], word
         assert problem == "" if words is None else words in problem
 
 
-# --- What earlier turns have lost
+# --- Lost calls of earlier turns
 
 
 def lose(bound: MachineModels, context: AgentContext, calls: int) -> None:

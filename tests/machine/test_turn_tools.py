@@ -1,4 +1,4 @@
-"""What one machine's gateway lets a run do, what it writes down of it, and what it keeps."""
+"""What `TurnTools` lets a run do, and what it logs and keeps."""
 
 import json
 import shutil
@@ -164,7 +164,7 @@ def test_tool_outside_the_role_is_not_offered_and_is_denied(root: Path) -> None:
     assert read["data"]["content"] == "a = 1\n"
 
 
-# --- What a run has
+# --- Tools offered to a run
 
 
 PROGRAM, HOST = {"allowed_programs": ("make",)}, {"allowed_hosts": ("docs.python.org",)}
@@ -204,7 +204,7 @@ def test_job_tools_are_not_offered_in_modes_read_only_and_plan(root: Path) -> No
 
 
 def test_tool_whose_paths_cannot_be_determined_is_denied(root: Path) -> None:
-    """It fails closed, and never with an exception out of the run."""
+    """It fails closed, and raises no exception out of the run."""
     result, model = ran(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))
     [refused] = results_of(model, 1)
     assert (result.outcome.kind, refused["ok"]) == (OutcomeKind.FINISHED, False)
@@ -297,7 +297,7 @@ def test_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
     assert lines(tmp_path / "data") == []
 
 
-# --- The way to all of that
+# --- Roles and workspaces that cannot be used
 
 
 def test_run_refuses_a_workspace_below_a_denied_folder(root: Path) -> None:

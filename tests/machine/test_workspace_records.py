@@ -1,4 +1,4 @@
-"""The journal of a workspace for one step: alone, and with everything decided that a kill left open."""
+"""The journal of a workspace for one step: exclusive, and after recovery of everything that a kill left open."""
 
 import errno
 from hashlib import sha256

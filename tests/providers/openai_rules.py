@@ -225,7 +225,7 @@ def _subschemas(schema: JsonMap, path: tuple[str, ...]) -> Iterator[tuple[tuple[
             yield from _subschemas(schema[keyword], (*path, keyword))
 
 
-# --- OpenAI's words
+# --- OpenAI's messages
 
 
 def _check_choice(param: str, value: Any, supported: tuple[str, ...]) -> None:

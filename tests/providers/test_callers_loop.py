@@ -1,4 +1,4 @@
-"""A model runs in its caller's thread or event loop, whoever else uses the same endpoint there."""
+"""A model runs in its caller's thread or event loop, whatever else uses the same endpoint there."""
 
 import asyncio
 import gc

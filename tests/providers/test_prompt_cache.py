@@ -1,4 +1,4 @@
-"""What a provider's cache can hold of a run: each request begins with the whole request before."""
+"""What a provider's prompt cache can reuse: each request begins with the whole previous request."""
 
 import json
 from itertools import pairwise
@@ -64,7 +64,7 @@ def test_request_begins_with_the_whole_previous_request(family: str, tmp_path: P
 
 
 def test_report_shows_the_share_of_input_read_from_the_cache(tmp_path: Path) -> None:
-    """The double of Anthropic bills as written what was marked, and as read what an earlier request has written."""
+    """The double of Anthropic bills marked parts as cache writes, and parts of an earlier request as cache reads."""
     with FAMILIES["anthropic"]([use(READ), use(EDIT), say(ANSWER)]) as server:
         result = run_task(TASK, context(project(tmp_path), "native"), model=client(server))
     report = make_report(result.run_id, tmp_path)

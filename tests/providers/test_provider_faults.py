@@ -1,4 +1,4 @@
-"""What providers really do, over real connections: sync and async calls come to the same verdict."""
+"""Faults of real providers, over real connections: sync and async calls have the same result."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -124,7 +124,7 @@ def end_of_event(body: str, word: str) -> int:
 @pytest.mark.parametrize("clean", [False, True], ids=["broken", "clean"])
 @pytest.mark.parametrize("whole", [TWO_CALLS, TEXT], ids=["two calls", "text"])
 def test_reply_cut_at_any_byte_is_complete_or_a_failure(provider: Provider, whole: ModelReply, clean: bool) -> None:
-    """What has come with its finish event is a reply, however the body ends; what it cost may then be missing."""
+    """With its finish event a reply is complete, however the body ends; its usage may be missing."""
     body = streamed_body(whole)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
     sent = Status(200, body, {"Content-Type": "text/event-stream"})
@@ -197,7 +197,7 @@ def test_reply_past_its_timeout_is_a_failure_and_a_late_one_is_accepted(provider
 
 
 def test_reply_may_be_silent_before_its_first_token(provider: Provider) -> None:
-    """A small model on a small machine reads its prompt without a word."""
+    """A small model on a small machine sends nothing while it reads its prompt."""
     at_once = CutAt(1_000_000, SPOKEN, clean=True)
     results = provider.answers([Slow(0.3, at_once), Stall(0, at_once, 0.3)], IMPATIENT)
     assert [isinstance(result, ModelReply) for result in results] == [True, True]

@@ -130,7 +130,7 @@ def finished(ended: Ended) -> tuple[str, str, int]:
     return ended.outcome.kind, ended.outcome.answer, ended.outcome.usage["total_calls"]
 
 
-# --- What passes
+# --- Transient failures
 
 PASSING: tuple[tuple[Reply, float], ...] = (
     (Status(429, headers={"Retry-After": "7"}), 7.0),
@@ -176,7 +176,7 @@ def test_reply_that_never_starts_times_out(tmp_path: Path, waits: list[float]) -
     assert ended.outcome.diagnostics == ("provider error: timeout",)
 
 
-# --- What does not pass
+# --- Permanent failures
 
 UNPAID: JsonMap = {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}
 LASTING: tuple[tuple[Reply, str, str], ...] = (
@@ -204,7 +204,7 @@ def test_permanent_failure_ends_the_run(tmp_path: Path, waits: list[float]) -> N
 
 
 def test_base_url_without_v1_is_corrected_once(tmp_path: Path, waits: list[float]) -> None:
-    """Whoever names the host alone is understood; a server that is no such endpoint is told where most of them are."""
+    """A host without a path is accepted; for another server the message names the usual path."""
     context = AgentContext(workspace=str(tmp_path), model="scripted")
     with ScriptedServer([Calls([("list_directory", "{}")]), FINE]) as server:
         host = server.base_url.removesuffix("/v1")
@@ -276,7 +276,7 @@ def test_second_context_overflow_ends_the_run(tmp_path: Path, waits: list[float]
 
 
 def test_summary_of_a_compaction_is_charged_and_reported_like_any_call(tmp_path: Path, waits: list[float]) -> None:
-    """The model says so much itself that clearing results cannot make room."""
+    """The model's own messages are so long that clearing results cannot make room."""
     summary = json.dumps({"done": ["read a part"], "findings": ["only words"], "left": [], "files": ["big.txt"]})
 
     def answer(request: JsonMap) -> Reply:
@@ -300,7 +300,7 @@ def test_summary_of_a_compaction_is_charged_and_reported_like_any_call(tmp_path:
     assert "summarised" in [told["kind"] for told in ended.compactions]
 
 
-# --- Replies of every kind
+# --- Unusable replies
 
 KINDS: tuple[tuple[Reply, str, str], ...] = (
     (Refuse("I will not."), "SYSTEM_ERROR", "refused"),

@@ -1,4 +1,4 @@
-"""One repair in three steps on each provider: read, edit, answer; whoever serves it, it is the same run."""
+"""One repair in three steps on each provider: read, edit, answer. The run is the same on all of them."""
 
 import asyncio
 import json
@@ -179,7 +179,7 @@ def test_run_resumed_after_each_step_sends_all_provider_state_back(family: str, 
 
 @pytest.mark.parametrize("family", CHECKS_STATE)
 def test_reasoning_of_a_model_is_in_no_stream_result_or_log(family: str, tmp_path: Path) -> None:
-    """A provider's state is in the history, and nowhere else: no stream, no result, no answer, no log."""
+    """A provider's state is in the history only: not in a stream, a result, the answer or the log."""
     saver = InMemorySaver(serde=serializer())
     with FAMILIES[family](SCRIPTS["native"]) as server:
         graph = machine(server, saver)
@@ -196,7 +196,7 @@ def test_reasoning_of_a_model_is_in_no_stream_result_or_log(family: str, tmp_pat
 
 @pytest.mark.parametrize("family", ["anthropic", "openai_responses"])
 def test_secret_in_the_reasoning_is_never_stored(family: str, tmp_path: Path) -> None:
-    """A block whose words hold one is worth nothing without them: it is dropped, and the run ends typed."""
+    """A block with a secret cannot be sent back redacted: it is dropped, and the run has a typed outcome."""
     canary = State(family, 0).letters("thinking", 40)
     assert canary in State(family, 0).thinking
     saver = InMemorySaver(serde=serializer((canary,)))
@@ -211,7 +211,7 @@ def test_secret_in_the_reasoning_is_never_stored(family: str, tmp_path: Path) ->
 
 
 def test_cached_prompt_of_anthropic_is_billed_as_cached(tmp_path: Path) -> None:
-    """System prompt (after the tools) and last message are marked: the second request reads what the first wrote."""
+    """System prompt (after the tools) and last message are marked: the second request reads the first one's cache."""
     with FAMILIES["anthropic"](SCRIPTS["native"]) as server:
         usage = run_task(TASK, context(project(tmp_path), "native"), model=client(server)).outcome.usage
         marked = [json.dumps(request.body).count("cache_control") for request in server.requests]

@@ -1,7 +1,7 @@
 """The invariants of CONTRIBUTING.md over random plays: kills, resumes, forks, questions and stops in any order.
 
 Each example is a play of some twenty transitions, at 10 ms of CPU each: half of that is SQLite and a thread for each
-event loop. `make test` has time for one play in three of these ways; `MENDGRAPH_EXPLORE=1` plays on with new ones.
+event loop. `make test` has time for one play in three of the ways; `MENDGRAPH_EXPLORE=1` draws new ones.
 """
 
 import os

@@ -124,7 +124,7 @@ def test_every_sequence_of_reply_classes_has_the_same_path_in_both_protocols(tmp
 
 @sampled
 def test_equivalent_replies_lead_to_the_same_state(tmp_path: Path) -> None:
-    """Each letter in each state; those that are said to be alike lead to the same state, or to the same end."""
+    """Each letter in each state; letters declared alike lead to the same state, or to the same end."""
     text, native = both(tmp_path, ALPHABET, (1, 2, 3)[LEVEL])
     assert in_both(text, ALPHABET) == in_both(native, ALPHABET)
     for explored in (text, native):
@@ -149,7 +149,7 @@ def test_several_calls_and_claims_have_the_same_path_in_both_protocols(tmp_path:
 @sampled
 @pytest.mark.parametrize("limits", TIGHT)
 def test_no_sequence_of_replies_exceeds_a_tight_limit(tmp_path: Path, limits: str) -> None:
-    """With every count in the name of a state: no limit is passed by any sequence."""
+    """Here every count is a part of the state's name."""
     letters = (READ, DENIED, INVALID_JSON, FINAL, *((LOOP, INVALID_ARGUMENTS) if LEVEL else ()))
     text = alike(tmp_path, letters, (4, 5, 6) if limits == "session" else (3, 4, 5), TIGHT[limits])
     stops = {edge.to.reason for edge in text.edges.values() if isinstance(edge.to, Ended)}
@@ -158,7 +158,7 @@ def test_no_sequence_of_replies_exceeds_a_tight_limit(tmp_path: Path, limits: st
 
 @sampled
 def test_every_transition_that_a_reply_can_cause_is_explored(tmp_path: Path) -> None:
-    """What is walked above is no small part of the table: here the few letters that suffice."""
+    """A few letters are enough to reach all these transitions of the table."""
     walked = passed(both(tmp_path / "a", ALPHABET, 1))
     walked |= passed(both(tmp_path / "b", (LOOP, INVALID_JSON), 5))
     walked |= passed(both(tmp_path / "c", (READ, INVALID_JSON), 2, {"max_calls_per_turn": 2}))
@@ -176,7 +176,7 @@ def test_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: Pro
     assert edge.path == ("call_model", "parse", "heal")
 
 
-# --- That sequences which lead to the same state may be continued once
+# --- Proof that sequences with the same state need to be continued only once
 
 
 class World(CallModel):
@@ -232,7 +232,7 @@ WORLDS: dict[str, tuple[Protocol, tuple[Letter, ...], JsonMap]] = {
 @sampled
 @pytest.mark.parametrize("name", WORLDS)
 def test_random_runs_follow_the_explored_transitions(name: str, tmp_path: Path) -> None:
-    """As far as the states of a run were explored, it does what was found from them, whatever has led to them."""
+    """As far as the states of a run were explored, it takes the recorded edges, whatever led to them."""
     world = World(tmp_path, *WORLDS[name])
 
     @settings(max_examples=(3, 25, 60)[LEVEL], suppress_health_check=[HealthCheck.too_slow])

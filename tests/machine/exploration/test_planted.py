@@ -1,4 +1,4 @@
-"""Tests of the tests: what is broken on purpose in the routers is noticed by the checks that every edge goes through.
+"""Tests of the tests: the checks of every edge detect faults that are planted in the routers.
 
 A fault is planted in the text of `graph/machine/routes.py`, and the machine is built with the routers of that text.
 """
@@ -81,5 +81,5 @@ def test_unchanged_routers_pass_the_checks(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_fault_in_the_routers_is_detected(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, planted(*PLANTED[name]))
-    with pytest.raises((AssertionError, IndexError)):  # the second is a node's own: it was sent what it cannot have
+    with pytest.raises((AssertionError, IndexError)):  # IndexError: a node got input that it cannot have
         check(tmp_path)

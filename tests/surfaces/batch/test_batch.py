@@ -1,4 +1,4 @@
-"""A batch in its folder: what is begun, what is written, what ends it. The work is scripted."""
+"""A batch in its folder: which tasks start, what is written, what ends it. The work is scripted."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing

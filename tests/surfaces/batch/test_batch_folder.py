@@ -1,4 +1,4 @@
-"""The folder of a batch: what is written stays, what was torn is cut off, and nobody else works there meanwhile."""
+"""The folder of a batch: results stay, an incomplete line is cut off, and only one process works there."""
 
 import hashlib
 import json
@@ -190,7 +190,7 @@ def test_names_that_are_not_utf_8_are_escaped(tmp_path: Path) -> None:
     assert [*read_results(str(tmp_path))] == [plain]
 
 
-# --- What came of a batch, in numbers and in words
+# --- The result of a batch
 
 
 def test_tally_sums_results_and_usage() -> None:

@@ -1,4 +1,4 @@
-"""Threads and processes do the orders: as many as there are workers, and none after somebody has said stop."""
+"""Threads and processes run the orders: one for each worker, and none after a cancellation."""
 
 import os
 import threading

@@ -1,6 +1,6 @@
-"""Orders on a cluster that a test plays, what a node does with one, and the way to a cluster of Ray's own.
+"""Orders on a simulated cluster, what a node does with one, and how a real cluster of Ray is opened.
 
-Real nodes that are lost are in `tests/surfaces/batch/test_ray.py`.
+The loss of real nodes is tested in `tests/surfaces/batch/test_ray.py`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A batch on a Ray cluster of two nodes; a node, or who began the batch, is lost in the middle."""
+"""A batch on a Ray cluster of two nodes; a node, or the process that started the batch, is lost in the middle."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`run_batch`: its arguments and what it answers; whole batches are in `tests/surfaces/batch/test_whole_batches.py`."""
+"""`run_batch`: its arguments and its results; whole batches are in `tests/surfaces/batch/test_whole_batches.py`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One task of a batch: begun, resumed, or given the end that it has. Whole batches: `test_whole_batches.py`."""
+"""One task of a batch: started, resumed, or refused with a reason. Whole batches: `test_whole_batches.py`."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The file of tasks: each good line is a task, and all that is wrong is told with its line."""
+"""The file of tasks: each valid line is a task, and each problem is reported with its line."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`mendgraph --unattended`: the branch, the commit and the report of a task that nobody watches; and the Action."""
+"""`mendgraph --unattended`: the branch, the commit and the report of an unattended task; and the GitHub Action."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def run(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def called(*words: str, script: tuple[str, ...] = (FIX, "It adds now.")) -> tuple[int, str, str]:
         model = ScriptedModel([Say(line) for line in script])
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get only the answer
         monkeypatch.setenv("TERM", "dumb")
         code = cli.main([*words, *(["--protocol", "text"] if "--unattended" in words else [])])
         shown = capsys.readouterr()

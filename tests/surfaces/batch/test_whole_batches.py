@@ -1,4 +1,4 @@
-"""Whole batches against an endpoint: each task once, patches that apply, limits, stops, and tasks that go wrong."""
+"""Whole batches against an endpoint: each task once, patches that apply, limits, cancellation, and failing tasks."""
 
 import threading
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def stop_when(stalled: threading.Event, batch: Batch) -> None:
 
 
 def test_cancelled_batch_continues(tmp_path: Path, project: Path) -> None:
-    """In threads; how a stop comes to processes is shown in `tests/surfaces/batch/test_executors.py`."""
+    """In threads; `tests/surfaces/batch/test_executors.py` shows how processes are cancelled."""
     stalled, out = threading.Event(), tmp_path / "out"
 
     def answer(request: JsonMap) -> Reply:

@@ -1,4 +1,4 @@
-"""Cassettes as files: readable, exact, bounded, without secrets."""
+"""Cassettes as files: readable, exact, of limited size, without secrets."""
 
 import os
 from base64 import b64encode

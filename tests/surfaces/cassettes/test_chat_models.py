@@ -1,4 +1,4 @@
-"""LangChain's own chat models on cassettes: recorded from a server on loopback, and replayed when it is gone."""
+"""LangChain's own chat models on cassettes: recorded from a server on loopback, and replayed after it is gone."""
 
 import asyncio
 import threading

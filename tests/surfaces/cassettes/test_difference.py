@@ -1,4 +1,4 @@
-"""What a miss says of the request that was sent, beside the one that was recorded."""
+"""How a miss compares the request that was sent with the one that was recorded."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The fixture of a recorded and of a replayed test."""
+"""The pytest fixture when a test is recorded and when it is replayed."""
 
 import socket
 from collections.abc import Iterator
@@ -149,7 +149,7 @@ def test_no_host_can_be_reached_during_a_replay() -> None:
         socket.create_connection(address).close()
 
 
-# --- What is recorded from
+# --- The source of a recording
 
 NATIVE = {"protocol": "native", "edit_form": "replace", "mendgraph": version()}
 
@@ -163,7 +163,7 @@ def source(url: str, key: str, origin: str, settings: dict[str, str]) -> Source:
 
 
 def test_source_of_a_recording_comes_from_the_marker_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with LenientServer() as server:  # which has one model, and is asked for its name
+    with LenientServer() as server:  # which serves one model, whose name is requested
         one = {"model": "scripted", **NATIVE}
         url = server.base_url
         assert find_source(MarkerArguments(base_url=url)) == source(url, NO_KEY, "model at 127.0.0.1", one)

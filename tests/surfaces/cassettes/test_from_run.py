@@ -1,4 +1,4 @@
-"""A run becomes a cassette, its files and a test, which plays it again: in another folder and in another process."""
+"""A run becomes a cassette, its files and a test, which replays it in another folder and another process."""
 
 import ast
 import json
@@ -213,7 +213,7 @@ def test_earlier_tests_are_not_copied_and_not_replaced_without_force(folder: Pat
     assert sorted(kept) == [".gitignore", "conftest.py", "n0.yaml"]
 
 
-# --- What becomes no test
+# --- Runs that cannot become a test
 
 
 def test_invalid_test_name_or_place_is_refused(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which file is the cassette of which test."""
+"""Which cassette file belongs to which test."""
 
 import re
 
@@ -22,7 +22,7 @@ DIFFERENT = (("a b", "a_b"), ("A", "a"), ("a/b", "a b"), ("x" * 300, "x" * 301),
 def test_cassette_is_named_after_its_test() -> None:
     named = {given: re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", cassette_name(*given)) for given in NAMES}
     assert named == NAMES
-    for pair in DIFFERENT:  # also where a file system knows no capitals
+    for pair in DIFFERENT:  # also on a case-insensitive file system
         assert len({cassette_name(f"test_a.py::test_b[{each}]").lower() for each in pair}) == 2, pair
 
 

@@ -1,4 +1,4 @@
-"""What a replay answers, what it refuses, and what a recording keeps of an exchange."""
+"""What a replay answers, what it refuses, and what a recording stores of an exchange."""
 
 import json
 import sys

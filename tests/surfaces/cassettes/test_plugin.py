@@ -1,4 +1,4 @@
-"""Sessions of pytest inside of this one, most of them in this process."""
+"""pytest sessions inside this one, most of them in this process."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The servers of cassettes: one that plays, one that hands on what is recorded."""
+"""The servers of cassettes: one replays, one forwards requests that are recorded."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which files of a workspace the commands of hooks run: they are pinned by the mark of trust, and stay as they are."""
+"""Which workspace files the commands of hooks run: trust pins them, and runs cannot change them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The form that Studio shows: described, bounded, and handed on to the nodes whole."""
+"""`AgentContext`, which Studio shows as a form: descriptions, defaults, bounds, and what nodes get from it."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings of files and environment in their order, and files that are traps."""
+"""Settings from files and the environment: their precedence, and files that try to widen permissions."""
 
 import os
 from pathlib import Path
@@ -153,7 +153,7 @@ def test_on_limit_ask_in_a_workspace_file_needs_trust(root: Path) -> None:
     assert "on_limit needs your trust" in asking
 
 
-# --- Traps
+# --- Files that are refused
 
 
 NO_TEXTS = {
@@ -181,7 +181,7 @@ def test_settings_that_contradict_each_other_are_reported(root: Path) -> None:
     assert found.message == "max_steps: Input should be greater than or equal to 1"
 
 
-# --- Whatever the files say
+# --- Random pairs of files
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "mode": ('"read-only"', '"plan"', '"ask"', '"auto"'),

@@ -1,4 +1,4 @@
-"""MCP servers in `config.toml` and `.mcp.json`: what is read, and what has to be trusted first."""
+"""MCP servers in `config.toml` and `.mcp.json`: what is read, and what must be trusted first."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A request gets less than its user may have, never more."""
+"""A request can narrow what its user is allowed, never widen it."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -203,7 +203,7 @@ def test_operators_settings_apply_and_can_be_narrowed(folder: Path, monkeypatch:
 
 
 def test_form_can_be_submitted_with_its_defaults(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all its defaults, some of which the operator has set to something else."""
+    """Although the operator has changed some of the defaults."""
     configured(monkeypatch, folder, f'base_url = "{OURS}"\nmodel = "m"\nmode = "ask"\nmax_seconds = 60.0\n')
     shown = {name: field.get_default(call_default_factory=True) for name, field in AgentContext.model_fields.items()}
     assert had(**shown) == had()
@@ -234,7 +234,7 @@ BY_SERVER: Any = {"configurable": {"thread_id": "t", "graph_id": "mendgraph", "a
 def test_key_and_request_are_not_sent_to_an_endpoint_of_the_client(
     monkeypatch: pytest.MonkeyPatch, served: str
 ) -> None:
-    """The same context, given in Python, is the operator's own."""
+    """In Python the same context is the operator's own."""
     monkeypatch.setenv("OPENAI_API_KEY", "the-key-of-the-operator-0123")
     with ScriptedServer([Say("Hello.")]) as theirs:
         context = AgentContext(base_url=theirs.base_url, model="m", read_ahead=False, evidence=False)
@@ -299,7 +299,7 @@ def test_context_of_the_run_precedes_the_graphs_and_the_stored_one() -> None:
             assert given_context(None, bound, stored) == (bound or stored or AgentContext())
     assert given_context(Admission(GIVEN, "ada"), BOUND, STORED) is GIVEN
     assert given_context(Admission(refused, "ada"), BOUND, STORED) is refused
-    for foreign, words in FOREIGN:  # not taken for none: the agent would work in the folder of the process
+    for foreign, words in FOREIGN:  # treated as none, it would let the agent work in the folder of the process
         said = given_context(foreign, None, STORED)
         assert isinstance(said, StopCause)
         assert (words in said.message, "build_graph(context=AgentContext(...))" in said.message) == (True, True)

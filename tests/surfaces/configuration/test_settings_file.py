@@ -1,4 +1,4 @@
-"""One settings file: what it may say, and how each mistake in it is told."""
+"""One settings file: what it may contain, and how each mistake is reported."""
 
 from hypothesis import given, strategies as st
 

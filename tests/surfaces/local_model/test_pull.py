@@ -287,7 +287,7 @@ def test_without_the_library_or_the_network_the_hub_raises(tmp_path: Path, monke
 def test_pip_fetches_only_the_pinned_wheel_and_refuses_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that a wheel asks for is fetched: there is no such package in the folder that is the only index."""
+    """Dependencies of a wheel are not fetched: the only index is a folder without them."""
     index, target = tmp_path / "index", tmp_path / "parts"
     index.mkdir()
     target.mkdir()

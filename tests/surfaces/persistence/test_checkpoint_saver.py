@@ -1,4 +1,4 @@
-"""What the savers of both databases have in common, and checkpointers that are not ours."""
+"""What the savers of both databases have in common, and checkpointers of others."""
 
 import asyncio
 import logging
@@ -132,7 +132,7 @@ def made(kind: str) -> Any:
 def test_records_are_restored_from_the_serializer_of_a_server(
     kind: str, strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a server has stored comes back as it was, and what it shows of it to its clients is the whole of it."""
+    """A stored record is restored unchanged, and the server shows all of it to its clients."""
     monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
     assert {type(value) for value in (*EXAMPLES, *WORDS)} == set(CHECKPOINT_TYPES)
     serde = own_saver(InMemorySaver(serde=made(kind))).serde

@@ -1,4 +1,4 @@
-"""Every saver that the machine uses against LangGraph's own suite of what a checkpointer has to do."""
+"""Every saver that the machine uses, against LangGraph's conformance suite for checkpointers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

@@ -1,4 +1,4 @@
-"""A store that is damaged, or that somebody else has made: the commands and the functions say so, run by run."""
+"""A damaged or foreign store: commands and functions report it for the affected run."""
 
 import io
 import shutil

@@ -61,7 +61,7 @@ def test_threads_with_one_name_in_two_workspaces_are_separate(saver: PostgresSto
 
 
 def test_every_value_is_stored_by_our_serializer(saver: PostgresStoreSaver, shared_store: str) -> None:
-    """LangGraph itself would keep texts in JSON: with their secrets, and not at all where they hold NUL."""
+    """LangGraph itself would store texts as JSON: with their secrets, and not at all with a NUL."""
     values: dict[str, Any] = {
         "answer": f"a\0b {SECRET}",
         "step": 3,

@@ -1,4 +1,4 @@
-"""LangGraph's checkpoints in a workspace's own file, and what growing channels are made of."""
+"""LangGraph's checkpoints in the SQLite file of a workspace."""
 
 import asyncio
 import threading

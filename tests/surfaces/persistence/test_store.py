@@ -1,4 +1,4 @@
-"""The store of a workspace: what is written down of its runs, found, and forgotten again."""
+"""The store of a workspace: runs are recorded, listed and deleted."""
 
 import os
 from collections.abc import Iterator
@@ -145,7 +145,7 @@ def test_text_that_a_database_cannot_store_is_replaced(store: Store) -> None:
     assert record.context.response_format == {"title": "\ufffd"}
 
 
-# --- Forgetting runs
+# --- Deleting runs
 
 
 def run_machine(store: Store, root: str, run_id: str) -> None:

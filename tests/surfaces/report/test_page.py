@@ -1,4 +1,4 @@
-"""The page as a whole: what nobody's words can do to it. What it says of runs is in `pages/`."""
+"""The page as a whole: no text of others can break it. What it says of runs is in `pages/`."""
 
 import re
 from contextlib import closing
@@ -118,7 +118,7 @@ def test_report_of_an_interrupted_run_changes_nothing(tmp_path: Path) -> None:
     assert everything() == before
 
 
-# --- What it must not do
+# --- Safety of the page
 
 
 def test_texts_never_become_markup_and_the_page_loads_nothing(hostile: str) -> None:
@@ -146,7 +146,7 @@ def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
     assert "\\x1b<b>" in words(page(report_html("", str(folder))))
     for run in runs:  # the newer one has it in the commands that name the run
         shown = page(report_html(run.run_id, str(folder)))
-        assert shown.count(canary) > (1 if run is runs[0] else 10)  # nobody said that it is one
+        assert shown.count(canary) > (1 if run is runs[0] else 10)  # it was not declared as a secret
         hidden = page(report_html(run.run_id, str(folder), secrets=[canary]))
         assert (canary[:12] in hidden, "[redacted secret]" in hidden) == (False, True)
 

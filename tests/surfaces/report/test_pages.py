@@ -1,4 +1,4 @@
-"""What the report says of runs of each kind: `pages/<name>.txt` holds the words of the page, compared exactly.
+"""What the report says of runs of each kind: `pages/<name>.txt` holds the text of the page, compared exactly.
 
 `make test ARGS="tests/surfaces/report --update-snapshots"` writes the files; read them before you commit them.
 """

@@ -1,4 +1,4 @@
-"""The picture of the machine: all of the table, in its place, with the run's counts."""
+"""The picture of the machine: the whole transition table, with the run's counts."""
 
 from itertools import pairwise
 

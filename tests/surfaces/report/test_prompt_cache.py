@@ -1,4 +1,4 @@
-"""Why the prompt of a step does not continue the one before."""
+"""Why the prompt of a step does not continue the previous one."""
 
 from pathlib import Path
 from typing import Any

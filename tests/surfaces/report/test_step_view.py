@@ -1,4 +1,4 @@
-"""One step in words and bars."""
+"""One step of the report in text and bars."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_raised_limit_is_a_note_and_not_an_end() -> None:
 
 
 def test_time_between_a_kill_and_the_resume_does_not_count() -> None:
-    """A call that was killed in the evening was made again the next morning, and its tools too."""
+    """A call was killed in the evening and repeated the next morning, and so were its tools."""
     night, spent = 40_000.0, SPENT.model_copy(update={"seconds": 2.0})
     in_tools = {"spending": spent.model_copy(update={"seconds": 2.5}), "results": [DONE]}
     view = seen(

@@ -1,4 +1,4 @@
-"""A model is given as a chat model, as a name, or as "provider:name", wherever a run can begin."""
+"""A model is given as a chat model, as a name, or as "provider:name", wherever a run can start."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Recorded runs that are played again in copies of their folders; `test_replay_command.py` types the command."""
+"""Runs that are replayed in copies of their folders; `test_replay_command.py` tests the command."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs from Python: one task to its outcome, event by event, and with somebody who approves its calls."""
+"""Runs from Python: one task to its outcome, as events, and with a function that approves calls."""
 
 import asyncio
 from contextlib import aclosing, closing, suppress
@@ -177,7 +177,7 @@ def test_run_abandoned_after_any_event_continues_from_there(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("way", ["break", "async"])
 def test_closing_the_stream_does_not_wait_for_the_model(folder: Path, way: str) -> None:
-    """The endpoint stalls for ever in the middle of its reply."""
+    """The endpoint stalls forever in the middle of its reply."""
 
     def settings() -> AgentContext:
         return context(folder, base_url=server.base_url, model="m")

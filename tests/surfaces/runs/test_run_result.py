@@ -1,4 +1,4 @@
-"""What a program gets of a run that has ended."""
+"""`RunResult`: what a program gets from a run that has ended."""
 
 import hashlib
 from collections.abc import Callable

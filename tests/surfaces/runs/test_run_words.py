@@ -1,4 +1,4 @@
-"""Runs in a few words."""
+"""How a run and its commands are named in a few words."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

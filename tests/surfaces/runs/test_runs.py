@@ -1,4 +1,4 @@
-"""Runs after they were begun: what is known of them, how they go on, and how they are forgotten."""
+"""Stored runs: how they are listed, resumed, pruned and forked."""
 
 import hashlib
 import os
@@ -88,7 +88,7 @@ def test_store_of_another_version_is_reported_even_if_its_workspace_is_locked(
     assert ["was written by a newer mendgraph" in error(each).message for each in refused] == [True] * 4
 
 
-# --- What is known
+# --- Listing
 
 
 WRITE_NEW = use(("write_file", {"path": "new.py", "content": "x = 1\n"}))
@@ -140,7 +140,7 @@ def test_steps_list_their_calls_and_the_files_that_can_be_restored(folder: Path,
     ]
 
 
-# --- Going on
+# --- Resuming
 
 
 def test_interrupted_run_resumes_to_the_same_end(folder: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_resume_without_a_person_rejects_the_approval_request(folder: Path) -> N
     assert (result.outcome.answer, tree(folder)["calc.py"][0]) == ("I may not.", FILES["calc.py"].encode())
 
 
-# --- Forgetting
+# --- Pruning
 
 
 def test_prune_keeps_the_newest_runs_and_those_that_can_be_resumed(in_any_store: Path) -> None:

@@ -1,4 +1,4 @@
-"""A session of turns, and what it gives back."""
+"""A session of turns, and what it returns."""
 
 import asyncio
 from pathlib import Path
@@ -47,7 +47,7 @@ def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
 
 
 def test_result_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To read a long history takes longer than to write its last step. What the disk has is the same."""
+    """Reading a long history takes longer than writing its last step. The stored values are the same."""
     read: list[str] = []
     loads = ScrubbingSerializer.loads_typed
 
@@ -65,7 +65,7 @@ def test_result_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypat
         assert (again.result(), bool(read)) == (first, True)
 
 
-# --- The workspace is a run's own while it works, and each turn is written down first
+# --- A run locks the workspace, and each turn is recorded first
 
 
 def is_free(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Who may begin a run, and with what."""
+"""Which user may start a run, and with which context."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,12 +78,12 @@ def test_concurrent_runs_of_a_user_are_limited(tmp_path: Path) -> None:
     assert first.take() is None
     assert locks.names == {"run 0 of ann", "run 1 of ann", "thread t1", "thread t3"}
     with pytest.raises(RunRefusedError, match="Another run of this thread is working"):
-        third.take()  # which says nothing of places: that would be written into the thread
+        third.take()  # the message names no slots: it would be written into the thread
     third.release()
     words = "ann has 2 runs working on these servers, which is the maximum."
     assert second.take() == refusal(words, StopReason.WORKSPACE_BUSY)
     second.release()
-    assert second.take() is None  # a place that was left is not taken any more
+    assert second.take() is None  # a released slot is free again
     first.release()
     assert locks.names == {"run 0 of ann", "thread t3"}
 

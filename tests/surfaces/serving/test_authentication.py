@@ -1,4 +1,4 @@
-"""Who asks a server, what they may see, and what a server needs before it is started."""
+"""Users of a server, what they may see, and what a server needs before it starts."""
 
 import asyncio
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def test_thread_belongs_to_the_user_who_made_it() -> None:
 
 
 def test_run_with_a_webhook_is_refused() -> None:
-    """A server would ask any address of its own network for whoever names it."""
+    """A server would send requests to any address of its own network."""
     calling: Any = {"kwargs": {"webhook": "http://10.0.0.1/"}}
     assert status_of(restrict_to_owner(ctx=by("create_run"), value=calling)) == 422
     assert filtered("create_run", {"kwargs": {"webhook": None}}) == {"owner": "ann"}

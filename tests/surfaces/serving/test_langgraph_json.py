@@ -35,7 +35,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_served_graph_brings_no_checkpointer() -> None:
-    """The server brings its own, and refuses to start beside another."""
+    """The server has its own, and refuses to start with another one."""
     assert graph.checkpointer is None
     assert (graph.name, graph.context_schema) == ("mendgraph", AgentContext)
     assert set(NODES) < set(graph.nodes)

@@ -1,4 +1,4 @@
-"""The middleware: what an engine behind it sees of requests, and what is answered without it."""
+"""The middleware: which requests reach the engine behind it, and which are answered by itself."""
 
 import asyncio
 import json

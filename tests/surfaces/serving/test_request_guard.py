@@ -1,4 +1,4 @@
-"""Which requests a server on loopback takes: by the host that they name, the page that sends them, and their body."""
+"""Which requests a server on loopback accepts: by their host, their origin and their content type."""
 
 import asyncio
 import json
@@ -150,7 +150,7 @@ def test_operator_can_add_hosts_and_origins(server: Server) -> None:
 
 
 def test_internal_requests_are_accepted(server: Server) -> None:
-    """The SDK's client in a node of a user's graph, which no socket leads to."""
+    """From the SDK's client in a node of a user's graph, which uses no socket."""
 
     async def asked(root_path: str) -> str:
         transport = httpx.ASGITransport(server().app, root_path=root_path)
@@ -162,7 +162,7 @@ def test_internal_requests_are_accepted(server: Server) -> None:
 
 
 def test_default_origins_are_those_of_langgraph_json() -> None:
-    """In front of `langgraph dev` stands the guard, and CORS is for the same origins."""
+    """The guard runs before `langgraph dev`, and CORS allows the same origins."""
     http: Any = json.loads((ROOT / "langgraph.json").read_text("utf-8"))["http"]
     assert http["app"] == "mendgraph.graph.fleet.serving.request_guard:app"
     assert (tuple(http["cors"]["allow_origins"]), http["cors"]["allow_origin_regex"]) == (

@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL, for several users: what is kept when one is killed, and what stays apart."""
+"""Several servers on one PostgreSQL, for several users: what is kept when one is killed, and what is separate."""
 
 import os
 import subprocess
@@ -158,7 +158,7 @@ def test_users_see_nothing_of_each_other(servers: Servers) -> None:
 
 @in_sweeps
 def test_concurrent_requests_to_a_thread_run_one_after_the_other(servers: Servers) -> None:
-    """Whoever comes in between the middleware's look and the machine's lock is refused there, and writes nothing."""
+    """A request between the middleware's check and the machine's lock is refused there, and writes nothing."""
     servers.project("ann", "crowd", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(*(Say("Yes?") for _ in range(8)))
@@ -232,7 +232,7 @@ def test_client_cannot_choose_its_identity(servers: Servers) -> None:
 
 @in_sweeps
 def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(servers: Servers) -> None:
-    """Neither ours, nor the engine's, nor those of the checkpointer that it brings."""
+    """Our tables, the engine's and those of its checkpointer."""
     servers.project("cleo", "secret", CALC)
     thread = servers.thread("cleo", servers.first)
     servers.model.say(Say(f"You said {SECRET}."))

@@ -1,4 +1,4 @@
-"""What a person sees and says in LangGraph Studio, and a client over the wire: the server that `make studio` starts."""
+"""The server of `make studio`, as a person uses it in LangGraph Studio and a client over HTTP."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -131,7 +131,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
 
 @in_sweeps
 def test_invalid_context_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
-    """No call is made for any of them, and no secret is repeated."""
+    """None of them causes a model call, and no secret is quoted."""
     with told() as model:
 
         def refused(context: JsonMap) -> str:
@@ -151,7 +151,7 @@ def test_invalid_context_is_refused_by_name(studio: Studio, tmp_path: Path) -> N
 
 
 def test_client_cannot_widen_the_context_in_any_other_way(studio: Studio, tmp_path: Path) -> None:
-    """In assistants, in configurable, in the state: nothing is asked of its endpoint, and nothing is written."""
+    """Not in assistants, `configurable` or the state: its endpoint is not called, and nothing is written."""
     asked, call = studio.request("Hi."), {"tool": "write_file", "arguments": {"path": "forged", "content": ""}}
     with told(Say("Hello.")) as ours, told() as theirs, httpx.Client(base_url=studio.url, timeout=60) as client:
         wide = studio.context(tmp_path, theirs, {"base_url": theirs.base_url})
@@ -184,7 +184,7 @@ def test_client_cannot_widen_the_context_in_any_other_way(studio: Studio, tmp_pa
 
 @in_sweeps
 def test_unknown_setting_is_never_ignored(studio: Studio) -> None:
-    """As `configurable` neither, where what servers and clients put there beside it is no setting."""
+    """Nor in `configurable`, where the keys that servers and clients add are no settings."""
     asked = studio.request("Hi.")
     with told(Say("Hello.")) as model:
         fits = {**studio.context(studio.log.parent, model), "user_id": "ann", "x-tag": "1", "__seen": True}
@@ -232,7 +232,7 @@ ANSWERS: tuple[tuple[Any, dict[str, str], tuple[str, str]], ...] = (
 
 @in_sweeps
 def test_each_answer_to_an_approval_request_has_its_effect(studio: Studio, tmp_path: Path) -> None:
-    """All at once, as several people at one server; nothing is changed before the answer."""
+    """In parallel, as several people at one server; nothing is changed before the answer."""
 
     def play(number: int) -> tuple[Any, Any, tuple[str, str]]:
         folder, thread = tmp_path / str(number), studio.thread()
@@ -255,7 +255,7 @@ def test_each_answer_to_an_approval_request_has_its_effect(studio: Studio, tmp_p
 
 @in_sweeps
 def test_unanswered_approval_request_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
-    """So it is by "Mark as Resolved" in a chat page, which sends the thread to its end."""
+    """Also by "Mark as Resolved" in a chat page, which sends the thread to its end."""
     write_files(tmp_path, CALC)
     thread = studio.thread()
     with told(use(EDIT), Say("Good.")) as model:
@@ -276,7 +276,7 @@ SEARCH: tuple[str, JsonMap] = ("search_files", {"pattern": "return"})
 
 @in_sweeps
 def test_nothing_blocks_the_event_loop_of_the_server(studio: Studio, tmp_path: Path) -> None:
-    """A search, an edit and a command that a person approves, and the embedded model, which is not there."""
+    """A search, an edit and a command that a person approves, and a missing embedded model."""
 
     def worked(folder: Path) -> str:
         write_files(folder, CALC)

@@ -1,4 +1,4 @@
-"""A thread's records at a server that loads no types but LangGraph's own: others are not loaded, and that is said."""
+"""A thread's records at a server that loads only LangGraph's own types: others are not loaded, with a warning."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[Studio]:
 
 
 def test_records_survive_a_server_that_loads_only_langgraphs_types(server: Studio, tmp_path: Path) -> None:
-    """A denial, a healing, a loop, a question that is answered, one that is left open, a fork and a written message."""
+    """A denial, a healing, a loop, an answered and an open approval request, a fork and a written message."""
     for graph in ("mendgraph", "own"):
         folder, thread = tmp_path / graph, server.thread()["thread_id"]
         write_files(folder, FILES)

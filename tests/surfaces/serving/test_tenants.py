@@ -1,4 +1,4 @@
-"""The tenants file: who may use a server, and every way in which it is wrong."""
+"""The tenants file: who may use a server, and every problem of the file."""
 
 from hypothesis import given, strategies as st
 

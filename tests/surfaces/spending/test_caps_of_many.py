@@ -1,4 +1,4 @@
-"""Whoever reserves, settles and is killed, in whatever order: an account's calls never pass its cap together."""
+"""Processes reserve, settle and are killed in any order: the calls of an account never exceed its limit."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Whatever providers report and whenever they fail or a process dies: limits are walls, and no call is forgotten."""
+"""Wrong usage reports, failing providers and dying processes: no limit is exceeded, and no call is lost."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +79,7 @@ def provider(data: Path, root: Path, moves: Iterable[Move], limits: JsonMap) -> 
     return Provider(iter(moves), lambda: book_of(data, f"{root.name} "), limits)
 
 
-# --- Whatever happens
+# --- Any sequence of events
 
 
 @settings(max_examples=10)
@@ -125,7 +125,7 @@ SCHEMA_UNHEARD: JsonMap = {
 def test_endpoint_with_correct_usage_exceeds_no_limit(
     data: Path, rate: float, limits: JsonMap, forms: list[str]
 ) -> None:
-    """Where its tokens have four bytes or more, every estimate is on the high side."""
+    """If tokens have four bytes or more, every estimate is too high."""
     root = workspace(data)
     model = provider(data, root, chain((Said(form, rate, 1.0) for form in forms), repeat(Said("answer", rate))), limits)
     [outcome] = worked(context(root, **limits), model, 1)
@@ -162,7 +162,7 @@ def test_reservation_of_a_lost_call_is_charged_once(data: Path, dies_at: int) ->
     assert outcomes[1].usage["cost_usd"] == pytest.approx(total(model.paid, 2))
 
 
-# --- Back in time
+# --- Time travel
 
 
 def snapshots(machine: Any, config: Any) -> list[Any]:
@@ -297,7 +297,7 @@ def test_run_of_a_full_account_continues_after_its_limit_is_raised(
 
 
 def test_usage_reported_too_low_is_charged_with_a_minimum_for_the_sent_text(data: Path) -> None:
-    """One and a half tokens a call would leave every limit out of reach."""
+    """With one and a half tokens per call no limit would ever be reached."""
     lie = {"prompt_tokens": 1.5, "completion_tokens": 0.5, "total_tokens": 2}
     with ScriptedServer(then=lambda _: Say("Done.", usage=lie)) as server:
         limits = context(workspace(data), model="m", base_url=server.base_url, max_input_tokens_per_session=8_000)

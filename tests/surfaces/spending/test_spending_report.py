@@ -1,4 +1,4 @@
-"""What the spending book knows of days and accounts."""
+"""What the spending book reports about days and accounts."""
 
 import os
 from datetime import UTC, date, datetime, timedelta, timezone

@@ -11,7 +11,7 @@ from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.surfaces.spending.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
 
-# --- What a thread has lost
+# --- Lost calls of a thread
 
 
 def test_settled_entry_counts_its_usage_and_an_open_one_its_reservation(
@@ -50,7 +50,7 @@ def test_children_of_a_run_with_wildcards_in_its_name_are_distinguished(
 def test_usage_is_written_with_the_next_entry_or_at_close(
     store: SpendingStore, other: SpendingStore, clock: Clock, tmp_path: Path, written_by: str
 ) -> None:
-    """A process that is killed before leaves the reservation, which is more."""
+    """A process that is killed before that leaves the reservation, which is larger."""
     number = reserved(store, entry())
     store.settle(number, used())
     assert other.lost("t1", 0) == (as_reserved(entry()), number)
@@ -67,14 +67,14 @@ def test_usage_is_written_with_the_next_entry_or_at_close(
 def test_usage_above_the_counted_amount_is_written_at_once(
     store: SpendingStore, other: SpendingStore, more: dict[str, int]
 ) -> None:
-    """Until then others would count less than was used, and a limit would not hold."""
+    """Until then other processes would count too little, and could exceed a limit."""
     number = reserved(store, entry(tokens=50_000))
     what = used().model_copy(update=more)
     store.settle(number, what)
     assert other.lost("t1", 0) == (what, number)
 
 
-# --- Calls that were cut off
+# --- Lost calls
 
 
 def test_lost_call_counts_as_an_ordinary_reply_in_thread_day_and_account(
@@ -115,7 +115,7 @@ def test_parallel_calls_count_in_full_until_they_are_settled(any_store: str, tmp
         assert store.lost("t1", 0) == (used(), first)
 
 
-# --- What is kept
+# --- Stored columns
 
 
 def test_entry_holds_no_text_of_a_request_or_reply(store: SpendingStore, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_entry_holds_no_text_of_a_request_or_reply(store: SpendingStore, tmp_pat
 
 
 def test_last_turn_of_a_thread_is_marked_and_entries_are_read_up_to_it(store: SpendingStore) -> None:
-    """So what is lost with an earlier turn is told from what this one has used already."""
+    """This separates what earlier turns lost from what this one has used."""
     store.begin("demo", first=True)
     begun = store.begin_number("demo")
     assert begun is not None
@@ -163,7 +163,7 @@ def test_tokens_of_a_day_are_limited(store: SpendingStore, other: SpendingStore,
     store.settle(first, used(tokens=95))  # 100 with its reply
     reserved(store, entry(tokens=500), limits)
     assert isinstance(other.reserve(entry("t2", 1), limits), StopCause)
-    reserved(other, entry("t2", 5_000))  # who has no limit is asked for nothing
+    reserved(other, entry("t2", 5_000))  # without a limit nothing is checked
     clock.now += timedelta(hours=1)
     reserved(store, entry(tokens=1_000), limits)
 
@@ -201,13 +201,13 @@ def test_tokens_of_an_account_are_limited_over_all_days(
     clock.now += timedelta(days=90)
     assert isinstance(other.reserve(entry(tokens=501), limits), StopCause)
     reserved(store, entry(tokens=500), limits)
-    reserved(store, entry(tokens=5_000), capped("batch/nightly"))  # who has no limit is asked for nothing
+    reserved(store, entry(tokens=5_000), capped("batch/nightly"))  # without a limit nothing is checked
     assert isinstance(other.reserve(entry(tokens=1), limits), StopCause)
     reserved(other, entry(tokens=1), capped("batch/nightly", max_tokens_per_account=6_001))
 
 
 def test_ten_costs_of_a_tenth_fit_exactly_into_one(store: SpendingStore) -> None:
-    """Though 0.1 + 0.1 + 0.1 is more than 0.3 in binary."""
+    """Although 0.1 + 0.1 + 0.1 is more than 0.3 in binary."""
     for limits, calls in ((capped(max_cost_usd_per_account=0.3), 3), (capped("b", max_cost_usd_per_day=1.0), 10)):
         for _ in range(calls):
             reserved(store, entry(cost=0.1), limits)
@@ -250,7 +250,7 @@ def test_cost_limit_per_day_applies_to_all_accounts_together(store: SpendingStor
     reserved(store, entry(cost=0.5), limits)
 
 
-# --- Many at once
+# --- Concurrency
 
 
 @pytest.mark.usefixtures("any_store")
@@ -258,7 +258,7 @@ def test_cost_limit_per_day_applies_to_all_accounts_together(store: SpendingStor
     ("limit", "reason"), [("day", StopReason.DAY_LIMIT), ("account", StopReason.ACCOUNT_LIMIT)], ids=["day", "account"]
 )
 def test_concurrent_reservations_never_exceed_the_limit(tmp_path: Path, limit: str, reason: StopReason) -> None:
-    """A day is everybody's: two accounts have as much of it together as one alone."""
+    """The limit of a day is shared: two accounts together have as much as one."""
     accounts = ("a", "b")
     most: dict[str, Any] = {f"max_tokens_per_{limit}": 1_000, f"max_cost_usd_per_{limit}": 5.0}
     several = [RunLimits(account=each, **most) for each in accounts]

@@ -1,4 +1,4 @@
-"""A spending book that is no file of ours, that breaks, or that another process holds."""
+"""A spending book that is not ours, that becomes damaged, or that another process locks."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_unusable_book_refuses_only_calls_with_a_limit(store: SpendingStore, tmp
     told = store.trouble()
     assert told is not None
     assert reason in told.message
-    assert (store.reserve(entry(), NO_LIMIT), store.trouble()) == (0, None)  # it is told once
+    assert (store.reserve(entry(), NO_LIMIT), store.trouble()) == (0, None)  # it is reported once
 
     cause = store.reserve(entry(), RunLimits(max_tokens_per_day=1_000_000))
     assert isinstance(cause, StopCause)
@@ -78,7 +78,7 @@ def test_file_that_becomes_unusable_keeps_the_reservation(store: SpendingStore, 
     assert rows(tmp_path, "SELECT input_tokens, settled_at FROM entries") == [(80, None)]
 
 
-# --- A file that another process holds
+# --- A file that another process locks
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Results that are too large for a model's window, kept in the run's own folder."""
+"""Results that are too large for a model's window, stored in the run's own folder."""
 
 import errno
 import os

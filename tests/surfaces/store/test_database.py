@@ -1,4 +1,4 @@
-"""The database of a workspace: made, refused, and looked at."""
+"""The database of a workspace: created, refused, and inspected."""
 
 import os
 import sqlite3

@@ -1,6 +1,6 @@
 """The database of a workspace grows in proportion to the work, not to its square.
 
-Few turns show it: whatever grows with the square of the turns bends the line. `make bench` measures 200.
+Few turns show it: quadratic growth would bend the line. `make bench` measures 200.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The store behind PgBouncer in transaction mode: a workspace is one run's, and nobody else's session is changed."""
+"""The store behind PgBouncer in transaction mode: one run holds a workspace, other sessions are unchanged."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def pooled(shared_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_workspace_lock_has_one_holder_behind_a_transaction_pooler(pooled: str) -> None:
-    """Each has sessions of the server that others had before: a lock of a session would be everybody's, or nobody's."""
+    """Processes share server sessions, so a session lock would belong to all of them or to none."""
     every = [PostgresPool(read_url(pooled)) for _ in range(3)]
     first, second, third = (each.locks for each in every)
     assert first.take("w", ONE)

@@ -1,4 +1,4 @@
-"""The store in PostgreSQL: connections, locks that hold on all machines, tables, and a look that makes nothing."""
+"""The store in PostgreSQL: connections, locks over all machines, tables, and inspection without changes."""
 
 import sqlite3
 import threading
@@ -295,7 +295,7 @@ def others(url: str, do: str) -> int:
 
 
 def test_users_function_cannot_replace_one_of_the_server(connections: PostgresPool, shared_store: str) -> None:
-    """On servers before 15 whoever may connect may make functions in `public`."""
+    """Before PostgreSQL 15 every user could create functions in `public`."""
     with psycopg.connect(shared_store, autocommit=True) as admin:
         admin.execute(
             "CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"

@@ -1,4 +1,4 @@
-"""Which PostgreSQL database holds the store, and how a workspace is called there."""
+"""Which PostgreSQL database holds the store, and which name a workspace has there."""
 
 import errno
 import os

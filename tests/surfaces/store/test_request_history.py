@@ -1,4 +1,4 @@
-"""The history of a workspace's chats: private, bounded, and never in the way."""
+"""The history of requests in chats: private, of limited size, and never an obstacle."""
 
 import stat
 from pathlib import Path

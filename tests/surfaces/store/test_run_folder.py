@@ -72,7 +72,7 @@ def test_every_thread_has_its_own_harmless_folder_name(one: str, two: str) -> No
 
 
 def test_folder_name_never_changes() -> None:
-    """The end is the beginning of the SHA-256 of the thread's name, as sha256sum gives it."""
+    """It ends with the first digits of the SHA-256 of the thread's name, as of sha256sum."""
     assert folder_name("thread 1") == "thread-1-e403d0b0e15639ba"
 
 

@@ -1,4 +1,4 @@
-"""One run at a time in a workspace, and who that is."""
+"""One run at a time in a workspace, and which one holds the lock."""
 
 import errno
 import json
@@ -181,7 +181,7 @@ def test_holder_on_another_machine_is_named_and_nothing_stays_locked_here(shared
 
 
 def test_lock_of_a_dead_process_of_this_machine_is_waited_for(shared_store: str, tmp_path: Path) -> None:
-    """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
+    """The server has not noticed the end yet; without waiting, a dead run would be reported as active."""
     open_database(str(tmp_path)).close()
     pool = PostgresPool(read_url(shared_store))
     theirs = pool.locks

@@ -1,4 +1,4 @@
-"""Runs whose store is shared: many at once on few connections, on several machines, and what is cut off meanwhile."""
+"""Runs whose store is shared: many runs on few connections, on several machines, and with lost connections."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ FINISHED = (OutcomeKind.FINISHED, "answered")
 FAILED = (OutcomeKind.SYSTEM_ERROR, "store_failed")
 
 
-# --- Many at once
+# --- Many runs
 
 
 @in_sweeps
@@ -88,7 +88,7 @@ def test_fifty_concurrent_runs_share_few_connections(shared_store: str, tmp_path
     assert [len(listed(each)) for each in folders[:3]] == [1, 1, 1]
 
 
-# --- Cut off
+# --- Lost connections
 
 
 class Server:
@@ -225,7 +225,7 @@ def test_process_that_lost_the_workspace_changes_nothing_and_another_continues(
 def test_thread_is_active_on_one_machine_and_continues_on_another_after_a_kill(
     shared_store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other machine is a process with a copy of the workspace and a data folder of its own."""
+    """The other machine is a process with its own copy of the workspace and data folder."""
     name = "ann/notes"
     there = folder.parent / "there" / "project"
     shutil.copytree(folder, there)
@@ -298,7 +298,7 @@ def test_any_thread_name_and_any_text_are_restored(folder: Path, any_store: str)
     assert ended(result) == (FINISHED if any_store == "postgresql" else FAILED)
 
 
-# --- What a command learns
+# --- Environment of commands
 
 
 @needs_sandbox

@@ -1,4 +1,4 @@
-"""The settings of a workspace as bytes, and the mark by which they are trusted."""
+"""Files of the user: settings of a workspace, and the hash by which they are trusted."""
 
 import os
 import stat

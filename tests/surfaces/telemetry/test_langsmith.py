@@ -1,4 +1,4 @@
-"""LangSmith by its own variables: runs are posted where the user has set them, and nothing is asked where not."""
+"""LangSmith by its own variables: runs are posted if the user has set them, and otherwise nothing is sent."""
 
 import os
 import subprocess

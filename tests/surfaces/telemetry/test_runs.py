@@ -1,4 +1,4 @@
-"""Whole runs, as OpenTelemetry is told of them."""
+"""Whole runs as OpenTelemetry traces."""
 
 import asyncio
 from collections.abc import Callable

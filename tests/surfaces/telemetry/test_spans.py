@@ -1,4 +1,4 @@
-"""What is observed of a run, as spans."""
+"""The spans of a run."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ def begun(conversation: str = "t") -> RunSpan:
 
 
 def test_lone_surrogate_becomes_a_question_mark(told: Told) -> None:
-    """An exporter cannot write it, and would drop all the spans that it sends together."""
+    """An exporter cannot encode it, and would drop the whole batch of spans."""
     with begun("t\ud800"):
         pass
     assert (told.spans[0].attributes or {})["gen_ai.conversation.id"] == "t?"

@@ -1,4 +1,4 @@
-"""A person sees what a call would do, and only a yes lets it run."""
+"""A person sees what a call would do, and it runs only after a yes."""
 
 import io
 import json
@@ -124,7 +124,7 @@ def test_approval_request_shows_the_diff_or_command_and_the_choices() -> None:
     assert (f"a would allow: {GRANT}" in shown, '│   "old_str": "a - b",' in shown) == (True, True)
 
 
-# --- Grants
+# --- Permissions for later calls
 
 
 def test_approve_for_run_covers_one_tool_and_one_rule() -> None:
@@ -162,7 +162,7 @@ def test_project_configuration_is_asked_about_each_time_and_nothing_after_a_stop
     assert len(person.prompts) == 1
 
 
-# --- Other arguments
+# --- Edited arguments
 
 
 LIMIT: JsonMap = {

@@ -1,4 +1,4 @@
-"""`mendgraph batch`: what it says, what programs get, and its exit codes."""
+"""`mendgraph batch`: its output for people, its JSON, and its exit codes."""
 
 import json
 import os
@@ -150,7 +150,7 @@ def test_every_problem_of_the_task_file_is_reported(
     assert not (tmp_path / "bad.batch").exists()
 
 
-# --- How a batch goes, as people see it: in a bar of any width, or a line for each result.
+# --- Progress for people: a bar of any width, or a line for each result
 
 USAGE = TaskUsage(calls=2)
 GOOD = TaskResult(

@@ -1,4 +1,4 @@
-"""What does not cooperate: code that blocks in Python, in the kernel, or in C with the interpreter's lock, anywhere."""
+"""Code that blocks anywhere: in Python, in the kernel, or in C with the global interpreter lock."""
 
 import signal
 import time
@@ -100,7 +100,7 @@ def test_second_signal_ends_the_process(
     with mendgraph(root, server.base_url, "Look here.", main=play("kernel", where)) as running:
         wait_until_it_blocks(root)
         running.send(number)
-        time.sleep(0.5)  # two that come at once are one
+        time.sleep(0.5)  # two signals at once count as one
         running.send(number)
         assert running.end() == code
     assert "continue with: mendgraph resume" in running.err

@@ -467,7 +467,7 @@ def test_history_that_cannot_be_stored_is_reported_once(tmp_path: Path) -> None:
     assert terminal.out.startswith(f"mendgraph chat in {tmp_path}; /help lists the commands\n\n")
 
 
-# --- What a line of the person means
+# --- What a typed line means
 
 NO_STEP = "/undo takes the number of a step"
 WRONG = {

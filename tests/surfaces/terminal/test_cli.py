@@ -1,4 +1,4 @@
-"""The command line: what is a task, how each mistake is answered, and what is loaded for it."""
+"""The command line: tasks, usage errors, and which modules are imported."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What `mendgraph doctor` finds, one check after the other, and all at once."""
+"""What `mendgraph doctor` finds: each check alone, and all of them."""
 
 import os
 import shutil
@@ -153,7 +153,7 @@ def test_endpoint_is_asked_for_its_models() -> None:
         other = checks.answer(Machine("", {**url, "model": "other"}, {}))
     assert (listed.status, listed.found) == (Status.OK, "it answers, and serves scripted")
     assert (other.status, "does not list other" in other.found, other.remedy[-8:]) == (Status.WARNING, True, "scripted")
-    for settings in ({"model": "local"}, {"model": "m"}):  # where there is no endpoint nobody is asked
+    for settings in ({"model": "local"}, {"model": "m"}):  # without an endpoint no request is sent
         assert checks.answer(Machine("", settings, {})).status is Status.OFF
 
 
@@ -195,7 +195,7 @@ def test_weights_must_be_complete_if_they_are_used(tmp_path: Path, monkeypatch: 
     assert whole.status is (Status.OK if find_spec("xllamacpp") else Status.PROBLEM)
 
 
-# --- All at once
+# --- All checks
 
 NAMES = [
     *("packages", "model", "endpoint", "embedded model", "sandbox", "tests", "ripgrep"),

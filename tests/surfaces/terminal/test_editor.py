@@ -260,7 +260,7 @@ def test_prompt_can_be_cancelled_during_a_model_call_and_an_approval_request(fol
 
 
 def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: Path, desk: Desk) -> None:
-    """A server that cannot be used does not keep the session from its work, and that is said."""
+    """An unusable server is reported, and the session works without it."""
     editor = desk.editor
     connection: Any = program(folder)
     echo = schema.McpServerStdio(name="echo", command=connection["command"], args=connection["args"], env=[])
@@ -308,7 +308,7 @@ def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(
 
 
 def test_failure_is_an_error_with_a_message(folder: Path, desk: Desk) -> None:
-    """In a session that cannot begin, in a prompt whose model fails, and for what the client gets wrong."""
+    """For a session that cannot start, a prompt whose model fails, and invalid requests of the client."""
 
     async def scene(talk: Talk) -> None:
         session = await talk.begin()

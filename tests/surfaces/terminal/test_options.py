@@ -1,4 +1,4 @@
-"""What the options mean to a run, as `mendgraph config --json` tells it."""
+"""What the options change for a run, as shown by `mendgraph config --json`."""
 
 import json
 from typing import Any

@@ -90,7 +90,7 @@ def test_duration_is_shown_as_a_clock() -> None:
     assert {seconds: clock(seconds) for seconds in CLOCKS} == CLOCKS
 
 
-# --- What a forge reads
+# --- Commit messages and pull requests
 
 
 def ended(message: str = "Limit reached.", answer: str = "", **more: Any) -> RunResult:

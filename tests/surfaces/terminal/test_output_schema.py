@@ -1,4 +1,4 @@
-"""What programs are given is as published."""
+"""JSON output matches the published schema."""
 
 import json
 from pathlib import Path

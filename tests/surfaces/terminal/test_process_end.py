@@ -1,4 +1,4 @@
-"""How the process ends: exit codes, the report of a bug, streams that are gone, files in the way, signals."""
+"""How the process ends: exit codes, bug reports, closed streams, error messages, signals."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""The prompt of a chat, at a terminal that a test types into."""
+"""The prompt of a chat, at a terminal with scripted keys."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

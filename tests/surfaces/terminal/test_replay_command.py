@@ -1,4 +1,4 @@
-"""`mendgraph replay` at the command line, on an endpoint of its own."""
+"""`mendgraph replay` at the command line, on a scripted endpoint."""
 
 import json
 import signal

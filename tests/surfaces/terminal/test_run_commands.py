@@ -21,7 +21,7 @@ def loaded(shown: tuple[int, str, str]) -> Any:
     return json.loads(out)
 
 
-# --- Looking
+# --- Listing
 
 
 def test_folder_without_runs_says_so(command: Command) -> None:
@@ -49,7 +49,7 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(command: Command, folde
     assert steps[2]["calls"] == [{"tool": "edit_file", "target": "calc.py"}]
 
 
-# --- Removing and taking back
+# --- Pruning and undo
 
 
 def test_pruned_runs_are_named(command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_undo_names_files_changed_since_and_changes_nothing(command: Command, fo
     assert (folder / "calc.py").read_text(encoding="utf-8") == "mine\n"
 
 
-# --- What is in the way
+# --- Damaged stores and active runs
 
 COMMANDS = [["runs", "show", "x"], ["undo", "x"], ["fork", "x", "--at", "1"], ["resume", "x"], ["chat", "--run", "x"]]
 EVERYWHERE = [["runs"], ["runs", "prune", "--keep", "1"], *COMMANDS]

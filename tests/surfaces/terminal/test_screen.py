@@ -1,4 +1,4 @@
-"""How a run looks: words once, a line for each call, nothing of the calls' JSON, and nothing that steers the screen."""
+"""How a run is shown: text once, a line for each call, no JSON of calls, and no control characters."""
 
 import io
 from collections.abc import Iterable
@@ -141,7 +141,7 @@ def test_no_shown_text_can_control_the_terminal(text: str) -> None:
     shown = Shown(debug=True).show(*_evil(text))
     shown.screen.answer(f"answer {text}")
     shown.screen.summary(Line(text, ""))
-    assert shown.out.count("\r") == 0  # nor does a return overwrite a line
+    assert shown.out.count("\r") == 0  # nor does a carriage return overwrite a line
     assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
 
 
@@ -236,7 +236,7 @@ def test_refused_call_is_distinguished_from_a_failed_one() -> None:
         assert shown.view.refused == []
 
 
-# --- What a run has to do without
+# --- Warnings about missing parts
 
 LACKS = {
     "commands.unavailable": "no commands",

@@ -1,4 +1,4 @@
-"""Files that a person was sent: whatever is in them, a command says what is wrong, in bounded time and memory."""
+"""Files from other people: whatever they contain, a command reports the problem in limited time and memory."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ctrl-C while the command still loads what it needs, and work that leaves Python no moment."""
+"""Ctrl-C while the command imports its libraries, and native calls that block Python."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What the status line says, and where it stands."""
+"""The text of the status line, and its place on the screen."""
 
 import asyncio
 import io
@@ -136,7 +136,7 @@ def test_nearest_limit_is_shown_and_a_resumed_turn_continues_its_counts() -> Non
     assert shown.note().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")
 
 
-# --- Where it stands
+# --- Its place on the screen
 
 
 def test_status_line_stays_below_the_output_and_is_removed_after_the_run() -> None:

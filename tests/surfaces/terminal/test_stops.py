@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in whole runs: wherever a run is, it ends with its running step, or at once, and tells how."""
+"""Ctrl-C and SIGTERM in whole runs: a run ends after its running step, or at once, and says how to continue."""
 
 import os
 import signal
@@ -167,7 +167,7 @@ def test_program_can_stop_its_own_run_from_anywhere(root: Path, way: str) -> Non
             handled.set()
 
         def by_signal() -> None:
-            for _ in range(600):  # one that comes between a look at signals and a wait in C wakes nobody (CPython)
+            for _ in range(600):  # a signal between CPython's check for signals and a wait in C is not noticed
                 os.kill(os.getpid(), signal.SIGUSR1)  # to the process, so that its main thread wakes up and handles it
                 if handled.wait(0.1):
                     return

@@ -1,4 +1,4 @@
-"""Runs that are taken up again at the command line, as a person does it: with no more than what the last line said."""
+"""Runs resumed at the command line as a person does it: with the command from the last line of the output."""
 
 import io
 import json
@@ -58,7 +58,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     def called(*words: str, lines: tuple[Line, ...] = LINES, typed: io.StringIO | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": HistoryModel(lines)})
         monkeypatch.setattr(sys, "stdin", typed or io.StringIO())
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get only the answer
         monkeypatch.setenv("TERM", "dumb")
         code = cli.main(words)
         shown = capsys.readouterr()
@@ -140,7 +140,7 @@ def test_run_stopped_by_a_limit_names_the_command_that_continues_it(run: Run, fo
 
 
 def test_run_continues_after_repeated_outages_with_the_same_result(run: Run, folder: Path) -> None:
-    """Its fork as well."""
+    """So does its fork."""
     code, _, err = run("Mend add.", lines=(LINES[0], DOWN))
     assert code == 4
     command = said(err)

@@ -72,7 +72,7 @@ def test_limit_is_raised_by_a_key_and_by_a_number(tmp_path: Path) -> None:
 
 @in_sweeps
 def test_single_key_answers_an_approval_request(tmp_path: Path) -> None:
-    """Also the arrow keys are keys, which say nothing; a reason is a line."""
+    """Arrow keys are no answer; a reason is a line."""
     with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
         tmux.wait("Allow edit_file calc.py?")
         tmux.press("Up")

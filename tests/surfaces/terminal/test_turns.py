@@ -1,4 +1,4 @@
-"""What signals do while a session is open: to a turn in the event loop, and outside of one."""
+"""Turns at the terminal: their output, signals in the event loop and outside it, and the status line."""
 
 import errno
 import io

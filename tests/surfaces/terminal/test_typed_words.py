@@ -1,4 +1,4 @@
-"""The terminal of `TypedWords`: as it was after the process, untouched by a background job, and gone; commands stay."""
+"""The terminal of `TypedWords`: restored after the process, unchanged by a background job, or closed."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is seen of a reply while it is streamed."""
+"""Which text of a reply is shown while it is streamed."""
 
 from itertools import pairwise
 

@@ -61,7 +61,7 @@ def test_action_of_spec_4_can_be_used_as_a_tool(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_terminal_invocation_ends_a_run_that_has_only_actions(tmp_path: Path, protocol: Protocol) -> None:
-    """`final_answer` is an invocation of any run; the model is told of it where it is among the tools."""
+    """Any run accepts `final_answer`; it is offered to the model only if it is among the tools."""
     invocation = '{"tool": "lookup", "args": {"word": "cart"}, "terminal": true}'
     run = play(tmp_path, Say(invocation), Say("Never asked for."), only_tools=(Lookup(),), protocol=protocol)
     assert (run.outcome.kind, len(run.model.calls)) == ("FINISHED", 1)

@@ -1,4 +1,4 @@
-"""Children of a run: what they may do, what they may use, whom they ask, and how they end."""
+"""Children of a run: their permissions, their budget, their approval requests, and how they end."""
 
 import asyncio
 import json
@@ -125,7 +125,7 @@ def test_explorers_and_writers_run_in_parallel_and_return_their_results(root: Pa
 
 
 def test_counts_of_a_run_include_its_children(root: Path) -> None:
-    """How often replies were mended, actions repeated and reads cut short; a line of the log names the child."""
+    """Counts of healed replies, repeated actions and truncated reads; a line of the log names the child."""
     write_files(root, {"long.txt": "line\n" * 900})
     broken = use(("read_file", '{"path": long.txt}'))
     read = use(("read_file", {"path": "long.txt"}))
@@ -174,7 +174,7 @@ def test_writers_of_the_same_file_run_one_after_the_other(root: Path) -> None:
     ],
 )
 def test_run_and_its_children_never_exceed_a_limit_together(root: Path, limits: dict[str, Any], reason: str) -> None:
-    """Three children that would never end share what is left, in each turn of the session."""
+    """Three endless children share the rest of the budget, in each turn of the session."""
     read = use(("read_file", {"path": "a.txt"}), usage=USED)
     others = [use(("list_files", {"path": name}), usage=USED) for name in ("sub", ".", "sub/", "./sub", "./")]
     endless = [read, *others, *[use(("search_files", {"pattern": str(n)}), usage=USED) for n in range(40)]]
@@ -320,7 +320,7 @@ def test_stopping_a_run_ends_its_children(root: Path) -> None:
 
 @pytest.mark.parametrize("given", [None, {"messages": [HumanMessage("MAIN again")]}])
 def test_cancelling_a_run_in_its_event_loop_cancels_its_children(root: Path, given: Any) -> None:
-    """Who goes on with them, or asks for something else instead, has their calls on the account."""
+    """Their calls are charged to the next turn, whether it continues them or not."""
 
     begun = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A session that is far longer than the model's window: nothing overflows, and the task is known to the end."""
+"""A session that is far longer than the model's window: nothing overflows, and the task is in the prompt to the end."""
 
 import json
 from collections.abc import Callable, Iterator

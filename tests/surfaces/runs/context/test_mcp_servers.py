@@ -1,4 +1,4 @@
-"""MCP servers in runs: one process for a session, and files of theirs that no run changes."""
+"""MCP servers in runs: one process for a session, whose files no run can change."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def starts(workspace: Path) -> int:
 
 
 def test_session_starts_a_server_once_and_stops_it(workspace: Path) -> None:
-    """It ends also where the program fails in between."""
+    """It also stops if the program raises in between."""
 
     def work() -> None:
         with session(workspace, calling(CALL, CALL), tools=load(workspace)) as opened:

@@ -1,4 +1,4 @@
-"""What runs remember for later ones: through the CLI, run_task, and a graph with a store."""
+"""Notes that runs keep for later ones: through the CLI, run_task, and a graph with a store."""
 
 import asyncio
 import json

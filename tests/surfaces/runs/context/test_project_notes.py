@@ -1,4 +1,4 @@
-"""AGENTS.md and CLAUDE.md in whole runs: what the model is told, what it costs, and what is not read."""
+"""AGENTS.md and CLAUDE.md in whole runs: what the model gets, what it costs, and what is not read."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A person answers in the middle of a run: what was shown is what runs, once, and the model is told the truth."""
+"""Approvals in the middle of a run: what was shown runs once, and the model gets the decision."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An approved call runs, inside of the same sandbox; one that would be refused all the same is refused at once."""
+"""An approved call runs in the same sandbox; a call that would be refused anyway is refused at once."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What happens in a workspace while a job of a run is at work, and when the run is cancelled."""
+"""What happens in a workspace while a job of a run is running, and when the run is cancelled."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Rules of the user's and `denied_paths` hold for each tool and each program of a run."""
+"""The user's file rules and `denied_paths` apply to each tool and each program of a run."""
 
 from collections.abc import Callable
 from pathlib import Path, PosixPath
@@ -84,7 +84,7 @@ def test_denied_paths_apply_to_each_tool(root: Path, pattern: str) -> None:
 
 @needs_sandbox
 def test_programs_can_neither_see_nor_change_what_a_rule_blocks(root: Path, tmp_path: Path) -> None:
-    """In the workspace, and in a readable folder beside it."""
+    """In the workspace, and in a readable folder outside it."""
     write_files(tmp_path / "data", {"private/a.txt": "Ann\n", "open.txt": "Bob\n"})
     script = (
         "cat notes.txt private/salaries.csv; echo 1 > private/salaries.csv; rm -rf private;"
@@ -143,7 +143,7 @@ def test_pattern_that_can_never_match_is_refused() -> None:
 
 
 def test_absolute_pattern_in_the_workspace_denies_that_file(root: Path, tmp_path: Path) -> None:
-    """As a shell makes it of `--deny ~/project/private`; also where the workspace is named by a link."""
+    """A shell expands `--deny ~/project/private` to it; also if the workspace is named by a link."""
     (tmp_path / "linked").symlink_to(root)
     for workspace in (root, tmp_path / "linked"):
         for named in (root, workspace):

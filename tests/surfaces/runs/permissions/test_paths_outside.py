@@ -1,4 +1,4 @@
-"""A path is the file that it names, or it is refused with the one of the workspace that may be meant."""
+"""A path means the file that it names, or it is refused with the workspace path that may be meant."""
 
 import json
 from pathlib import Path

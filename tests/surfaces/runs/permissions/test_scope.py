@@ -1,4 +1,4 @@
-"""What a run may change: what a person has typed in the thread permits it, and nobody else's words do."""
+"""What a run may change: only what a person has typed in the thread permits it."""
 
 import os
 import threading

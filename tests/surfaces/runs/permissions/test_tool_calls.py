@@ -1,4 +1,4 @@
-"""Tool calls in whole runs: what needs permission, and that sync and async are one way."""
+"""Tool calls in whole runs: permissions, sync and async runs, and parallel calls."""
 
 import asyncio
 import json
@@ -313,7 +313,7 @@ def test_sync_tool_does_not_block_the_event_loop(root: Path) -> None:
     assert [json.loads(each.content)["data"] for each in messages if each.type == "tool"] == [{"value": True}]
 
 
-# --- Calls side by side
+# --- Parallel calls
 
 
 class Meeting:

@@ -1,4 +1,4 @@
-"""The tool `web_search` in runs: who may search, what is asked, and what a result allows."""
+"""The tool `web_search` in runs: who may search, what needs an approval, and what a result allows."""
 
 import json
 from pathlib import Path

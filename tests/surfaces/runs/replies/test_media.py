@@ -1,4 +1,4 @@
-"""Requests that hold more than text: what a model is not known to take is refused, and the thread goes on after it."""
+"""Requests with more than text: unsupported content is refused, and the thread continues afterwards."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Replies of odd shapes: what is plainly a call is run, all else is told to the model, and each run has its one end."""
+"""Replies of odd shapes: a clear call runs, anything else is reported to the model, each run has one outcome."""
 
 import asyncio
 import json
@@ -328,7 +328,7 @@ def test_any_shape_of_a_chat_models_reply_is_handled(folder: Path, is_async: boo
         assert found in ([RAN, FAILED] if told is ... else [told]), fields
 
 
-# --- Many calls of one reply
+# --- Many calls in one reply
 
 
 @pytest.mark.parametrize("protocol", ["native", "text"])

@@ -1,9 +1,9 @@
-"""Real malformed and misplaced replies of the embedded 1.5B model, each held against the verdict of a careful person.
+"""Real malformed and misplaced replies of the embedded 1.5B model, each compared with the verdict of a careful reader.
 
-`real_replies.json` holds them as they came, recorded while four harnesses worked on the tasks of
+`real_replies.json` holds them unchanged, recorded while four harnesses worked on the tasks of
 `benchmarks/real_model/`. The verdicts were written by reading each reply, not by running the code: what may run
 (`calls`, `edits` with the first line of each), what has to be asked again, why and as what (`taken_for`: a call that
-cannot run, a repetition of what was told or shown, words in place of work), what is an answer. Whether a call is wise
+cannot run, a repetition of earlier text, a claim instead of work), and what is an answer. Whether a call is wise
 is not judged here: guard and the tools do that. On unchanged files, words are no answer to a request that asks for a
 change or reports a fault. Where the code reads a reply in another way, `differs` says how and why.
 """

@@ -1,4 +1,4 @@
-"""What helps a weak model: in the block form, when it says that it has worked, and what that costs a strong one."""
+"""Help for small models: the block form, claims without work, large files; and that it costs strong models nothing."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -168,7 +168,7 @@ def test_model_without_prompt_examples_may_write_their_lines(tmp_path: Path) -> 
     assert (tmp_path / "limits.json").read_text() == text
 
 
-# --- Claims, and what all of this costs
+# --- Claims, and the cost of this help
 
 
 @pytest.mark.parametrize(("effect", "calls"), [(Effect.NETWORK, 2), (Effect.READ, 4)])

@@ -1,7 +1,7 @@
-"""A call that a model writes into its text is run or told to it, wherever it stands: no answer, and never dropped.
+"""A call in the text of a reply runs or gets an error, wherever it is: it is no answer, and never dropped.
 
-The same holds in both protocols, for a `tool:` line and for a JSON call. A JSON call in a code fence is quoted where
-prose follows it, and beside a final answer all calls in code fences are.
+This holds in both protocols, for a `tool:` line and for a JSON call. A JSON call in a code fence is a quotation if
+prose follows it, and beside a final answer all calls in code fences are quotations.
 """
 
 import json
@@ -147,7 +147,7 @@ def test_text_beside_a_repeated_call_is_not_an_answer_before_the_work_is_done(tm
 
 
 def test_repeated_call_is_new_after_a_file_has_changed(tmp_path: Path) -> None:
-    """The same words beside the same call: before the edit and after it they ask for different things."""
+    """The same text with the same call means something else after the edit."""
     look = Say('I look at the file.\n```\ntool: read_file({"path": "a.py"})\n```')
     run = play(fresh(tmp_path, FILES), Protocol.TEXT, [look, EDIT, look], "Change x to 2 in a.py.")
     assert run.ran == ["a.py", "a.py", "a.py"]

@@ -1,4 +1,4 @@
-"""Runs that lose what they stand on, or that nobody waits for any more."""
+"""Runs that are interrupted or cancelled, or that lose their workspace."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""Failed work is taken back at the end of its run, however that was run, and kept to be applied again."""
+"""Failed work is undone at the end of its run, however that was started, and kept as an attempt to apply."""
 
 import asyncio
 import json
@@ -191,7 +191,7 @@ def test_files_that_cannot_be_restored_are_reported(root: Path, monkeypatch: pyt
 
 
 def test_file_changed_by_somebody_else_is_kept_and_named(root: Path) -> None:
-    """Also said: that nobody knows what a tool of other effects did beside it."""
+    """The message also says that other effects of a tool are unknown."""
     outcome = run_task("Do it.", context(root), thread_id="play", **options("meddle")).outcome
     assert outcome.message.endswith(
         "The files are as they were, but for 'notes.txt' (Changed since the run); the attempt is kept: mendgraph apply"

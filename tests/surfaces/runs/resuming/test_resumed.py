@@ -1,4 +1,4 @@
-"""A run that is cut off after any of its events and taken up in a new process's place ends as if nothing had been."""
+"""A run that is interrupted after any event and resumed as by a new process has the result of an undisturbed run."""
 
 import shutil
 import time
@@ -124,7 +124,7 @@ def test_run_with_all_tools_resumes_with_the_same_result_after_every_third_event
 
 
 def test_received_reply_is_not_requested_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where threads hand over what they came to a moment after their end, as on a machine with much to do."""
+    """Also if threads deliver their results a moment late, as on a busy machine."""
     hand_over: Callable[[Future[Any]], None] = Future._invoke_callbacks  # type: ignore[attr-defined]
 
     def late(future: Future[Any]) -> None:

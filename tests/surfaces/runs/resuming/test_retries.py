@@ -1,6 +1,6 @@
-"""Retries and fallbacks are visits of `call_model`: a run that is cut off goes on in between.
+"""Retries and fallbacks are visits of `call_model`: an interrupted run resumes between them.
 
-The scenarios `endpoint_busy` and `fallback_model` are left after every visit.
+The scenarios `endpoint_busy` and `fallback_model` are interrupted after every visit.
 """
 
 import asyncio

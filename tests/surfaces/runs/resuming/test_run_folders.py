@@ -1,4 +1,4 @@
-"""What a run keeps in its own folder: its log, and results that are too large to show."""
+"""What a run stores in its own folder: its log, and results that are too large to show."""
 
 import json
 import stat
@@ -115,7 +115,7 @@ def test_log_inside_the_workspace_is_hidden_from_the_agent(
 
 
 def test_run_without_a_folder_can_read_and_changes_nothing(root: Path, no_folder: str) -> None:
-    """With a saver of one's own it may look at files; a large result is cut; what is not recorded is not changed."""
+    """With the user's own saver it may read files; a large result is truncated; nothing unrecorded is changed."""
     saver = InMemorySaver(serde=serializer())
     run = ran(root, reads("a.py"), RECITE, DONE, checkpointer=saver)
     traces = [event for event in run.events if isinstance(event, Traced)]

@@ -1,4 +1,4 @@
-"""What the log of a run holds beside its calls, and what is counted of a run."""
+"""What the log of a run holds besides its calls, and which counts an outcome has."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sessions in unusual hands: used twice, left in the middle, taken back, moved, pruned, answered by nobody."""
+"""Unusual uses of sessions: used twice, abandoned, undone, moved, pruned, never answered."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a run stores is what it works with: a resumed run sees neither other words nor other numbers."""
+"""A run stores the values that it uses: a resumed run sees the same texts and numbers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def played(store: Store, root: Path, script: list[Message], request: Any = "Hi."
 def test_lone_surrogates_are_replaced_before_they_are_used(
     store: Store, tmp_path: Path, said: Any, stored: str
 ) -> None:
-    """Those of a person, and of a model."""
+    """Those of a person and of a model."""
     assert played(store, tmp_path, [], said)["messages"][0].text == stored
     if isinstance(said, str):
         values = played(store, tmp_path, [Say(said)])

@@ -1,4 +1,4 @@
-"""What the linters of a project say of edits, and its formatter: whole runs, with the programs in a sandbox."""
+"""The linters and the formatter of a project after edits: whole runs, with the programs in a sandbox."""
 
 import os
 import sys

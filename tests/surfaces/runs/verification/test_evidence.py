@@ -1,4 +1,4 @@
-"""What tests prove that a session has added or changed itself: whole runs, with the project's tests in a sandbox."""
+"""What tests prove that the session itself added or changed: whole runs, with the tests in a sandbox."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""What the work of a run is judged by before it counts as finished: from the settings to the ending."""
+"""Which checks the work of a run must pass before it is finished: from the settings to the outcome."""
 
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def test_required_checks_without_a_sandbox_end_the_run_before_any_model_call(
     assert outcome.message.startswith("Changed count.py; not checked: ")
 
 
-# --- What is said of changes that nothing has checked
+# --- Unchecked changes
 
 CODE = write("x = 1", "count.py")
 COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -132,7 +132,7 @@ def test_required_checks_without_any_check_end_the_run(tmp_path: Path) -> None:
     ("tested", "kind"), [("total", "none"), ("half", "passed")], ids=["of other code", "of the new code"]
 )
 def test_tests_that_run_no_changed_line_do_not_verify(root: Path, tested: str, kind: str) -> None:
-    """The head of a new function is executed by every import of its file."""
+    """Every import of a file executes the `def` line of a new function."""
     test = f"from cart import {tested}\n\n\ndef test_it():\n    assert {tested}([4]) in (5, 2)\n"
     write_files(root, {**CART, "tests/test_cart.py": test})
     new = 'def half(items):\n    """Half of the sum."""\n    return sum(items) // 2\n\n\ndef shipping(weight):'
@@ -170,7 +170,7 @@ def test_docstring_examples_are_evidence_unless_the_run_wrote_them(
 
 @needs_sandbox
 def test_rename_is_done_and_checked_without_a_model_call(root: Path) -> None:
-    """The patch and the answer are of one reply, and the checks between them look at the patch's files."""
+    """Patch and answer are in one reply, and the checks between them use the patched files."""
     test = "from cart import total\n\n\ndef test_it():\n    assert total([2, 3]) == 6\n"
     write_files(root, {**CART, "tests/test_cart.py": test})
     blocks: dict[str, Any] = {"model": SMALL, "edit_form": "blocks", "read_ahead": True, "evidence": True}
@@ -182,7 +182,7 @@ def test_rename_is_done_and_checked_without_a_model_call(root: Path) -> None:
 
 
 def test_definition_is_moved_if_it_is_removed_and_imported_in_its_old_file(root: Path) -> None:
-    """The importer is neither named by the request nor changed by the first reply."""
+    """The importing file is neither named in the request nor changed by the first reply."""
     cart = CART["cart.py"]
     write_files(
         root, {"cart.py": cart, "shop.py": "from cart import shipping, total\n\nprint(total([]), shipping(1))\n"}

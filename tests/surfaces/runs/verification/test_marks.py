@@ -1,4 +1,4 @@
-"""What the first line of an outcome says of single files, in whole runs."""
+"""What the first line of an outcome says about single files, in whole runs."""
 
 import json
 from pathlib import Path
@@ -144,7 +144,7 @@ def test_marks_are_shown_in_the_terminal_in_json_and_in_the_report(tmp_path: Pat
 
 @needs_sandbox
 def test_changes_by_a_program_are_marked(tmp_path: Path) -> None:
-    """Also of links and large files; what a change lets run later is told of new files and of old ones."""
+    """Also links and large files; files that run later are marked whether they are new or old."""
     program = (
         "import os; os.remove('tests/test_calc.py'); os.symlink('../notes.txt', 'tests/link.txt');"
         "os.symlink('/etc/hosts', 'out'); open('zeros.bin', 'wb').write(bytes(20_000_000));"
