@@ -1,1 +1,1 @@
-"""What a person sees in a browser: pages of ours and of others, in headless Chromium."""
+"""What a person sees in a browser: our pages and pages of others, in headless Chromium."""

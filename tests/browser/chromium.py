@@ -92,7 +92,7 @@ class Page:
         self._tell("Emulation.setScriptExecutionDisabled", value=not javascript)
 
     def open(self, place: str | Path) -> None:
-        """Load a file or an address, and wait until all of it is there. What was said before is forgotten."""
+        """Load a file or an address, and wait until it is complete. Earlier errors and requests are forgotten."""
         address = place.resolve().as_uri() if isinstance(place, Path) else place
         if address.startswith("/"):
             address = Path(address).resolve().as_uri()
@@ -101,11 +101,11 @@ class Page:
         self.driver.get(address)
 
     def text(self) -> str:
-        """What can be read on the page; what is folded up is not among it."""
+        """The visible text of the page; collapsed parts are not included."""
         return self.driver.find_element(By.TAG_NAME, "body").text
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a piece of JavaScript returns; it is ours, and runs where the page itself has none."""
+        """Run our JavaScript and return its result, also on a page without JavaScript."""
         return self.driver.execute_script(script, *arguments)
 
     def wait_for(self, script: str, *arguments: Any) -> Any:
@@ -137,7 +137,7 @@ class Page:
         return [address for address in self._asked if urlsplit(address).scheme not in _NOT_ASKED_OF_ANYBODY]
 
     def overflow(self) -> list[str]:
-        """What cannot be read in this window: elements that stick out of it, and text that is cut."""
+        """What cannot be read in this window: elements outside of it, and text that is cut off."""
         return [str(each) for each in self.run(_OVERFLOW)]
 
     def contrast_problems(self) -> list[str]:
@@ -169,7 +169,7 @@ class Page:
         self.driver.execute_cdp_cmd(command, arguments)
 
     def _drain(self) -> None:
-        """Take over what the browser has noted since the last time."""
+        """Collect what the browser has logged since the last time."""
         for entry in self.driver.get_log("browser"):  # type: ignore[no-untyped-call]
             if entry["level"] in {"SEVERE", "WARNING"}:
                 self._said.append(f"{entry['level']}: {entry['message']}")

@@ -1,4 +1,4 @@
-"""One browser for all tests of a process: each says by `Page.view` how its pages are shown."""
+"""One browser for all tests of a process: each sets by `Page.view` how its pages are shown."""
 
 from collections.abc import Iterator
 

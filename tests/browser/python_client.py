@@ -41,7 +41,7 @@ class Client:
         }
 
     def run(self, step: Json) -> Any:
-        """A turn, the answer to an interrupt, or going on without either."""
+        """A turn, the answer to an interrupt, or a plain continuation."""
         more: Json = {"context": {**self.context, **step.get("context", {})}}
         if "resume" in step:
             more = {"command": {"resume": step["resume"]}}
@@ -90,12 +90,12 @@ class Client:
         return list(self.sdk.threads.get_history(self.id, limit=100))
 
     def fork(self, step: Json) -> Any:
-        """Go on from an earlier checkpoint, as if what came after had not been."""
+        """Continue from an earlier checkpoint."""
         point = next(state for state in self.past() if state["next"] == [step["before"]])
         return self.streamed({"checkpoint_id": point["checkpoint"]["checkpoint_id"]})
 
     def update(self, step: Json) -> Any:
-        """Say something without running anything."""
+        """Add a message without running anything."""
         self.sdk.threads.update_state(self.id, request(step["task"]), as_node=step["as_node"])
         state: Any = self.sdk.threads.get_state(self.id)
         return {"next": state["next"], "last": state["values"]["messages"][-1]["content"]}

@@ -37,10 +37,10 @@ pytestmark = [
 
 
 class Files(SimpleHTTPRequestHandler):
-    """The page's files, without a line for each."""
+    """The page's files, without a log line for each."""
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: a test's output is its own."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +177,6 @@ def wait_for(page: Page, words: str) -> None:
 
 
 def too_wide(page: Page) -> list[str]:
-    """What sticks out of the window, but for the drawer with older chats, which waits to the left of it."""
+    """Elements outside of the window, except the drawer with older chats to the left of it."""
     beside = re.compile(r"reaches from -\d+ to (-\d+|0) px")
     return [each for each in page.overflow() if not beside.search(each)]

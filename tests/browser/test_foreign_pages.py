@@ -120,14 +120,14 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def page(browser: Page) -> Iterator[Page]:
-    """The browser, which holds no connection at the end."""
+    """The browser; it closes its connections at the end."""
     browser.view()
     yield browser
     browser.open("about:blank")
 
 
 def sent(page: Page, site: str, url: str, body: JsonMap, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What a page of this site has seen after it has sent the body in every way."""
+    """What a page of this site gets back after it has sent the body in every way."""
     page.open(site)
     found: dict[str, Any] = page.driver.execute_async_script(ATTACK, url, body, headers or {})
     return found

@@ -31,7 +31,7 @@ CLIENTS = {"python": [sys.executable, str(HERE / "python_client.py")], "node": [
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a client's script: its process, the files that it changed, how many replies the model has left."""
+    """The result of a client's script: its process, the changed files, and how many replies of the model are left."""
 
     done: subprocess.CompletedProcess[str]
     files: dict[str, str]
@@ -40,7 +40,7 @@ class Played:
 
 @pytest.fixture(scope="module")
 def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
-    """The scripts of all clients that this machine can run, each with a model of its own, at the same time."""
+    """The scripts of all clients that this machine can run, in parallel, each with its own model."""
 
     def play(language: str) -> Played:
         folder = tmp_path_factory.mktemp(language)
@@ -64,7 +64,7 @@ def test_node_and_python_client_get_the_same_events(all_played: dict[str, Played
 
 
 def said(reply: JsonMap) -> Use | Reply:
-    """A reply of the scenario, as the model says it."""
+    """A reply of the scenario as a message of the model."""
     if "stall" in reply:
         return Stall(2, Say(reply["stall"]))
     calls: Any = reply.get("calls")

@@ -24,7 +24,7 @@ VIEWS = {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run in which a person was asked, and one in which everybody's words are hostile."""
+    """A run with an approval request, and one in which every text is hostile."""
     folder = tmp_path_factory.mktemp("report")
     asked_run(folder / "asked")
     hostile_run(folder / "hostile")

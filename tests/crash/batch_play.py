@@ -30,9 +30,9 @@ def number_of(request: JsonMap) -> int:
 
 
 def answer(request: JsonMap) -> Reply:
-    """What the model says: by the history alone, so that a resumed run hears what comes next.
+    """The model's reply, computed from the history alone, so that a resumed run gets the next one.
 
-    The edit would be another one if it were made twice.
+    Made twice, the edit would give another result.
     """
     number, done = number_of(request), sum(message["role"] == "tool" for message in request["messages"])
     if done == 0:

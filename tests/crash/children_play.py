@@ -1,4 +1,4 @@
-"""A run that delegates to two writers and an explorer, in a process of its own that is killed and goes on."""
+"""A run that delegates to two writers and an explorer, in its own process, which is killed and resumed."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def options(place: dict[str, str]) -> dict[str, Any]:
 
 
 def plain_context(place: dict[str, str], **more: Any) -> AgentContext:
-    """A context in which nothing is done but what the model asks for."""
+    """A context in which only the model's calls run."""
     return AgentContext(workspace=place["root"], protocol="native", evidence=False, read_ahead=False, **more)
 
 
@@ -65,7 +65,7 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
 
 
 def resume(place: dict[str, str]) -> dict[str, Any]:
-    """What goes on with it, or begins it where it was never written down."""
+    """Resume the run, or start it if it was never recorded."""
     os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     if (session := written(place, options(place))) is None:
         return begin(place)
@@ -75,7 +75,7 @@ def resume(place: dict[str, str]) -> dict[str, Any]:
 
 
 def undo(place: dict[str, str]) -> bool:
-    """Take back what it changed, its children's changes with it."""
+    """Undo its changes and those of its children."""
     os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     return not isinstance(undo_run("play", place["root"]), ToolError)
 

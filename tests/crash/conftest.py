@@ -12,7 +12,7 @@ from tests.memory_folder import memory_folder
 
 @pytest.fixture(scope="session")
 def shim_library(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, for `ForkServer`. Where it cannot be built its tests are skipped, and nobody can overlook it."""
+    """The library for `ForkServer`. If it cannot be built, its tests are skipped with a visible reason."""
     if lacking := shim.lacking():
         reason = f"THE KILL SWEEP DOES NOT RUN HERE: {lacking}"
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")

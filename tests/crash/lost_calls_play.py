@@ -22,7 +22,7 @@ TOKENS: Final = (100, 7)
 
 
 class Moves(CallModel):
-    """What a user's own model says, move by move."""
+    """A user's own model that follows the moves."""
 
     def __init__(self, moves: str) -> None:
         self._moves = iter(moves)

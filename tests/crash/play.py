@@ -65,7 +65,7 @@ def judge(_: ToolContext) -> ToolError:
 
 
 def options(place: dict[str, str]) -> dict[str, Any]:
-    """The model answers by the history, so that a resumed run hears what comes next."""
+    """The model answers from the history, so that a resumed run gets the next reply."""
     lines = FAILING if "fails" in place else LINES
     return {
         "model": HistoryModel([message_of(line, Protocol.NATIVE) for line in lines]),
@@ -89,19 +89,19 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
 
 
 def resume(place: dict[str, str]) -> dict[str, Any]:
-    """The one command that goes on; where the run was never written down, that is to begin it."""
+    """Resume the run, or start it if it was never recorded."""
     _kept_in(place)
     if (session := written(place, options(place))) is None:
         return begin(place)
     with session:
         ended = "fails" in place and session._machine.get_state(session._config()).values.get("outcome")
-        if not ended:  # else it would be a new turn
+        if not ended:  # otherwise it would be a new turn
             list(session.resume())
         return _told(session.result())
 
 
 def written(place: dict[str, str], given: dict[str, Any]) -> Session | None:
-    """The session of the run, None where that was never written down."""
+    """The session of the run, None if the run was never recorded."""
     runs = list_runs(place["root"])
     if isinstance(runs, ToolError) or not runs:
         return None

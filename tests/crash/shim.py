@@ -63,7 +63,7 @@ def built(folder: Path) -> Path:
 
 
 class Shim:
-    """The library, seen from inside of a process that was started with it; in another one there is no such thing."""
+    """The library, used inside a process that was started with it."""
 
     def __init__(self) -> None:
         """Raises AttributeError where the library was not preloaded."""

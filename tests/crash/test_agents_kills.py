@@ -33,7 +33,7 @@ def test_killed_run_with_children_resumes_within_its_limits(shim_library: Path, 
 
 
 def check(server: ForkServer, place: Place, ended: dict[str, Any]) -> None:
-    """How the run has ended, what it has cost, and that all of it can be taken back."""
+    """Check how the run ended, what it cost, and that it can be undone."""
     usage, root = ended["usage"], Path(place["root"])
     assert (ended["kind"], ended["answer"]) == ("FINISHED", "All done."), (place, ended)
     assert [json.loads(result)["ok"] for result in ended["results"]] == [True] * 4, (place, ended)

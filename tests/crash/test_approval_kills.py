@@ -17,7 +17,7 @@ def server() -> Iterator[ForkServer]:
 
 
 def played(server: ForkServer, root: Path, way: str, death: str) -> Played:
-    """A process that answers or resumes, and is killed where `death` says."""
+    """A process that answers or resumes, and is killed at `death`."""
     return server.run("taken_up", {"root": str(root), "way": way, "death": death})
 
 

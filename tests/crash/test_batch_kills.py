@@ -52,7 +52,7 @@ class Place:
         self.argument = {**{name: str(path) for name, path in places.items()}, "base_url": model.base_url}
 
     def results(self) -> dict[str, dict[str, object]]:
-        """The results by their ids, each of which is there once; a torn line is none."""
+        """The results by id, each exactly once; an incomplete line does not count."""
         path = self.out / "results.jsonl"
         text = path.read_text() if path.exists() else ""
         lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
@@ -94,7 +94,7 @@ def test_batch_killed_ten_times_has_the_same_result_as_an_undisturbed_one(server
         assert torn.patches() == whole.patches()
         assert {each["kind"] for each in results.values()} == {"FINISHED"}
         assert any(each["resumed"] for each in results.values())
-        assert torn.calls().total() <= CALLS_OF_A_TASK * TASKS + 3 * KILLS  # at work when it was killed: three
+        assert torn.calls().total() <= CALLS_OF_A_TASK * TASKS + 3 * KILLS  # three were active when it was killed
         again = server.run("start", torn.argument)
         assert again.value == last.value
 

@@ -52,7 +52,7 @@ class CutReply(list[bytes]):
 
 
 class KillingServer(OpenAIGpt5):
-    """Kills the process whose request it answers: in calls, and at events of their replies, that `choice` picks."""
+    """Kills the process whose request it answers: in calls and at reply events that `choice` picks."""
 
     def __init__(self, choice: random.Random) -> None:
         super().__init__(SCRIPT)

@@ -47,7 +47,7 @@ def trace(servers: list[ForkServer], tmp_path_factory: pytest.TempPathFactory) -
 
 
 class Place:
-    """A workspace, and in memory the data folder of its runs: nothing of either is lost with a process."""
+    """A workspace, and in memory the data folder of its runs: both survive the process."""
 
     def __init__(self, folder: Path, memory: Path, url: str = "") -> None:
         self.root, self.data = folder / "root", memory / folder.name / "data"
@@ -71,7 +71,7 @@ class Place:
         }
 
     def taken_back(self) -> set[str]:
-        """The files of changes that were begun and are not part of what happened."""
+        """The files of changes that were begun and then reverted."""
         undone = "SELECT path FROM {0}effects JOIN {0}changes ON {0}changes.id = change WHERE state = 'undone'"
         if url := self.argument["url"]:
             (name,) = self.data.rglob("shared_name")
@@ -112,7 +112,7 @@ class Place:
 
 
 def effects(played: Sequence[Played]) -> Counter[str]:
-    """How often each name of the workspace has changed its meaning."""
+    """How often each file of the workspace has changed."""
     found: Counter[str] = Counter()
     for each in played:
         found.update(match["name"] for line in each.trace if (match := NAMING.match(line)))

@@ -26,7 +26,7 @@ def server() -> Iterator[ForkServer]:
 def worked(
     server: ForkServer, folder: Path, *plays: tuple[str, str], durability: str = DURABILITY, **settings: Any
 ) -> list[Outcome]:
-    """The outcomes of the processes that were not killed; a play is the moves, and the request or ""."""
+    """The outcomes of the processes that were not killed; a play has moves, and the request or ""."""
     workspace = folder / "workspace"
     workspace.mkdir()
     limits = settings or {"max_output_tokens_per_call": MOST_OUTPUT, "max_calls_per_turn": 4}

@@ -16,7 +16,7 @@ from tests.workspace.files.journaled_runs import tree
 
 
 class Scene:
-    """A workspace after a run, to be copied for each point; `before` is what was there before the run."""
+    """A workspace after a run, to be copied for each point; `before` are its files before the run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

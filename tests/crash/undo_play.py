@@ -1,4 +1,4 @@
-"""The undo that is killed at every point: files come back, change back and go away, and make room for each other."""
+"""The undo that is killed at every point: files are restored, reverted and removed, and replace each other."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ BEFORE = {
 
 
 def prepare(folder: Path) -> World:
-    """A workspace of these files, which nobody has touched yet."""
+    """A workspace with these files, unchanged so far."""
     folder.mkdir(exist_ok=True)
     world = World(folder)
     for name, (data, mode) in BEFORE.items():
@@ -31,7 +31,7 @@ def prepare(folder: Path) -> World:
 
 
 def change(world: World) -> None:
-    """All kinds of changes; a file and a directory come in each other's place."""
+    """All kinds of changes; a file and a directory replace each other."""
     world.command(1, lambda root: swap(root, "a/b/c", b"new"))
     world.command(2, lambda root: swap(root, "d", b"file"))
     world.done(3, MoveFile("old", "made/in/here", sha(b"old")), WriteFile("made/too", b"new"))
@@ -39,7 +39,7 @@ def change(world: World) -> None:
 
 
 def undo(folder: str) -> dict[str, Any]:
-    """What a person's command does: what was cut off is brought to an end, then the run is taken back."""
+    """As the command does it: recover open changes, then undo the run."""
     world = World(Path(folder))
     try:
         for each in recover(world.journal, str(world.root)):

@@ -1,1 +1,1 @@
-"""What users of LangChain and LangGraph do with their packages, done with this one."""
+"""What users of LangChain and LangGraph do with those packages, done with this one."""

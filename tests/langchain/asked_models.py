@@ -1,4 +1,4 @@
-"""Chat models that are asked once, and endpoints that say what no server of ours would."""
+"""Chat models that are called once, and endpoints with replies that our servers do not give."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def at(base_url: str, options: ModelOptions = PLAIN, **endpoint: Any) -> ChatMod
 
 
 def through(handler: Handler, base_url: str = "http://llm.test/v1", learned: Learned | None = None) -> ChatModel:
-    """The model `m` at an endpoint that nobody serves: `handler` answers in its place."""
+    """The model `m` at an endpoint that `handler` simulates."""
     endpoint = Endpoint(model="m", base_url=base_url)
 
     chat = endpoint_chat(endpoint, PLAIN, verify=False, transport=httpx2.MockTransport(handler), in_loop=True)
@@ -54,7 +54,7 @@ def of(
 
 
 async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], None] = lambda _: None) -> Result:
-    """What the call comes to; connections to an endpoint are closed behind it."""
+    """The result of the call; connections to an endpoint are closed afterwards."""
     try:
         return await model.acomplete(call, on_text)
     finally:
@@ -62,7 +62,7 @@ async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], No
 
 
 def ask(model: ChatModel, call: Call = CALL) -> tuple[Result, list[str]]:
-    """The same in an event loop of its own, with the texts as they came; the time that it took is left out."""
+    """The same in its own event loop, with the streamed texts; the duration is left out."""
     said: list[str] = []
     result = asyncio.run(asked(model, call, said.append))
     return result.model_copy(update={"seconds": 0.0} if isinstance(result, ModelReply) else {}), said

@@ -25,7 +25,7 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}, "recursion_limit":
 
 
 def coder(server: ScriptedServer, root: Path, *middleware: Any, **more: Any) -> Any:
-    """An agent of `create_agent` with tools of its own, which open what they are told to."""
+    """An agent of `create_agent` with its own tools, which open any file."""
 
     @tool
     def read_file(path: str) -> str:
@@ -65,5 +65,5 @@ def asked(agent: Any, request: str, loop: bool = False) -> dict[str, Any]:
 
 
 def seen(server: ScriptedServer) -> str:
-    """All that the model was shown."""
+    """All text that the model was sent."""
     return json.dumps([request["messages"] for request in server.requests])

@@ -1,4 +1,4 @@
-"""Graphs of a user's around the machine: what the tests of embedding have in common."""
+"""User graphs around the machine: what the tests of embedding have in common."""
 
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ ASKED: Any = {"messages": [HumanMessage(TASK)]}
 
 
 def told(*replies: Use | Say) -> ScriptedModel:
-    """A model that says this in native calls."""
+    """A model with these replies, in native calls."""
     return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
 
 
 def workspace(folder: Path) -> Path:
-    """A workspace with the bug, made where there is none."""
+    """A workspace with the bug; it is created if necessary."""
     folder.mkdir(exist_ok=True)
     write_files(folder, CALC)
     return folder
@@ -38,7 +38,7 @@ def context(folder: Path, **more: Any) -> AgentContext:
 
 
 def saver(*types: type) -> InMemorySaver:
-    """A parent's checkpointer that may load our types, and these of its own."""
+    """A parent's checkpointer that may load our types, and these of the parent."""
     return InMemorySaver(serde=serializer(types=types))
 
 

@@ -29,7 +29,7 @@ def context(folder: Path, base_url: str, **settings: Any) -> AgentContext:
 
 
 def streamed(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
-    """What `stream_mode="messages"` shows of the replies while they come."""
+    """What `stream_mode="messages"` streams of the replies."""
     asked: Any = {"messages": [HumanMessage("Is all well?")]}
 
     async def later() -> list[Any]:
@@ -87,7 +87,7 @@ def test_callbacks_receive_no_secret_of_a_request(tmp_path: Path, monkeypatch: p
 
 
 class Counting(BaseCallbackHandler):
-    """Counts model calls and tool calls, and keeps what it hears of them."""
+    """Counts model calls and tool calls, and keeps their data."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -111,7 +111,7 @@ class Counting(BaseCallbackHandler):
 
 
 class ByVariable(Counting):
-    """Is made by LangChain for each call, where an environment variable is set."""
+    """Created by LangChain for each call if an environment variable is set."""
 
     heard: ClassVar[Counter[str]] = Counter()
 

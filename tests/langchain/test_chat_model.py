@@ -31,7 +31,7 @@ ENDS_S = 15.0
 
 
 def failed(model: ChatModel, call: Call) -> tuple[ProviderFailure, list[str]]:
-    """The failure that the call ends with, which has to be soon."""
+    """The failure that ends the call, within a short time."""
     began = time.monotonic()
     result, said = ask(model, call)
     assert isinstance(result, ProviderFailure)
@@ -47,7 +47,7 @@ def within(seconds: float, idle_s: float | None = None) -> Call:
 
 
 class Spoken(BaseChatModel):
-    """What each of them has."""
+    """The common part of these chat models."""
 
     @property
     def _llm_type(self) -> str:
@@ -62,7 +62,7 @@ def piece(text: str) -> ChatGenerationChunk:
 
 
 class Stubborn(Spoken):
-    """Goes on when it is cancelled, for as long as its event loop does."""
+    """Continues when it is cancelled, as long as its event loop runs."""
 
     async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
         yield piece("Hel")
@@ -80,7 +80,7 @@ def test_chat_model_that_ignores_its_cancellation_is_abandoned(monkeypatch: pyte
 
     async def once() -> Any:
         result = await model.acomplete(within(0.2), said.append)
-        for other in asyncio.all_tasks() - {asyncio.current_task()}:  # which would keep the loop
+        for other in asyncio.all_tasks() - {asyncio.current_task()}:  # which would keep the loop running
             for _ in range(100):
                 other.cancel()
                 await asyncio.sleep(0)
@@ -93,7 +93,7 @@ def test_chat_model_that_ignores_its_cancellation_is_abandoned(monkeypatch: pyte
 
 
 class SyncOnly(Spoken):
-    """Has only sync methods: it is read in a thread."""
+    """Has only sync methods, so it runs in a thread."""
 
     _goes_on: threading.Event = PrivateAttr(default_factory=threading.Event)
     _threads: list[threading.Thread] = PrivateAttr(default_factory=list)
@@ -104,7 +104,7 @@ class SyncOnly(Spoken):
 
 
 class Blocking(SyncOnly):
-    """Does not stream, and is long in coming."""
+    """Does not stream, and takes long."""
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:
         self._wait()
@@ -134,7 +134,7 @@ def test_sync_chat_model_times_out_and_its_thread_does_not_block_exit(kind: type
 
 
 class Raising(SyncOnly):
-    """Fails in its own way."""
+    """Raises its own error."""
 
     _error: BaseException = PrivateAttr()
 
@@ -232,7 +232,7 @@ def test_temperature_excluded_by_the_profile_is_not_sent() -> None:
 
 
 class Exiting(Spoken):
-    """Wants the whole program to end."""
+    """Raises SystemExit."""
 
     async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
         sys.exit("set MY_KEY first")

@@ -51,7 +51,7 @@ REFUSALS = [
 
 
 def without(request: JsonMap) -> JsonMap:
-    """A request without what differs in the text protocol."""
+    """A request without the parts that differ in the text protocol."""
     return {name: value for name, value in request.items() if name != "messages"}
 
 

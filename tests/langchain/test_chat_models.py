@@ -27,7 +27,7 @@ from tests.providers.servers import FAMILIES, say
 
 
 def models_with(own: Any = None, **variables: str) -> ChatModels:
-    """The models of a process with these variables."""
+    """The chat models of a process with these environment variables."""
     return ChatModels(lambda: variables, [Single(own, {})] if own else [])
 
 

@@ -29,7 +29,7 @@ ALLOWED: dict[str, Any] = {"any": {}, "none": {"allowed_msgpack_modules": None}}
 
 
 class Shared(MessagesState, total=False):
-    """A parent's state that wants to know how its agent ended."""
+    """A parent's state with the outcome of its agent."""
 
     outcome: Outcome
     changes: Annotated[list[Any], operator.add]
@@ -122,7 +122,7 @@ def test_next_turn_of_a_thread_knows_the_previous_messages(tmp_path: Path) -> No
 
 @dataclass
 class Mine:
-    """What a user's graph knows of its user."""
+    """The context of a user's graph."""
 
     user: str
 

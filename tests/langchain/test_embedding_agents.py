@@ -22,7 +22,7 @@ ASKED: Any = {"messages": [HumanMessage("Have the bug repaired.")]}
 
 
 class Chief(GenericFakeChatModel):
-    """A chat model that takes tools and says what it is told to."""
+    """A chat model that accepts tools and has scripted replies."""
 
     def bind_tools(self, *_: Any, **__: Any) -> Any:
         return self
@@ -33,14 +33,14 @@ def chief(*said: BaseMessage) -> Chief:
 
 
 def delegated(number: int = 1) -> AIMessage:
-    """The chief asks its subagent, in this many calls at once."""
+    """The main agent calls its subagent, in this many parallel calls."""
     task = {"description": TASK, "subagent_type": "coder"}
     return AIMessage("", tool_calls=[{"name": "task", "args": task, "id": f"c{each}"} for each in range(number)])
 
 
 @pytest.fixture
 def deep() -> Callable[..., Any]:
-    """Makes a deep agent with the machine as its subagent."""
+    """Create a deep agent with the machine as its subagent."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the libraries of deepagents, at their import
         from deepagents import CompiledSubAgent, create_deep_agent

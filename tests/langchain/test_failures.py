@@ -32,7 +32,7 @@ OWN = Provider("m through ChatOwn", "OWN_API_KEY")
 def status(
     code: int, body: Any = None, headers: dict[str, str] | None = None, of: str = "openai", *, whole: bool = False
 ) -> Exception:
-    """What this SDK raises where a request is refused; a map is the error inside, unless it is the `whole` body."""
+    """What this SDK raises for a refused request; a map is the error inside, unless it is the `whole` body."""
     document = body if whole or not isinstance(body, dict) else {"error": body}
     return status_error(code, document, headers, of)
 
@@ -51,7 +51,7 @@ def mistral(code: int, body: Any) -> Exception:
 
 
 def bedrock(code: int, name: str, message: str) -> Exception:
-    """Of botocore's design, which need not be here."""
+    """As botocore raises it; botocore need not be installed."""
     error = RuntimeError(f"An error occurred ({name}) when calling the ConverseStream operation: {message}")
     told = {"Error": {"Message": message, "Code": name}, "ResponseMetadata": {"HTTPStatusCode": code}}
     error.response = told  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ PLAN = "The plan: make add add."
 
 
 class Chief(GenericFakeChatModel):
-    """A chat model that takes tools and says what it is told to."""
+    """A chat model that accepts tools and has scripted replies."""
 
     def bind_tools(self, *_: Any, **__: Any) -> Any:
         return self
@@ -44,7 +44,7 @@ def chief(*said: BaseMessage) -> Chief:
 
 
 def to(agent: str, number: int = 1) -> AIMessage:
-    """The chief hands over to an agent."""
+    """The supervisor hands over to an agent."""
     return AIMessage("", tool_calls=[{"name": f"transfer_to_{agent}", "args": {}, "id": f"away_{agent}{number}"}])
 
 
@@ -53,7 +53,7 @@ def coder(folder: Path, model: ScriptedModel, name: str = "coder", **more: Any) 
 
 
 def shown(model: ScriptedModel, call: int = 0) -> list[tuple[str, str]]:
-    """What the model was shown in a call, after the system prompt."""
+    """What the model was sent in a call, after the system prompt."""
     messages = model.calls[call].prompt.messages[1:]
     return [(each["role"], str(each["content"]).partition("\n")[0]) for each in messages]
 

@@ -51,7 +51,7 @@ class Noted(AgentMiddleware[Any, Any, Any]):
 
 
 class Run:
-    """What a run came to, and what its endpoint was asked."""
+    """The result of a run, and the requests to its endpoint."""
 
     def __init__(self, result: RunResult, server: ScriptedServer, folder: Path) -> None:
         self.outcome, self.requests, self.folder = result.outcome, server.requests, folder
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def told(self) -> str:
-        """The last result that the model was told."""
+        """The last result that the model was sent."""
         return str(self.requests[-1]["messages"][-1]["content"])
 
 

@@ -20,7 +20,7 @@ PRICED: dict[str, Any] = {"usd_per_million_input": 10.0, "usd_per_million_output
 
 
 def looking() -> ScriptedServer:
-    """A model that looks at one file after the other, for ever."""
+    """A model that reads one file after the other, forever."""
     numbers = count()
     return ScriptedServer(then=lambda _: Calls([("look", f'{{"path": "{next(numbers)}.py"}}')], usage=(1_000, 100)))
 
@@ -88,7 +88,7 @@ def test_calls_of_a_killed_process_are_charged_to_the_next_turn() -> None:
         ask(made)
         thread = made.get_state(THREAD).values["mendgraph_budget"]["thread"]
         with closing(SpendingStore()) as book:
-            for output in (3, 128_000):  # as much as its model may say, which nobody has limited
+            for output in (3, 128_000):  # the maximum of its model, which is not limited
                 lost = Entry(
                     thread=thread, model="m", purpose="reply", input_tokens=7, output_tokens=output, cost_usd=None
                 )

@@ -24,7 +24,7 @@ both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A module with a bug, and a test that passes all the same."""
+    """A module with a bug, and a test that passes anyway."""
     (tmp_path / "calc.py").write_text(code("a - b"), encoding="utf-8")
     (tmp_path / "test_calc.py").write_text(TEST, encoding="utf-8")
     return tmp_path
@@ -47,7 +47,7 @@ def verified(state: dict[str, Any]) -> tuple[str, list[str], list[str]]:
 
 
 def told(state: dict[str, Any]) -> Sequence[str]:
-    """What was said to the model after the request."""
+    """The messages to the model after the request."""
     return [each.text for each in state["messages"] if isinstance(each, HumanMessage)][1:]
 
 
@@ -78,7 +78,7 @@ def test_answer_without_a_change_is_not_checked(root: Path) -> None:
 
 
 class Guardrail(AgentMiddleware[Any, Any, Any]):
-    """Ends the agent in a hook of one name, with words of its own where there are any."""
+    """Ends the agent in the hook of this name, with its own answer if there is one."""
 
     def __init__(self, hook: str, words: str = "", same_id: bool = False) -> None:
         super().__init__()

@@ -130,7 +130,7 @@ def test_subagent_is_guarded_if_it_has_the_middleware_as_well(root: Path) -> Non
 
 
 def stored(saver: InMemorySaver) -> str:
-    """All that the checkpoints hold, as bytes."""
+    """The content of all checkpoints, as bytes."""
     return repr((saver.storage, saver.blobs, saver.writes))
 
 
@@ -153,7 +153,7 @@ def test_secrets_are_redacted_with_the_middleware_and_visible_without_it(root: P
 
 
 class Unspoken:
-    """A value that fights back."""
+    """A value whose `repr` raises."""
 
     def __repr__(self) -> str:
         raise ZeroDivisionError
@@ -176,7 +176,7 @@ def test_secrets_of_the_environment_are_known_and_artifacts_are_redacted(monkeyp
 
 
 def noted(call_id: str, *others: BaseMessage) -> Any:
-    """A command of a tool whose own result holds nothing."""
+    """A Command of a tool whose own message holds no secret."""
     return Command(update={"messages": [ToolMessage("Noted.", tool_call_id=call_id), *others]})
 
 

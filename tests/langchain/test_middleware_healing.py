@@ -20,7 +20,7 @@ WRITE = '{"path": "a.py", "text": "import os\\nprint(os.getcwd())\\n"}'
 
 
 class FakeWithTools(FakeMessagesListChatModel):
-    """Says its replies, whatever tools it has."""
+    """Has scripted replies, whatever tools it gets."""
 
     def bind_tools(self, tools: Any, **_: Any) -> Any:
         assert tools

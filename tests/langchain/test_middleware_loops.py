@@ -22,7 +22,7 @@ def repeating(tool: str = "look", **arguments: str) -> ScriptedServer:
 def test_loop_gets_one_override_and_then_ends(loop: bool) -> None:
     with repeating() as server:
         made = agent(server, LoopGuardMiddleware(), checkpointer=InMemorySaver())
-        for turn in (1, 2):  # each looks back to its own beginning
+        for turn in (1, 2):  # each turn counts from its own start
             messages = ask(made, loop)
             results = [each for each in messages if each.type == "tool"][4 * turn - 4 :]
             looked, told, refused = results[1].text, results[2].text, json.loads(results[3].text)

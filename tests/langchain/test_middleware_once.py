@@ -30,7 +30,7 @@ PAY = ("pay", '{"amount": 5}')
 
 
 def paying(*calls: tuple[str, str]) -> ScriptedServer:
-    """An endpoint whose model makes these calls at once, and answers when it has results."""
+    """An endpoint whose model makes these calls in one reply, and answers when it has results."""
 
     def answer(request: JsonMap) -> Reply:
         return Say("Paid.") if request["messages"][-1]["role"] == "tool" else Calls(calls or [PAY])
@@ -66,7 +66,7 @@ class Crash(AgentMiddleware):
 
 
 def resumed(built: Any, loop: bool, what: Any = None) -> list[Any]:
-    """The thread goes on from its last checkpoint."""
+    """Resume the thread from its last checkpoint."""
     result = event_loop().run(built.ainvoke(what, THREAD)) if loop else built.invoke(what, THREAD)
     return list(result["messages"])
 
@@ -124,7 +124,7 @@ with SqliteSaver.from_conn_string("thread.sqlite") as saver:
 
 
 def killed_while_it_pays(folder: Path, how: str) -> str:
-    """The result of a call whose process was killed after its effect, when the thread has gone on."""
+    """The result, after a resume, of a call whose process was killed after its effect."""
     with paying() as server:
         command = [sys.executable, "-c", SCRIPT, server.base_url, how]
         env = {**os.environ, "MENDGRAPH_DATA_DIR": str(folder / "data")}

@@ -45,7 +45,7 @@ PAGE_STACK: Final = ("FileRulesMiddleware", "LoopGuardMiddleware", "EvidenceMidd
 
 
 def some_orders_of_all() -> Iterator[tuple[str, ...]]:
-    """Each stands first once, in one direction or the other."""
+    """Orders in which each middleware is first once, forwards or backwards."""
     names = tuple(MAKE)
     for place in range(len(names)):
         turned = names[place:] + names[:place]
@@ -65,7 +65,7 @@ def save(value: str) -> Reply:
 
 
 def script(names: tuple[str, ...]) -> list[Reply]:
-    """A turn in which each of these has something to do."""
+    """A turn in which each middleware has something to do."""
     replies: list[Reply] = []
     if "FileRulesMiddleware" in names:
         replies.append(read(".env"))

@@ -24,18 +24,18 @@ FULL = Call(
 
 
 def whole(learned: Learned) -> Learned:
-    """What is known of an endpoint that does not stream."""
+    """What is learned of an endpoint that does not stream."""
     learned.streams = False
     return learned
 
 
 def heard(*deltas: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
-    """The reply that a stream of these deltas comes to."""
+    """The reply from a stream of these deltas."""
     return replied(through(streamed(*map(event, deltas), event({}, finish, **more), b"data: [DONE]\n\n")))
 
 
 def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
-    """The same of an answer in one piece."""
+    """The same from an answer without streaming."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     document = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
 
@@ -120,7 +120,7 @@ def test_users_response_format_does_not_change_the_stream() -> None:
 
 
 def part(index: int | None, call_id: str | None, name: str | None, arguments: Any, **more: Any) -> JsonMap:
-    """A delta with a part of one call; what is None is not in it."""
+    """A delta with a part of one call; None is left out."""
     known = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}, **more}
     return {"tool_calls": [{name: value for name, value in known.items() if value is not None}]}
 

@@ -151,7 +151,7 @@ HIDDEN = "swordfish"
 
 
 class Stars:
-    """Takes the secret out of a text, and holds back all of it to the end."""
+    """Redacts the secret, and holds back all text to the end."""
 
     def __init__(self) -> None:
         self.held = ""
@@ -168,7 +168,7 @@ SCRUBBED = CALL.model_copy(update={"scrub": Stars})
 
 
 class Listener(BaseCallbackHandler):
-    """Notes what LangChain tells."""
+    """Records what LangChain reports."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -193,7 +193,7 @@ class Listener(BaseCallbackHandler):
 
 
 class Sealed(BaseChatModel):
-    """Says a secret everywhere, and what only its provider is to see again."""
+    """Has a secret everywhere, and state that only its provider may see again."""
 
     @property
     def _llm_type(self) -> str:
@@ -240,5 +240,5 @@ def test_callbacks_receive_no_secret_and_no_provider_state() -> None:
     [end] = listener.ends
     assert [call["args"] for call in end.tool_calls] == [{"a": "***"}]
     assert (end.additional_kwargs, end.response_metadata["model_name"]) == ({"refusal": "no ***"}, "m-***")
-    assert HIDDEN in reply.text  # which is scrubbed where it is guarded
+    assert HIDDEN in reply.text  # it is redacted later
     assert "c2lnbmF0dXJl" in str(reply.provider)

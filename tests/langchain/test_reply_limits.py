@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 
 class Endpoint(ConnectionHandler):
-    """An endpoint that answers whatever it is asked with the same response."""
+    """An endpoint that answers each request with the same response."""
 
     def do_POST(self) -> None:  # noqa: N802 - http.server calls it
         self.read_body()
@@ -93,7 +93,7 @@ LONG_BODY: Final = Response(500, JSON, bytes(MEGABYTE), parts=200)
 @pytest.mark.parametrize("response", [LONG_LINE, LONG_BODY], ids=["a line without an end", "a body"])
 def test_endless_response_ends_the_run_with_little_memory(tmp_path: Path, response: Response) -> None:
     with served(response) as (url, offers):
-        run(tmp_path, url)  # which loads what a run needs
+        run(tmp_path, url)  # to import what a run needs
         tracemalloc.start()
         try:
             result = run(tmp_path, url)
@@ -129,7 +129,7 @@ def test_long_stream_of_short_events_is_read(tmp_path: Path, loop: bool) -> None
 
 
 class Endless(httpx2.SyncByteStream):
-    """Events of 16 MB for ever."""
+    """Events of 16 MB forever."""
 
     def __iter__(self) -> Iterator[bytes]:
         yield from repeat(b":" + bytes(16 * MEGABYTE - 3) + b"\n\n")

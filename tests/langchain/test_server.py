@@ -21,7 +21,7 @@ DESCRIPTION: str = json.loads(text_of("langgraph.json"))["graphs"]["mendgraph"][
 
 @pytest.fixture
 def repairer(studio: Studio, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """An assistant that repairs the project of the test: what clients of MCP and A2A cannot say, it says."""
+    """An assistant for the project of the test: it has the context that clients of MCP and A2A cannot send."""
     write_files(tmp_path, CALC)
     with told(*REPAIR) as model:
         made: Any = studio.client.assistants.create(

@@ -25,7 +25,7 @@ def machine(tmp_path: Path) -> Any:
 
 
 def parts_of(machine: Any, way: str) -> list[tuple[str, Any]]:
-    """Each part of the stream and its mode, watched in this way in all modes at once."""
+    """Each part of the stream and its mode, in this way with all modes at once."""
 
     async def later() -> list[Any]:
         return [part async for part in machine.astream(ASKED, THREAD, stream_mode=MODES, version="v2")]
@@ -48,7 +48,7 @@ def test_every_stream_mode_shows_the_whole_run(machine: Any, way: str) -> None:
     said = [message for message, _ in by_mode["messages"]]
     assert "".join(message.text for message in said if message.type != "tool") == DONE.text
     ids = [message.id for message in machine.get_state(THREAD).values["messages"]]
-    assert list(dict.fromkeys(message.id for message in said)) == ids[1:]  # each reply is one message, told once
+    assert list(dict.fromkeys(message.id for message in said)) == ids[1:]  # each reply is one message, streamed once
     assert {part["type"] for part in by_mode["custom"]} == {"text", "trace"}
     assert [part["type"] for part in by_mode["debug"]].count("task") == len(PATH)
     kept = [each.config["configurable"]["checkpoint_id"] for each in machine.get_state_history(THREAD)]

@@ -47,7 +47,7 @@ WORD = "hunter2-hunter2-hunter2"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project, beside the folder that the runs' own files go to."""
+    """A project, beside the folder with the runs' own files."""
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     write_files(tmp_path / "root", {"a.py": "a = 1\n", ".env": "A=1\n"})
     return tmp_path / "root"
@@ -62,7 +62,7 @@ class Ran:
 
     @property
     def told(self) -> list[Any]:
-        """For each call its text, or the code of its error, as the model was told last."""
+        """For each call its text, or the code of its error, as last sent to the model."""
         found: list[Any] = []
         for message in self.result.messages:
             if isinstance(message, ToolMessage):

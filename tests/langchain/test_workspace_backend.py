@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def results(backend: Any, *calls: tuple[str, dict[str, Any]], loop: bool = False) -> list[str]:
-    """What the tools of a deep agent on this backend give back."""
+    """The results of a deep agent's tools on this backend."""
     with ScriptedServer([called(call) for call in calls] + [Say("Done.")]) as server:
         state = asked(deep_coder(server, backend), "Do it.", loop)
     return [each.text for each in state["messages"] if isinstance(each, ToolMessage)]

@@ -98,7 +98,7 @@ FAILURES: tuple[ProviderFailure, ...] = tuple(
 
 @dataclass(frozen=True)
 class Story:
-    """What a model says, in order; after the last line either an answer or the same line for ever."""
+    """A model's replies in order; after the last one either an answer or the same reply forever."""
 
     lines: tuple[Use | Message | ProviderFailure, ...]
     endless: bool = False
@@ -130,7 +130,7 @@ def stories(*, same_in_both: bool = False) -> SearchStrategy[Story]:
 
 
 def contexts() -> SearchStrategy[JsonMap]:
-    """Limits from tight to loose, and what else steers a run."""
+    """Limits from tight to loose, and other settings of a run."""
     return st.fixed_dictionaries(
         {
             "max_calls_per_turn": st.integers(1, 12),

@@ -25,7 +25,7 @@ WRITES = st.lists(PARTS | MESSAGES | st.lists(MESSAGES, max_size=3).map(Overwrit
 
 
 def possible(writes: Sequence[Any]) -> list[Any]:
-    """The writes that `add_messages` takes: it refuses to remove what is not there."""
+    """The writes that `add_messages` accepts: it refuses to remove missing messages."""
     held: list[Any] = []
     taken = []
     for write in writes:

@@ -63,7 +63,7 @@ class Run:
 
     @classmethod
     def prepared(cls, story: Story, profile: Profile, limits: JsonMap, folder: Path) -> "Run":
-        """Everything in its place, and nothing done yet."""
+        """The run, prepared and not started."""
         write_files(folder, FILES)
         talk: JsonMap = {"protocol": profile.protocol.value, "edit_form": profile.edit_form}
         context = AgentContext(workspace=str(folder), **talk, **limits)
@@ -120,7 +120,7 @@ def test_run_with_any_replies_keeps_all_invariants(
 
 
 def assert_guarded(parts: list[tuple[str, Any]]) -> None:
-    """Nothing runs but what guard has just allowed; whatever it denied keeps guard's own error."""
+    """Only calls that guard has just allowed run; a denied call keeps guard's own error."""
     for (before, judged), (node, done) in pairwise(parts):
         if node != "execute_tools":
             continue
@@ -136,7 +136,7 @@ def allowed(verdict: Verdict) -> bool:
 
 
 def assert_within(usage: JsonMap, context: AgentContext) -> None:
-    """No limit is passed."""
+    """No limit is exceeded."""
     used_and_allowed = [
         (usage["total_calls"], context.max_calls_per_session),
         (usage["calls_in_current_turn"], context.max_calls_per_turn),
@@ -171,7 +171,7 @@ def astream(machine: Machine, run: Run) -> None:
 
 
 def resumed_after_every_step(machine: Machine, run: Run) -> None:
-    """Each step in a new call, which is not told the context again."""
+    """Each step in a new call, which does not get the context again."""
     machine.invoke(request(), run.config, context=run.context, interrupt_after=NODES)
     while machine.get_state(run.config).next:
         machine.invoke(None, run.config, interrupt_after=NODES)

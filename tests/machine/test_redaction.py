@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def kept(value: Any) -> Iterator[str]:
-    """All texts in what a saver holds, whatever they are packed in."""
+    """All texts that a saver holds, in any encoding."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from kept(key)
@@ -114,7 +114,7 @@ def test_literal_is_forgotten_after_its_step_and_after_1024_runs() -> None:
     hidden = words.mask("0", {"reply": replies[0]}, "reply")["reply"]
     for number, reply in enumerate(replies):
         words.mask(str(number), {"reply": reply}, "reply")
-    assert words.restore("0", hidden) == hidden  # of the oldest run
+    assert words.restore("0", hidden) == hidden  # of the oldest run, which is forgotten
     assert (words.restore("1", hidden), words.restore("1024", hidden)) == (replies[1], replies[1_024])
     assert words.restore("2", None) is None
     words.forget("1")
@@ -146,7 +146,7 @@ SERDE = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES)
 
 
 class Unlisted(BaseModel):
-    """A type of somebody else, which no checkpoint may bring to life."""
+    """A foreign type, which must not be built from a checkpoint."""
 
     x: int = 1
 

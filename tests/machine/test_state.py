@@ -126,7 +126,7 @@ EXAMPLES: tuple[Any, ...] = (
 
 
 class Unlisted(BaseModel):
-    """A type that no checkpoint may bring to life."""
+    """A type that must not be built from a checkpoint."""
 
     x: int = 1
 

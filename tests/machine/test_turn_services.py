@@ -95,7 +95,7 @@ def test_cost_limit_needs_a_price_for_every_model(settings: dict[str, Any], word
 
 
 def lose(bound: MachineModels, context: AgentContext, calls: int) -> None:
-    """Let this many calls be entered and never be settled, as by a process that is killed."""
+    """Reserve this many calls and never settle them, as a killed process does."""
     for _ in range(calls):
         thread = TurnModel(bound, context).settings(Profile(), "r").budget.thread
         entry = Entry(thread=thread, model="m", purpose="reply", input_tokens=10, output_tokens=5, cost_usd=0.0)

@@ -47,7 +47,7 @@ NEEDY = frozenset({"run_command", "run_shell", "http_get"}) | JOB_TOOLS
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project, beside the folder that the runs' own files go to."""
+    """A project, beside the folder with the runs' own files."""
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     write_files(tmp_path / "root", FILES)
     return tmp_path / "root"
@@ -69,7 +69,7 @@ def ran(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, Script
 
 
 def told(model: ScriptedModel) -> set[str]:
-    """The tools that the model's first prompt tells of."""
+    """The tools that the model's first prompt offers."""
     return {each["function"]["name"] for each in model.calls[0].prompt.tools}
 
 

@@ -46,7 +46,7 @@ def journal_of(root: str, events: list[TraceEvent]) -> Any:
 
 
 def begin_a_change(folder: str) -> None:
-    """A change of a.txt that somebody wrote down and did not end."""
+    """A change of a.txt that is in the journal and incomplete."""
     effect = FileEffect("a.txt", FileState(sha256(OLD).hexdigest(), 0o644), FileState(sha256(NEW).hexdigest(), 0o644))
     journal = Journal(folder)
     journal.intend(journal.begin(KEY), "f" * 16, [effect], {effect.before.sha256: OLD}, [])
@@ -79,7 +79,7 @@ def test_workspace_is_locked_during_the_step_and_free_after_it(
     monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
     with RunLock(folder) as lock:
         assert lock.acquire(Owner("other")) is None
-        busy = journal_of(root, [])  # waits for some time, and is told who works there
+        busy = journal_of(root, [])  # waits for some time, then gets the name of the holder
         assert isinstance(busy, ToolError)
         assert busy.code is ToolErrorCode.UNAVAILABLE
 

@@ -132,6 +132,6 @@ class ChatServer(ProviderServer):
 
 
 def current_turn(messages: list[JsonMap]) -> list[tuple[int, JsonMap]]:
-    """The messages, with their places, since the user's last word."""
+    """The messages, with their indexes, since the user's last message."""
     start = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
     return list(enumerate(messages))[start + 1 :]

@@ -1,4 +1,4 @@
-"""What a provider is to say, in no provider's words, and the state that it hands out beside it.
+"""What a provider replies, independent of its wire format, and the state that it returns with it.
 
 Everything is computed from the family and the reply's number: a run that was killed and asks again gets the same bytes.
 """
@@ -48,7 +48,7 @@ class State:
 
     @property
     def thinking(self) -> str:
-        """A text that suffers when somebody trims it, escapes it twice or cuts it at a byte."""
+        """A text that is damaged by trimming, double escaping or cutting at a byte."""
         return (
             f'Thought {self.number} of {self.family}: "naïve" → 推理 \U0001f9e0, a path C:\\tmp\\n,\n'
             f"  an indent, <b>&amp;</b>, {self.letters('thinking', 40)} and a blank at its end. "
@@ -88,7 +88,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer that is no reply, with what it refused."""
+    """A refusal, with the request that it refused."""
 
     status: int
     body: JsonMap | str

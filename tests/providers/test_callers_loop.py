@@ -30,7 +30,7 @@ PROVIDERS = ("openai_gpt5", "ollama", "anthropic")
 
 
 class Project:
-    """A project with a chat model of its own that also runs mendgraph: by a name, an instance, or the same instance.
+    """A project with its own chat model that also runs mendgraph: by a name, an instance, or the same instance.
 
     Each run has a workspace of its own.
     """
@@ -157,7 +157,7 @@ def in_forked_child(project: Project) -> list[str]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(int(WAIT_S))  # a child that waits for ever fails this test, and holds up no other
+        signal.alarm(int(WAIT_S))  # a child that hangs fails this test and blocks no other
         try:
             said = [project.run(), asyncio.run(project.arun()), project.run()]
             os.write(writing, "\n".join(said).encode())
@@ -232,7 +232,7 @@ def test_connections_are_reused_within_an_event_loop_and_closed_with_it(tmp_path
 
 
 class SilentEndpoint:
-    """An endpoint that takes one request, never answers, and knows when the client has closed the connection."""
+    """An endpoint that accepts one request, never answers, and notices when the client closes the connection."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))

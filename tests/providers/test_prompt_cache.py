@@ -31,7 +31,7 @@ BEFORE_MESSAGES = (
 
 
 def unmarked(value: Any) -> Any:
-    """A request without its marks for the cache, which are no part of what is cached."""
+    """A request without its cache marks, which are not part of the cached text."""
     if isinstance(value, list):
         return [unmarked(item) for item in value]
     if isinstance(value, dict):

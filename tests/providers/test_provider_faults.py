@@ -41,7 +41,7 @@ class Provider:
         self.base_url = server.base_url
 
     def answers(self, replies: Sequence[Reply], call: Call = CALL) -> list[Result]:
-        """The verdict on each reply; sync and async calls have to come to the same."""
+        """The result of each reply, which must be the same for sync and async calls."""
         model = connected(self.base_url)
         synchronous = self._answers_here(model, replies, call)
         asynchronous = asyncio.run(self._answers(model, replies, call))
@@ -69,7 +69,7 @@ class Provider:
         return results
 
     def _plain(self, result: Result) -> Result:
-        """The result without what differs from run to run: the port, the time it took and what came in that time."""
+        """The result without values that differ from run to run: port, time and received characters."""
         if isinstance(result, ModelReply):
             return result.model_copy(update={"seconds": 0.0})
         came = 0 if result.kind is Kind.TIMEOUT else result.received_characters

@@ -45,7 +45,7 @@ Script = Sequence[Reply | Callable[[JsonMap], Reply]]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended, all that was said in it, and what was told of it; `waits` are in seconds."""
+    """How a run ended, its requests, and its events; `waits` are in seconds."""
 
     outcome: Outcome
     messages: list[tuple[str, Any, Any]]
@@ -57,7 +57,7 @@ class Ended:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """No wait takes any time; they are written down."""
+    """Waits are recorded and take no time."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     return set_clock(monkeypatch)
 

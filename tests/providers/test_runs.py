@@ -42,7 +42,7 @@ THREAD: Any = {"configurable": {"thread_id": "t"}}
 
 
 class Played(NamedTuple):
-    """What a run came to."""
+    """The result of a run."""
 
     path: list[str]
     outcome: Outcome

@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """`mendgraph ...` on a model that says these lines: exit code, standard output, standard error."""
+    """`mendgraph ...` on a model with these replies: exit code, standard output, standard error."""
     assert folder.is_dir()
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "1000")

@@ -1,4 +1,4 @@
-"""Every class of reply that a model can give, as a letter: what it says at a given step, in either protocol.
+"""Every class of reply that a model can give, as a letter: the reply at a given step, in either protocol.
 
 A letter that is about the same action each time (`LOOP`, `DENIED`) repeats itself; one that is work (`READ`, `WRITE`)
 does something new at each step. Whether the machine takes the same way in both protocols can be asked of all letters

@@ -144,7 +144,7 @@ class AnyOrder(RuleBasedStateMachine):
         return self.running
 
     def died(self) -> None:
-        """The process is gone, with all that it had not written yet."""
+        """The process is killed, with all that it had not written yet."""
         if self.running is not None:
             self.running.nodes._models.book._settled.clear()
             self.running.nodes.close()
@@ -155,12 +155,12 @@ class AnyOrder(RuleBasedStateMachine):
         self.now.stopping = False
 
     def advance(self, given: Any, way: str, after: Sequence[str] = (), at: Any = None) -> None:
-        """Give this to the machine, and look at what has come of it by the time that a reply is due."""
+        """Give this to the machine, and check its state when a reply is due."""
         epoch, asked = self.watch.pasts[self.head].epoch if self.head else 0, self.teller.asked
         config = {**self.thread, "configurable": {**self.thread["configurable"], **(at or {})}}
         settings: JsonMap = {"interrupt_before": [REST], "interrupt_after": list(after), "durability": "sync"}
         going_on_with = self.watch.pasts[self.head].next if self.head else ""
-        if isinstance(given, dict) or going_on_with in {START, "begin_turn"}:  # which has stored no context yet
+        if isinstance(given, dict) or going_on_with in {START, "begin_turn"}:  # it has stored no context yet
             settings["context"] = self.context
         try:
             run(self.process.machine, way, given, config, settings)
@@ -190,7 +190,7 @@ class AnyOrder(RuleBasedStateMachine):
         kill=st.none() | KILLS,
     )
     def say(self, letter: str, way: str, after: tuple[str, ...], kill: tuple[str, int] | None) -> None:
-        """The model replies, and the machine goes on until it has to ask again, or until it is cut off."""
+        """The model replies, and the machine runs until its next model call, or until it is interrupted."""
         self.replied = True
         self.choose(LETTERS[letter])
         self.arm(kill)
@@ -223,13 +223,13 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.asks or not self.next or (self.replied and self.next == REST))
     @rule(text=st.sampled_from(["Mend calc.py.", "And then?", f"My key is {SECRET}."]), way=READ_TO_THE_END)
     def request(self, text: str, way: str) -> None:
-        """A person asks for something: first of all, after an end, before a reply, or instead of an answer."""
+        """A person sends a request: first of all, after an end, before a reply, or instead of an answer."""
         self.ask_for(text, way)
 
     @precondition(lambda self: self.next not in {"", REST})
     @rule(way=READ_TO_THE_END)
     def interrupt(self, way: str) -> None:
-        """A person asks for something else in the middle of a step."""
+        """A person sends another request in the middle of a step."""
         self.ask_for("Stop that, and read notes.txt.", way)
 
     def ask_for(self, text: str, way: str) -> None:
@@ -266,7 +266,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.may_fork and self.next)
     @rule(back=st.integers(0, 40), letter=st.sampled_from([alphabet.READ.name, *EFFECTS]), way=READ_TO_THE_END)
     def fork(self, back: int, letter: str, way: str) -> None:
-        """Go on from an earlier checkpoint, of this branch or of another."""
+        """Continue from an earlier checkpoint, of this branch or of another."""
         places = [own for own, past in self.watch.pasts.items() if past.next in NODES]
         own = places[-1 - back % len(places)]
         self.choose(LETTERS[letter])
@@ -307,7 +307,7 @@ class AnyOrder(RuleBasedStateMachine):
             raise AssertionError("\n".join(problems))
 
     def teardown(self) -> None:
-        """Bring the play to an end, which is that of a play that nobody disturbed."""
+        """Bring the play to an end, which equals that of an undisturbed play."""
         try:
             if self.head and not self.broken:
                 self.end()
@@ -319,7 +319,7 @@ class AnyOrder(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def end(self) -> None:
-        """Each turn comes to an end, and all that is kept holds no secret."""
+        """Each turn ends, and nothing that is stored holds a secret."""
         for _ in range(9):
             if not self.next:
                 break

@@ -77,7 +77,7 @@ class Edge(NamedTuple):
 
 
 class Voice(CallModel):
-    """A model that says the letter that it is given, for as often as it is asked."""
+    """A model that repeats the given letter at every call."""
 
     def __init__(self, protocol: Protocol) -> None:
         self.letter: Letter | None = None
@@ -240,7 +240,7 @@ class Explorer:
         return place, standing
 
     def say(self, place: Place, number: int, letter: Letter) -> tuple[Edge, Place]:
-        """Let the model say this letter as its `number`-th from `place` on; returns the edge, and what is behind it.
+        """Let the model reply with this letter as its `number`-th from `place` on; returns the edge and its target.
 
         The retries of a call are within the step.
         """
@@ -261,7 +261,7 @@ class Explorer:
         after, standing = self._place(place.calls + self.voice.asked)
         self.letter, self.number, self.standing = letter, number, standing
         self.made = {path.name: path.read_text() for path in (self.folder / MADE).glob("*")}
-        shutil.rmtree(self.folder / MADE, ignore_errors=True)  # the next branch makes it anew
+        shutil.rmtree(self.folder / MADE, ignore_errors=True)  # the next branch creates it again
         return noted.edge(standing), after
 
     def _place(self, calls: int) -> tuple[Place, Standing]:
@@ -275,7 +275,7 @@ class Explorer:
 
 @dataclass
 class Noted:
-    """What the nodes have said so far, in one step or in a whole run; verdicts and results are those of each step."""
+    """What the nodes have written in one step or a whole run; verdicts and results are those of each step."""
 
     path: list[str] = field(default_factory=list)
     verdicts: list[tuple[str, ...]] = field(default_factory=list)

@@ -33,7 +33,7 @@ def check_edge(explorer: Explorer, edge: Edge) -> None:
 
 
 def check_path(edge: Edge) -> None:
-    """The first invariant: a way of the table from the model to a next call of it, or to exactly one terminal."""
+    """Invariant 1: the path uses the table, from one model call to the next or to exactly one terminal."""
     path = edge.path
     assert path[:1] == ("call_model",)
     assert set(pairwise(path)) <= WAYS, f"not in the table: {set(pairwise(path)) - WAYS}"
@@ -46,7 +46,7 @@ def check_path(edge: Edge) -> None:
 
 
 def check_guarded(edge: Edge) -> None:
-    """The second one: nothing ran but what guard had just allowed, and what it denied has guard's own error."""
+    """Invariant 2: only calls that guard has just allowed ran, and denied ones have guard's own error."""
     before = dict(zip(edge.path[1:], edge.path, strict=False))
     allowed = [verdict.startswith("allow") for verdict in edge.verdicts]
     assert before.get("execute_tools", "guard") == "guard"
@@ -56,7 +56,7 @@ def check_guarded(edge: Edge) -> None:
 
 
 def check_end(explorer: Explorer, edge: Edge) -> None:
-    """The first one again: a run ends when there is a cause, and goes on only where a further call is allowed."""
+    """Invariant 1: a run ends when there is a cause, and continues only if a further call is allowed."""
     values, context = explorer.values, explorer.context
     if isinstance(edge.to, Ended):
         assert (values.get("answer") is not None) is (edge.to.kind == OutcomeKind.FINISHED)
@@ -68,7 +68,7 @@ def check_end(explorer: Explorer, edge: Edge) -> None:
 
 
 def check_patience(explorer: Explorer, edge: Edge) -> None:
-    """What is malformed, and what repeats itself, is borne as often as the context says: no less, and no more."""
+    """Malformed and repeated calls are tolerated exactly as often as the context allows."""
     standing, context, loop = explorer.standing, explorer.context, explorer.context.loop()
     most = (context.max_healing_attempts, context.max_schema_repairs)
     borne = loop.max_overrides
@@ -87,7 +87,7 @@ def ended(edge: Edge, *reasons: StopReason) -> bool:
 
 
 def check_limits(explorer: Explorer) -> None:
-    """The first and the fourth: no more calls, steps or tokens than the context allows."""
+    """Invariants 1 and 4: no more calls, steps or tokens than the context allows."""
     spending, context = explorer.values["spending"], explorer.context
     usage = spending.usage
     used_and_allowed = [

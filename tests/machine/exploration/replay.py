@@ -1,4 +1,4 @@
-"""The same play once more, in another workspace, by a process that nobody kills, cuts off or takes back."""
+"""The same play once more, in another workspace and in an undisturbed process."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol as Shape

@@ -1,4 +1,4 @@
-"""A model that says the one line that it was given last, and counts how often it was asked."""
+"""A model that replies with the line that it was given last, and counts its calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Teller(CallModel):
         self._lines, self._tries = list(lines), 0
 
     def begin_again(self) -> None:
-        """The process is another one: what was said and not kept is said once more."""
+        """A new process begins: replies that were not stored are given again."""
         self._tries = 0
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:

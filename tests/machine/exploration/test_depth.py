@@ -69,7 +69,7 @@ NOT_BY_REPLIES = {
 def to_depth(
     depth: int, protocol: Protocol, folder: Path, letters: tuple[Letter, ...], limits: JsonMap | None = None
 ) -> Explored:
-    """What there is to depth `depth` in one protocol, each edge checked."""
+    """All states to depth `depth` in one protocol, with each edge checked."""
     with Explorer(protocol, folder / protocol.value, spellable(protocol, letters), limits or {}) as explorer:
         explored = explore(explorer, depth, check_edge)
         tally.count(explorer.transitions, explorer.steps)
@@ -137,7 +137,7 @@ def test_equivalent_replies_lead_to_the_same_state(tmp_path: Path) -> None:
 
 
 def _end(edge: Edge) -> Standing | str:
-    """Where the edge leads; reasons of an end may well differ."""
+    """Where the edge leads; the reasons of an end may differ."""
     return edge.to.kind if isinstance(edge.to, Ended) else edge.to
 
 
@@ -180,7 +180,7 @@ def test_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: Pro
 
 
 class World(CallModel):
-    """All states to some depth in one way of playing, and a machine that plays whole runs in the same way."""
+    """All states to some depth in one protocol and context, and a machine that plays whole runs in them."""
 
     def __init__(self, folder: Path, protocol: Protocol, letters: tuple[Letter, ...], limits: JsonMap) -> None:
         self.protocol, self.letters = protocol, letters

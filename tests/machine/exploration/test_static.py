@@ -17,7 +17,7 @@ def arrows(machine: Machine) -> Arrows:
 
 
 def reached(graph: Arrows, start: str, without: Iterable[str] = ()) -> set[str]:
-    """What can be reached from a node, itself left out, on ways that pass none of `without`."""
+    """The nodes that can be reached from a node without passing any of `without`."""
     closed = set(without)
     found: set[str] = set()
     waiting = [start]
@@ -29,7 +29,7 @@ def reached(graph: Arrows, start: str, without: Iterable[str] = ()) -> set[str]:
 
 
 def problems(graph: Arrows) -> list[str]:
-    """What is wrong with a machine of these arrows; nothing where it is the one that was designed."""
+    """The problems of a machine with these arrows; none for the machine as designed."""
     nodes = set(graph) - {START, END}
     found = [f"{node} is never reached" for node in sorted(nodes - reached(graph, START))]
     found += [f"{node} never ends" for node in sorted(nodes) if END not in reached(graph, node)]

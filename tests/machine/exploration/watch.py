@@ -95,10 +95,10 @@ class Watch:
             self._epochs += 1
             self.pasts[own] = Past(target, self._epochs, turns)
         elif source == "fork":
-            self._epochs += 1  # where the turn begins anew, so do its counters
+            self._epochs += 1  # a restarted turn restarts its counters
             begins = target in {START, "begin_turn"}
             self.pasts[own] = replace(before, epoch=self._epochs) if begins else before
-            self._allow(snapshot, target)  # whoever goes back and on again wants it once more
+            self._allow(snapshot, target)  # a fork may repeat the effect
             if before.next != target:
                 self._say(snapshot, f"a fork before {before.next} goes on with {target}")
         else:
@@ -141,7 +141,7 @@ class Watch:
             self.allowed.update(action(item) for item, verdict in judged if verdict.kind is VerdictKind.ALLOW)
 
     def _judged(self, snapshot: StateSnapshot, parent: str) -> None:
-        """Guard has just spoken; what it allows is what this run's mode, rules and person allow."""
+        """Guard has just judged; it allows only what this run's mode, rules and person allow."""
         values, mode = snapshot.values, self._context.mode
         if self.pasts.get(parent, Past()).next != "guard":
             self._say(snapshot, "execute_tools without guard")

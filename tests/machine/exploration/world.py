@@ -57,7 +57,7 @@ UNDISTURBING: Final = frozenset({"model", "put", "put_writes"})
 
 
 class KilledInTool(KeyboardInterrupt):
-    """The process is gone in the middle of a call. Every other exception of a tool is the result of its call."""
+    """The process is killed in the middle of a call. Any other exception of a tool is the result of its call."""
 
 
 class Fuse:
@@ -186,7 +186,7 @@ class Memory:
         """The process is gone with what it had not written, which is nothing here."""
 
     def close(self) -> None:
-        """Nobody needs it any more; nothing is open."""
+        """Close it; nothing is open."""
 
     def leaks(self) -> list[str]:
         kept = (("checkpoints", self.saver.storage), ("blobs", self.saver.blobs), ("writes", self.saver.writes))

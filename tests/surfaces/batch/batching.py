@@ -1,4 +1,4 @@
-"""What whole batches are played on: a repository, a model that answers by the history, and what came of them."""
+"""What whole batches use: a repository, a model that answers from the history, and their results."""
 
 import subprocess
 from pathlib import Path
@@ -23,7 +23,7 @@ def some(folder: Path, count: int, **changed: Any) -> list[BatchTask]:
 
 
 def played(tasks: Any, out: Path, base_url: str, **options: Any) -> BatchResult:
-    """The batch from its end; it could begin."""
+    """The result of a batch that could start."""
     settings = options.pop("settings", {})
     context = AgentContext(**{**batch_play.context(base_url).model_dump(), **settings})
     found = run_batch(tasks, out=out, context=context, **options)

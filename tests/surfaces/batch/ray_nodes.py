@@ -41,7 +41,7 @@ class RayNodes(NamedTuple):
         (self.pids[node],) = _told(self.process, [environment], self.folder).pids
 
     def kill(self, node: int) -> None:
-        """End a node at once, as a machine that loses its power: Ray's processes of it, and its workers."""
+        """End a node at once, like a power failure: its Ray processes and its workers."""
         for pid in [*children_of(self.pids[node]), self.pids[node]]:
             with suppress(ProcessLookupError):  # an idle worker ends by itself
                 os.kill(pid, signal.SIGKILL)
@@ -79,7 +79,7 @@ def processes_of(folder: str) -> list[int]:
 
 
 def wait_until_gone(folder: str) -> None:
-    """The cluster leaves nobody behind."""
+    """Wait until no process of the cluster is left."""
     latest = monotonic_s() + LONGEST_END_S
     while left := processes_of(folder):
         assert monotonic_s() < latest, left

@@ -1,4 +1,4 @@
-"""Orders, and work that does what a test says: executors are tested without runs."""
+"""Orders, and scripted work: executors are tested without runs."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,7 +17,7 @@ def order(name: str) -> WorkOrder:
 
 
 def done(given: WorkOrder) -> TaskOutput:
-    """What comes of it where nothing happens."""
+    """The output of an order without work."""
     return TaskOutput(TaskResult(id=given.task.id, kind=OutcomeKind.FINISHED, reason="answered", tries=given.tries))
 
 

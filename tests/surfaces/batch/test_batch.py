@@ -54,7 +54,7 @@ def nobody(order: WorkOrder) -> TaskOutput:
 
 
 def spend(folder: BatchFolder, tokens: int, cost: float) -> None:
-    """Enter a call into the batch's account."""
+    """Charge a call to the batch's account."""
     with closing(SpendingStore()) as book:
         call = entry(tokens=tokens, cost=cost)
         assert isinstance(book.reserve(call, RunLimits(account=account_of(folder.batch))), int)

@@ -65,7 +65,7 @@ Answer = Callable[[WorkOrder], Any]
 
 
 class Played:
-    """Ray, as far as an executor uses it: what is asked is answered at once, `looks` by the nodes and orders."""
+    """The part of Ray that an executor uses; it answers at once, with `looks` for the nodes and the orders."""
 
     exceptions = SimpleNamespace(**{each.__name__: each for each in KINDS})
 
@@ -342,9 +342,9 @@ def test_cancel_by_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def work(_: WorkOrder, stop: StopRequest, __: object) -> TaskOutput:
         with stop.listening(lambda: reasons.append(stop.reason)):
-            stop.wait(0.3)  # until it is waited for
+            stop.wait(0.3)  # until somebody waits for it
             os.kill(os.getpid(), signal.SIGINT)
-            while len(reasons) < 2:  # a wish that came too early is repeated
+            while len(reasons) < 2:  # a signal that came too early is repeated
                 stop.wait(0.01)
         return TaskOutput(result)
 

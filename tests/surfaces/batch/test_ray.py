@@ -194,7 +194,7 @@ def test_killed_and_cancelled_batch_leaves_no_active_task_and_continues(
     tmp_path: Path, place: Place, model: Model, server: ScriptedServer
 ) -> None:
     model.waits_at = 1
-    model.may_end.clear()  # a task that hears of the stop too late does not end its run
+    model.may_end.clear()  # a task that gets the stop too late does not end its run
     batch = command(tmp_path, place, server.base_url, FEW)
     with batch.begin() as process:
         until(lambda: len(model.waiting()) == FEW, process)
@@ -206,7 +206,7 @@ def test_killed_and_cancelled_batch_leaves_no_active_task_and_continues(
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         assert process.stderr.readline() == "mendgraph: stopping the running tasks; Ctrl-C again to stop at once\n"
-        pause(POLL_S * 4)  # by then the tasks have heard of it
+        pause(POLL_S * 4)  # by then the tasks have received it
         model.go_on.set()
         said, complained = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, batch.results()) == (130, {}), (said, complained)

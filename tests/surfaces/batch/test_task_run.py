@@ -210,7 +210,7 @@ def test_stopped_run_continues_under_the_new_limit(tmp_path: Path) -> None:
 
     def answer(request: JsonMap) -> Reply:
         if request["messages"][-1]["role"] != "tool":
-            stop.ask("by the test")  # is heard after this reply
+            stop.ask("by the test")  # takes effect after this reply
             return WRITE
         return Say("Done.", usage=(20_000, 1))
 

@@ -40,7 +40,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with a bug, which is the current folder; git knows who commits, and what it starts is seen."""
+    """A repository with a bug as the current folder; git has an identity, and hooks that would be noticed."""
     folder = repository(tmp_path / "project", {"calc.py": BUG, ".gitignore": "*.log\n.venv/\n"})
     for hook in ("pre-commit", "post-commit", "post-checkout", "reference-transaction", "pre-push"):
         (folder / ".git/hooks").mkdir(exist_ok=True)

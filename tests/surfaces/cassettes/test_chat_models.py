@@ -83,7 +83,7 @@ async def streamed(model: Any, messages: list[Any]) -> AIMessageChunk:
 
 
 async def two_turns(model: BaseChatModel, path: str) -> list[AIMessageChunk]:
-    """A call of a tool and, on its result, an answer; `path` is what the history says that was asked for."""
+    """A tool call and, after its result, an answer; `path` is its argument in the history."""
     bound = model.bind_tools([READ_FILE])
     history: list[Any] = [SystemMessage("You read files."), HumanMessage("How many lines has a.py?")]
     called = await streamed(bound, history)
@@ -113,7 +113,7 @@ def talk(make: Make, url: str = "", path: str = PATH) -> list[tuple[str, Any, An
 
 
 def conversation(make: Make) -> tuple[list[tuple[str, Any, Any]], str]:
-    """What was said live, and the cassette's text."""
+    """The messages of the live conversation, and the cassette's text."""
     with LenientProvidersServer() as server, recorded() as tape:
         live = talk(make, server.url)
         exchanges, host = tape.exchanges, tape.host

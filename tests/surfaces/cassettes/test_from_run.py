@@ -69,7 +69,7 @@ def written(workspace: Path, run: str, **options: Any) -> WrittenCassette:
 
 
 def refusal(folder: Path, run: str, **options: Any) -> ToolError:
-    """Why there is no test; nothing was written then."""
+    """The error if there is no test; nothing was written then."""
     before = tree(folder)
     made = cassette_from_run(run, str(folder), **options)
     assert isinstance(made, ToolError), made

@@ -83,7 +83,7 @@ BODY: Any = {"messages": [{"role": "user", "content": "a"}], "stream": True}
 
 @pytest.fixture(scope="module")
 def conversation() -> tuple[str, CassetteFile]:
-    """What a recording heard, and as a cassette."""
+    """What a recording received, and the cassette of it."""
     with LenientServer([Chunked(Say("Hello"), 2)]) as server, recorded(server.base_url) as tape:
         said = httpx2.post(f"{tape.base_url}/chat/completions", json=BODY).text
     return said, CassetteFile(recorded_from="x", exchanges=tape.exchanges)

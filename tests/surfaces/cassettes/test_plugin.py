@@ -36,7 +36,7 @@ FILE = "cassettes/test_it/test_one.yaml"
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[LenientServer]:
-    """A model that says Hello to everybody, as the environment names it."""
+    """A model that answers Hello, named in the environment."""
     with LenientServer(then=lambda _: Say("Hello")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-ours")

@@ -71,7 +71,7 @@ MORE: tuple[tuple[dict[str, Any], str], ...] = (
         {"usd_per_million_input": 1},
         NO_FIT.format("context: usd_per_million_input and usd_per_million_output are given together."),
     ),
-    # One match of such a pattern with what the model says would hold the whole server.
+    # One match of such a pattern with a reply would block the whole server.
     ({"response_format": {"type": "string", "pattern": "^(a+)+$"}}, NO_PATTERN),
     ({"response_format": {"properties": {"a": {"items": [{"pattern": "a"}]}}}}, NO_PATTERN),
     ({"response_format": {"patternProperties": {"(a+)+$": {}}}}, NO_PATTERN),
@@ -115,7 +115,7 @@ OURS = "http://models.test/v1"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a server, whose operator has set nothing; `site` lies in it."""
+    """The folder of a server without settings; `site` is in it."""
     root = tmp_path / "server"
     (root / "site").mkdir(parents=True)
     (root / "out").symlink_to(tmp_path)

@@ -33,7 +33,7 @@ Program = Callable[[str], tuple[str, ...]]
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """Turns a source text into what stands in for the server."""
+    """A program with this source text in place of the server."""
 
     def write(source: str) -> tuple[str, ...]:
         script = tmp_path / "server.py"

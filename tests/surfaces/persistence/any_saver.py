@@ -1,4 +1,4 @@
-"""A saver of either kind, and what another connection finds of what it has stored."""
+"""A saver of either kind, and the rows that another connection finds."""
 
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +10,7 @@ from mendgraph.nodes.workspace.store.database import open_database, open_file, o
 
 
 def opened_saver(folder: Path) -> Any:
-    """The saver of the workspace whose folder of records this is; who asks for it closes it."""
+    """The saver of the workspace with this folder of records; the caller closes it."""
     shared = postgres_database(str(folder))
     if shared is None:
         return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer())

@@ -40,7 +40,7 @@ Made = Callable[[], AsyncGenerator[Any, None]]
 
 
 def judge(made: Made) -> None:
-    """Assert that each capability is there, or says that it is not."""
+    """Assert that each capability exists, or is declared as missing."""
 
     async def all_of_it() -> None:
         report = await validate(checkpointer_test(name="ours")(made))

@@ -37,7 +37,7 @@ class Played(NamedTuple):
             database.execute(statement, values)
 
     def newest(self, change: Callable[[Any], Any]) -> None:
-        """Put what `change` makes of it in the place of the first run's newest checkpoint."""
+        """Replace the first run's newest checkpoint by the result of `change`."""
         with closing(sqlite3.connect(self.path)) as database:
             ((dictionary,),) = database.execute("SELECT data FROM dictionary").fetchall()
             where = "FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_id DESC LIMIT 1"
@@ -62,7 +62,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 @pytest.fixture
 def runs(two_runs: Played, monkeypatch: pytest.MonkeyPatch) -> Played:
-    """The two runs as they were, whatever another test has done to them."""
+    """The two runs, restored after changes by other tests."""
     now = two_runs.folder.parent
     shutil.rmtree(now)
     shutil.copytree(now.with_name("kept"), now)

@@ -31,7 +31,7 @@ FINISHED = Outcome(
 
 
 class Clock:
-    """Time passes when it is told to."""
+    """A clock that a test sets."""
 
     now = BEGIN
 
@@ -156,7 +156,7 @@ def run_machine(store: Store, root: str, run_id: str) -> None:
 
 
 def change(store: Store, run_id: str, before: str, state: ChangeState = ChangeState.DONE) -> None:
-    """A recorded change of a file, with a backup of what it held."""
+    """A recorded change of a file, with a backup of its content."""
     journal = Journal(store.folder)
     call = journal.begin(CallKey(run_id, f"{run_id}{before}", 1, 0, "edit_file", "write", "0"))
     effect = FileEffect("a.py", FileState(before, 0o644), FileState("after", 0o644))

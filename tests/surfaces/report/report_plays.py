@@ -1,4 +1,4 @@
-"""Runs with much to report: a person who is asked, a reply that is mended, a loop, hostile words everywhere."""
+"""Runs with much to report: approval requests, a healed reply, a loop, hostile text everywhere."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def asked_run(folder: Path, lines: Sequence[Line] = MENDED, **more: Any) -> str:
 
 
 def hostile_run(folder: Path, words: str = HOSTILE) -> str:
-    """A run in whose every text these words stand: the request, calls, files, diffs, errors, the answer; its id."""
+    """A run with these words in every text: request, calls, files, diffs, errors, answer; its id."""
     folder.mkdir()
     name = f"<img src=x onerror=alert(3)> {'&' * 3}.txt"
     write_files(folder, {**FILES, name: f"{words}\n</pre></details>old\n"})
@@ -67,6 +67,6 @@ def hostile_run(folder: Path, words: str = HOSTILE) -> str:
 
 
 def page(found: str | ToolError) -> str:
-    """The page, which was made."""
+    """The page; it must not be an error."""
     assert isinstance(found, str), found
     return found

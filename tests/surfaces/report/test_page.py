@@ -184,7 +184,7 @@ OUTCOME = Outcome(
 
 
 def steps(number: int) -> History:
-    """A turn of so many calls of the model."""
+    """A turn with this many model calls."""
     called = [
         visit("call_model", "parse", after={"reply": ModelReply(text="x", model="m-1"), "step": each + 1})
         for each in range(number)

@@ -68,7 +68,7 @@ def resumed(folder: Path, run_id: str) -> str:
 
 
 class Reporting(HistoryModel):
-    """A model that has the report made while it is called for the second time."""
+    """A model that makes the report during its second call."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(LINES)

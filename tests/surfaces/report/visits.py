@@ -1,4 +1,4 @@
-"""Visits of nodes that never ran, to look at single words of the report."""
+"""Made-up visits of nodes, to test single texts of the report."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A run whose one reply holds two writes and a command, and a person's answers to it; also as a process of its own."""
+"""A run whose one reply has two writes and a command, and answers to it; also in its own process."""
 
 import os
 import signal
@@ -37,12 +37,12 @@ def ring(context: ToolContext, argv: list[str]) -> ToolOutput:
 
 
 def tools() -> tuple[Any, ...]:
-    """The usual ones, and a command that counts."""
+    """The default tools, and a command that is counted."""
     return (*default_tools(), ring)
 
 
 def session(root: Path, *replies: str, thread: str = "t", secrets: tuple[str, ...] = (), **context: Any) -> Session:
-    """A session in mode "ask" on a scripted model that says these replies."""
+    """A session in mode "ask" on a model with these replies."""
     root.mkdir(exist_ok=True)
     settings = {"mode": "ask", "protocol": "text", "evidence": False, "read_ahead": False, **context}
     return Session(
@@ -72,7 +72,7 @@ def files(root: Path) -> dict[str, str]:
 
 
 def taken_up(argument: JsonMap) -> list[Any]:
-    """Answer, or go on, in a process of its own, and die where `death` says so; the last event and the files.
+    """Answer or resume in its own process, and die at `death`; returns the last event and the files.
 
     `guarded`: once the answer is judged; `before` and `after` an effect; `raised`: after a model call within a raised
     limit; `never`.

@@ -1,4 +1,4 @@
-"""A run of five steps, played whole or cut off, and what is there to see of it afterwards."""
+"""A run of five steps, complete or interrupted, and its state afterwards."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -51,11 +51,11 @@ Tree = dict[str, tuple[bytes, int]]
 
 
 class Killed(BaseException):
-    """The process is gone: nobody writes down how the run ended."""
+    """The process is killed: the end of the run is not recorded."""
 
 
 class Mortal(HistoryModel):
-    """A model in whose hands the process dies, where the conversation has so many replies."""
+    """A model whose process is killed once the conversation has this many replies."""
 
     def __init__(self, lines: tuple[Line, ...], dies_at: int) -> None:
         super().__init__(lines)

@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=in_sweeps)])
 def in_any_store(request: pytest.FixtureRequest, folder: Path) -> Path:
-    """A project whose runs are kept in the store of the workspace, and in sweeps in a shared one as well."""
+    """A project with its runs in the store of the workspace, in sweeps also in a shared one."""
     if request.param == "postgresql":
         request.getfixturevalue("shared_store")
     return folder
@@ -185,7 +185,7 @@ def test_prune_keeps_the_newest_runs_and_those_that_can_be_resumed(in_any_store:
 
 
 def older(folder: Path, days: float, *runs: str) -> None:
-    """Let these runs have ended so long ago, and the hour be over in which nobody looks again."""
+    """Set the end of these runs this far back, and make pruning due."""
     with closing(Store(str(folder))) as store:
         for run in runs:
             ended = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")

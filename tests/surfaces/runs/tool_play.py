@@ -1,4 +1,4 @@
-"""Runs on a scripted model in this process: how they are started, and what is looked at of them."""
+"""Runs on a scripted model in this process: how they are started and inspected."""
 
 import json
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _NUMBERS = count(1)
 
 
 def scripted(protocol: Protocol, *lines: Line, then: Message | None = None) -> ScriptedModel:
-    """A model that says these lines in this protocol, and then the last one again and again."""
+    """A model with these replies in this protocol; the last one is repeated."""
     script = [line if isinstance(line, ProviderFailure) else message_of(line, protocol) for line in lines]
     return ScriptedModel(script, then)
 
@@ -74,7 +74,7 @@ class Played:
 
     @property
     def results(self) -> list[JsonMap]:
-        """What a model with native calls was told of each call."""
+        """The result of each call, as sent to a model with native calls."""
         return [json.loads(message.text) for message in self.result.messages if message.type == "tool"]
 
     def sent(self, call: int = -1) -> str:
@@ -114,7 +114,7 @@ def played(root: Path, *lines: Line, protocol: Protocol = Protocol.NATIVE, **mor
 
 
 def results_of(events: list[Event]) -> list[CallResult]:
-    """What became of each call."""
+    """The outcome of each call."""
     return [result for event in events if isinstance(event, StepDone) for result in event.results]
 
 

@@ -42,7 +42,7 @@ def token(user: str) -> str:
 
 
 class Model(ScriptedServer):
-    """One endpoint for all tests: what it says is given anew by each of them."""
+    """One endpoint for all tests: each test sets its replies."""
 
     def say(self, *replies: Use | Reply) -> None:
         self.say_next(*(in_protocol(each, Protocol.NATIVE) for each in replies))
@@ -85,7 +85,7 @@ class Server:
         wait_for(self._is_ready, lambda: f"the server did not start:\n{self.log}")
 
     def kill(self) -> None:
-        """As a machine that loses its power."""
+        """Kill it, like a power failure."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -144,7 +144,7 @@ class Servers:
         return folder
 
     def ask(self, user: str, server: Server, thread: str, request: str | None, **context: Any) -> JsonMap:
-        """One turn, to its end; None goes on with what was cut off."""
+        """One turn, to its end; None resumes an interrupted one."""
         given: Any = None if request is None else {"messages": [{"role": "user", "content": request}]}
         ended: Any = self.client(user, server).runs.wait(
             thread, "mendgraph", input=given, context=context or None, raise_error=False
@@ -159,7 +159,7 @@ class Servers:
 
 
 def wait_for(is_so: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    """Return as soon as it is so."""
+    """Wait until the condition is true."""
     latest = time.monotonic() + START_S
     while not is_so():
         assert time.monotonic() < latest, otherwise()
@@ -179,7 +179,7 @@ def tenants_text(root: Path, base_url: str) -> str:
 
 @contextmanager
 def some_servers(folder: Path, database: str, names: Sequence[str] = ("first", "second")) -> Iterator[Servers]:
-    """All of them, and what they need."""
+    """All servers, and what they need."""
     root = folder / "projects"
     root.mkdir()
     with Model() as model:

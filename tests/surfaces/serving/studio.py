@@ -84,12 +84,12 @@ class Studio:
         return self.log.read_bytes()[self.seen :].decode()
 
     def complaints(self) -> list[str]:
-        """Where something blocked the event loop, or was raised, since the test began."""
+        """Blocked event loops and exceptions in the log since the test began."""
         return [line for line in self.said().splitlines() if any(word in line for word in COMPLAINTS)]
 
 
 def model_name(model: ScriptedServer) -> str:
-    """The name by which the operator's endpoint knows this model."""
+    """The name of this model at the operator's endpoint."""
     return f"m-{urlsplit(model.base_url).port}"
 
 
@@ -243,5 +243,5 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> N
 
 
 def told(*replies: Use | Reply) -> ScriptedServer:
-    """A model that says this, with native calls."""
+    """A model with these replies, in native calls."""
     return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in replies])

@@ -146,7 +146,7 @@ def test_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pytes
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Each test opens it anew."""
+    """Each test opens its own."""
     open_admitter.cache_clear()
     yield
     open_admitter.cache_clear()

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServedMachine:
-    """As a server has it, which puts its own saver in."""
+    """The machine as in a server, which sets its own saver."""
     monkeypatch.setenv("OPENAI_API_KEY", "k-1234567890")
     found = admitter(folder.parent.parent, Tenant("ann", (), CONTEXT, runs_at_once=1))
     return served(build_graph(), lambda: found).copy({"checkpointer": InMemorySaver()})

@@ -33,7 +33,7 @@ DISCONNECT = {"type": "http.disconnect"}
 
 
 class Client:
-    """One request to the middleware, and what comes of it; the threads "mine" and "busy" are there."""
+    """One request to the middleware, and its result; the threads "mine" and "busy" exist."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, bytes]] = []

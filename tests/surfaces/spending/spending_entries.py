@@ -57,7 +57,7 @@ def reserved(store: SpendingStore, asked: Entry, limits: RunLimits = NO_LIMIT) -
 
 
 def settled(store: SpendingStore, number: int, what: Used) -> None:
-    """Settle, and see to it that others know."""
+    """Settle, and write it for other processes."""
     store.settle(number, what)
     store.flush()
 

@@ -1,4 +1,4 @@
-"""Providers that lie, fail and die, with an account of their own of what a session has really cost."""
+"""Providers that report wrong usage, fail and die, and record what a session has really cost."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ MOVES: st.SearchStrategy[Move] = st.one_of(REPLIES, REPLIES, REPLIES, FAILURES, 
 
 
 def mostly(usual: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """A limit that is seldom narrow, so that the others are reached too."""
+    """A limit that is seldom tight, so that the others are reached too."""
     return st.one_of(st.just(usual), st.just(usual), values)
 
 
@@ -125,7 +125,7 @@ class Provider(CallModel):
         self.turn = self.turn_entries = 0
 
     def begin_turn(self) -> None:
-        """A person asks for something."""
+        """A person sends a request."""
         self.turn, self.turn_entries = len(self.paid), len(self.entries())
 
     def complete(self, call: Call, _: Callable[[str], None]) -> ModelReply | ProviderFailure:
@@ -142,7 +142,7 @@ class Provider(CallModel):
             self.paid.append(Paid(mine["purpose"], reserved, (0, 0, 0.0)))
             raise TypeError("a bug")
         if isinstance(move, Fails):
-            received = min(move.received, 2 * call.max_output_tokens * MOST_BYTES_PER_TOKEN)  # more of it is not read
+            received = min(move.received, 2 * call.max_output_tokens * MOST_BYTES_PER_TOKEN)  # the rest is not read
             broke_off = received > 0 and move.kind in {Kind.CONNECTION, Kind.SERVER_ERROR}
             given = reserved[0] if broke_off or move.kind in PAID_FAILURES else 0
             self.paid.append(Paid(mine["purpose"], reserved, costing(given, thirds(received), 0)))
@@ -156,7 +156,7 @@ class Provider(CallModel):
         return reply
 
     def look(self, call: Call, entries: list[JsonMap], reserved: tuple[int, int, float]) -> None:
-        """See to it that this call was booked, and that its reservation fits into every limit."""
+        """Check that this call was booked, and that its reservation fits into every limit."""
         if entries[-1]["settled_at"] is not None or call.max_output_tokens != reserved[1]:
             self.problems.append(f"call {len(entries)} is not the one that was booked")
         limits, turn = self.limits, self.paid[self.turn :]
@@ -179,7 +179,7 @@ class Provider(CallModel):
         return max((each.used[place] - each.reserved[place] for each in self.paid), default=0)
 
     def passed(self) -> list[str]:
-        """The limits of the session that are passed by more than the stated bound."""
+        """The limits of the session that are exceeded by more than the stated bound."""
         names = ("max_input_tokens_per_session", "max_output_tokens_per_session", "max_cost_usd")
         return [
             name

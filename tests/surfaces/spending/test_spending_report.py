@@ -150,7 +150,7 @@ def threads(base: Path) -> list[str]:
 
 @pytest.fixture
 def always_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old entries are removed with each new one, and not with each thousandth."""
+    """Old entries are removed with each new one instead of each thousandth."""
     monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
 
 

@@ -28,7 +28,7 @@ MOST = 10**9
 
 
 def prose(size: int, chance: random.Random) -> str:
-    """Words that nobody has said before, about as compressible as a text that somebody wrote."""
+    """New words, about as compressible as a normal text."""
     words = ["".join(chance.choices(LETTERS, k=chance.randint(2, 9))) for _ in range(size // 3)]
     return " ".join(words)[:size]
 
@@ -51,7 +51,7 @@ class Growth:
 
 
 def context(root: Path, calls: int) -> AgentContext:
-    """One in which nothing but the work itself ends the run."""
+    """A context whose limits do not end the run."""
     return AgentContext(
         workspace=str(root),
         audit=False,

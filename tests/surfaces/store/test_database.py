@@ -146,7 +146,7 @@ def test_failed_creation_leaves_no_partial_database(tmp_path: Path) -> None:
 
 
 class Refusing(sqlite3.Connection):
-    """Somebody else is switching to the log as well: SQLite waits for nobody then."""
+    """Another connection is switching to WAL as well: SQLite does not wait then."""
 
     refusals = 2
 

@@ -73,7 +73,7 @@ def ours() -> Locks:
 
 
 def cut_off(url: str, locks: Locks) -> None:
-    """As a network that fails, or an administrator, does it."""
+    """Cut the connection, like a network failure or an administrator."""
     assert locks._connection is not None
     pid = locks._connection.info.backend_pid
     with psycopg.connect(url, autocommit=True) as admin:

@@ -37,7 +37,7 @@ WORD = "-".join(("plum", "51", "orchard"))
 
 
 class Disturbed(HistoryModel):
-    """Something happens while the model thinks about its third reply."""
+    """Something happens before the model's third reply."""
 
     def __init__(self, happens: Callable[[], None]) -> None:
         super().__init__(LINES)
@@ -99,7 +99,7 @@ class Server:
         self._again: subprocess.Popen[str] | None = None
 
     def stop(self) -> None:
-        """Stop it; whoever is connected is cut off."""
+        """Stop it; all connections are lost."""
         pid = int(Path(self._folder, "data", "postmaster.pid").read_text(encoding="ascii").split()[0])
         os.kill(pid, signal.SIGINT)
         while Path(self._folder, "data", "postmaster.pid").exists():

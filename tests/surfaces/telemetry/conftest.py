@@ -1,4 +1,4 @@
-"""A provider of traces that keeps what it is told, set in this process for one test."""
+"""A tracer provider that records spans, set in this process for one test."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from mendgraph import AgentContext
 
 @dataclass(frozen=True)
 class Told:
-    """What was told so far."""
+    """The spans so far."""
 
     exporter: InMemorySpanExporter
 
@@ -41,7 +41,7 @@ class Told:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    """What a process with a provider of its own hears."""
+    """The spans of a process with its own tracer provider."""
     exporter, tracing = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     tracing.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracing)
@@ -50,7 +50,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
 
 
 def context(folder: Path, base_url: str | None = None, **settings: Any) -> AgentContext:
-    """A run that calls what the model says, and nothing else."""
+    """A context in which only the model's calls run."""
     off = dict.fromkeys(("evidence", "read_ahead"), False)
     chosen = {"model": "m", "base_url": base_url, "protocol": "native", "provider_retries": 0, **off, **settings}
     return AgentContext(workspace=str(folder), **chosen)

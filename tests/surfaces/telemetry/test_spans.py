@@ -55,7 +55,7 @@ FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="secret words"
 
 
 class Mine(Model):
-    """A model that gives back what it was made with."""
+    """A model that returns what it was created with."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
@@ -69,7 +69,7 @@ class Mine(Model):
 
 
 def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False, in_loop: bool = True) -> Any:
-    """What comes of one call."""
+    """The reply of one call."""
     heard: list[str] = []
     with begun() as run, at_work(run):
         observed = run.model(model, wanted, is_users=own)

@@ -78,6 +78,6 @@ class TerminalFile(io.StringIO):
 
     @property
     def shown(self) -> list[str]:
-        """What stands there."""
+        """The visible lines."""
         lines = [line.rpartition("\r\x1b[K")[2] for line in self.getvalue().split("\n")]
         return lines if lines[-1] else lines[:-1]

@@ -20,7 +20,7 @@ from tests.crash.forking import LOADED_BY_RUNS
 
 
 def stopping(by: str) -> str:
-    """What is said when the first signal has come."""
+    """The message after the first signal."""
     return f"mendgraph: stopping after the running step; {by} again to stop at once\n"
 
 
@@ -94,7 +94,7 @@ class Process:
         return self._running.exitcode
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill it."""
         self._running.kill()
         self._running.join()
         for descriptor in (self._stdin, self._stdout, self._stderr):

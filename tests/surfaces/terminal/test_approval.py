@@ -33,7 +33,7 @@ CHOICES = "[y]es, [a]ll like this in this run, [e]dit, [n]o, [s]top, [v]iew, [?]
 
 
 class Person:
-    """Says these lines, and then nothing more; keeps the prompts."""
+    """A person who types these lines, then nothing; the prompts are recorded."""
 
     def __init__(self, *lines: str) -> None:
         self._lines: Iterator[str] = iter(lines)

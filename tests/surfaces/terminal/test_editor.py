@@ -50,7 +50,7 @@ class Editor:
         self.begin(answers)
 
     def begin(self, answers: tuple[str, ...]) -> None:
-        """Forget what was told so far."""
+        """Forget earlier messages."""
         self.answers = list(answers)
         self.updates: list[Any] = []
         self.asked: list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]] = []
@@ -73,7 +73,7 @@ class Editor:
         return schema.RequestPermissionResponse(outcome=chosen)
 
     def on_connect(self, conn: Any) -> None:
-        """Nothing is asked of the agent but by the tests."""
+        """Send no request on connection."""
 
     def texts(self, kind: str) -> str:
         return "".join(each.content.text for each in self.updates if each.session_update == kind)
@@ -126,7 +126,7 @@ class Desk:
         self.talk = runner.run(self.connection.__aenter__())
 
     def play(self, folder: Path, script: Sequence[Reply], scene: Play, answers: tuple[str, ...] = ()) -> list[JsonMap]:
-        """What the model was asked in this scene."""
+        """The requests to the model in this scene."""
 
         async def played() -> None:
             self.editor.begin(answers)
@@ -141,7 +141,7 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def desk() -> Iterator[Desk]:
-    """It is begun by the first test that needs it."""
+    """It is started by the first test that needs it."""
     with asyncio.Runner() as runner, ScriptedServer() as model:
         desk = Desk(runner, model)
         yield desk

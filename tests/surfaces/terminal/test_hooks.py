@@ -58,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def configure(folder: Path, **events: Any) -> None:
-    """Write the hooks: by event a command, or a matcher and a command."""
+    """Write the hooks: for each event a command, or a matcher and a command."""
     hooks = {}
     for event, entry in events.items():
         matcher, line = ("", entry) if isinstance(entry, str) else entry

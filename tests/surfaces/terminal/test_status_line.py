@@ -47,7 +47,7 @@ def console(file: io.StringIO, width: int = 200, **environment: str) -> Console:
 
 
 class Shown:
-    """A status line on a terminal whose clock stands still unless a test moves it."""
+    """A status line on a terminal whose clock a test sets."""
 
     def __init__(self, width: int = 200, **limits: Any) -> None:
         self.terminal, self.now_s, self.loads = TerminalFile(), 0.0, False

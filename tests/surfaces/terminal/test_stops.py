@@ -146,7 +146,7 @@ CLOSES: list[Callable[[], None]] = []
 
 @tool(effect=Effect.WRITE)
 def stopped_meanwhile(context: ToolContext, name: str) -> ToolOutput:
-    """Let somebody want the run to stop, and write nevertheless."""
+    """Request a stop of the run, and write anyway."""
     CLOSES.pop()()
     context.workspace.write_file(name, b"done", expected_sha256="")
     return ToolOutput.ok()

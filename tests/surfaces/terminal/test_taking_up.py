@@ -38,7 +38,7 @@ MENDED = "def add(a, b):\n    return a + b\n"
 
 
 class Person(io.StringIO):
-    """The input of a terminal, at which somebody has typed this."""
+    """The input of a terminal with this typed text."""
 
     def isatty(self) -> bool:
         return True
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command on a model that says these lines: exit code, standard output, standard error."""
+    """Runs the command on a model with these replies: exit code, standard output, standard error."""
 
     def called(*words: str, lines: tuple[Line, ...] = LINES, typed: io.StringIO | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": HistoryModel(lines)})
@@ -104,7 +104,7 @@ def test_resumed_run_shows_a_raised_limit(
 
     err = capsys.readouterr().err
     assert "; at most 3 calls and " in err
-    assert "usage: 3/3 calls" in err  # that of the dead process counts
+    assert "usage: 3/3 calls" in err  # the call of the dead process counts
 
 
 def test_resume_of_a_finished_run_says_so_and_runs_nothing(run: Run, folder: Path) -> None:
@@ -129,7 +129,7 @@ def test_run_stopped_by_a_limit_names_the_command_that_continues_it(run: Run, fo
     (stopped,) = [run_id for run_id, _ in listed(folder)]
     assert (code, command) == (3, ["resume", stopped[:8]])
     assert ("continue with" in err) is not json_wanted
-    wrapped_up = Say("The limit is reached.")  # what the machine said itself is a reply of the conversation, too
+    wrapped_up = Say("The limit is reached.")  # the machine's own reply is part of the conversation, too
     code, out, err = run(*command, lines=(*LINES[:4], wrapped_up, *LINES[4:]))
     assert (code, err.splitlines()[1:]) == (
         0,

@@ -27,7 +27,7 @@ DONE = Say("It adds now. I changed the sign in calc.py, so that the function ret
 def terminal(
     folder: Path, script: Sequence[Reply], *words: str, width: int = 100, no_color: str = ""
 ) -> Iterator[tuple[Tmux, Path, ScriptedServer]]:
-    """A project with a bug, and mendgraph at work in it."""
+    """A project with a bug, and mendgraph running in it."""
     project = folder / "project"
     project.mkdir()
     (project / "calc.py").write_text(BUG, encoding="utf-8")

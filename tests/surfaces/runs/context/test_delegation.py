@@ -85,7 +85,7 @@ def results(opened: Session) -> list[dict[str, Any]]:
 
 
 def test_explorers_and_writers_run_in_parallel_and_return_their_results(root: Path) -> None:
-    together = threading.Barrier(3, timeout=30)  # broken where one waits for the end of another
+    together = threading.Barrier(3, timeout=30)  # broken if one waits for the end of another
 
     def meet(task: str, replies: int) -> None:
         if task != "MAIN" and replies == 0:

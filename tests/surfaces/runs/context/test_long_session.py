@@ -23,7 +23,7 @@ BYTES_PER_TOKEN = 3.6
 
 
 class Reader(CallModel):
-    """Reads file after file and then answers; it counts tokens like an endpoint with a window, and refuses more."""
+    """Reads file after file and then answers; like an endpoint it counts tokens, and refuses more than its window."""
 
     def __init__(self, *, native: bool, summary: str = json.dumps(SUMMARY)) -> None:
         self.native, self.summary = native, summary

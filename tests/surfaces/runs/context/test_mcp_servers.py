@@ -54,7 +54,7 @@ def calling(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
 
 
 def starts(workspace: Path) -> int:
-    """How often the server was started, once of which was to list its tools."""
+    """How often the server was started, including once to list its tools."""
     return len((workspace.parent / "pids").read_text(encoding="utf-8").split())
 
 
@@ -124,7 +124,7 @@ def test_file_that_a_server_executes_cannot_be_changed(workspace: Path, mode: st
     assert [each["error"]["code"] for each in changes] == ["permission_denied"] * len(CHANGES)
     assert "an MCP server or a hook of this run executes" in changes[0]["error"]["message"]
     assert (workspace / "tools" / "server.py").read_bytes() == before
-    # Where a link leads is found out by the tool, so that a person may be asked about it.
+    # The tool resolves the link, so there may be an approval request before.
     assert {name for name in asked if not name.startswith("s__echo")} <= {
         "write_file link",
         "write_file tools/server.py",

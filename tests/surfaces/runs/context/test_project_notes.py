@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def work(root: Path, *tasks: str, script: Any = (), **settings: Any) -> tuple[list[list[str]], list[Any]]:
-    """The messages of each call, as text, and the events that tell of notes."""
+    """The messages of each call, as text, and the events about notes."""
     model, told = ScriptedModel(script), []
     context = AgentContext(workspace=str(root), evidence=False, read_ahead=False, **settings)
     with Session(context, model=model) as session:

@@ -40,7 +40,7 @@ def keeping(
     mode: Literal["ask", "auto"] = "ask",
     model: ScriptedModel | None = None,
 ) -> Session:
-    """A session as the terminal has it: what a person allows for good is kept."""
+    """A session as at the terminal: permanent permissions are stored."""
     root.mkdir(exist_ok=True)
     return Session(
         AgentContext(workspace=str(root), mode=mode, protocol="text", evidence=False, read_ahead=False),

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(bool(sandbox_problem("bubblewrap")), reason="job
 
 
 class Model(ScriptedModel):
-    """Does something before its second reply, as a person may while a job is at work."""
+    """Does something before its second reply, as a person may while a job is running."""
 
     def __init__(self, *replies: str, meanwhile: Callable[[], object]) -> None:
         super().__init__([Say(reply) for reply in replies])

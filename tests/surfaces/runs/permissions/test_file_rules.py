@@ -58,7 +58,7 @@ def calls_on_salaries(root: Path) -> tuple[Call, ...]:
 
 
 def told(run: Played) -> list[str]:
-    """The result of each call, as the model read it."""
+    """The result of each call, as sent to the model."""
     return [message.text for message in run.result.messages if message.type == "tool"]
 
 

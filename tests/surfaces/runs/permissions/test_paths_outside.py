@@ -40,7 +40,7 @@ def results(folder: Path, *lines: Line, **settings: Any) -> list[Any]:
 
 
 def suggestions(folder: Path, tool: str, path: str, **arguments: str) -> tuple[str, ...]:
-    """What is suggested where this path was named."""
+    """The suggestions for this path."""
     [result] = results(folder, use((tool, {"path": path, **arguments})))
     assert result.result.error is not None
     return tuple(result.result.error.suggestions)

@@ -32,7 +32,7 @@ from tests.workspace_files import changed_files, write_files
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project, beside the folder that the runs' own files go to."""
+    """A project, beside the folder with the runs' own files."""
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     write_files(tmp_path / "root", FILES)
     return tmp_path / "root"
@@ -218,7 +218,7 @@ WORD: ContextVar[str] = ContextVar("word", default="")
 
 
 class Waiting:
-    """A tool that waits for what another task of its run's loop says, and what it saw of its end."""
+    """A tool that waits for another task of its event loop, and records how it ended."""
 
     def __init__(self, said: "asyncio.Future[str]") -> None:
         self.said, self.begun, self.ended, self.seen = said, asyncio.Event(), asyncio.Event(), list[str]()
@@ -240,7 +240,7 @@ class Waiting:
 
 
 async def waited(root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Awaitable[None]], **more: Any) -> Any:
-    """The last state of a run whose tool waits, while `act` is done beside it in the loop; and the tool."""
+    """The last state of a run whose tool waits while `act` runs beside it in the event loop; and the tool."""
     waiting = Waiting(asyncio.get_running_loop().create_future())
     model = scripted(Protocol.NATIVE, use(("listen", {}), ("read_file", {"path": "a.py"})), DONE)
     machine: Any = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(*default_tools(), waiting.tool))
@@ -317,7 +317,7 @@ def test_sync_tool_does_not_block_the_event_loop(root: Path) -> None:
 
 
 class Meeting:
-    """Tools that end well only while `size` calls of them are at work at the same time, and what each has seen."""
+    """Tools that succeed only if `size` of their calls run at the same time."""
 
     def __init__(self, size: int, effect: Effect = Effect.READ) -> None:
         self._threads, self._size, self._there = threading.Barrier(size), size, 0
@@ -342,7 +342,7 @@ class Meeting:
 def results(
     root: Path, way: Way, given: tuple[Any, ...], *calls: tuple[str, JsonMap], **settings: Any
 ) -> list[JsonMap]:
-    """What each call of one reply came to, in order."""
+    """The result of each call of one reply, in order."""
     saver, model = InMemorySaver(serde=serializer()), scripted(Protocol.NATIVE, use(*calls), DONE)
     machine = build_graph(saver, model=model, tools=(*default_tools(), *given))
     config: Any = {"configurable": {"thread_id": "t"}}

@@ -36,14 +36,14 @@ LEFT_ALONE = "The endpoint failed too often in a row, so it is not called for 30
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project, beside the folder that the runs' own files go to."""
+    """A project, beside the folder with the runs' own files."""
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     write_files(tmp_path / "root", FILES)
     return tmp_path / "root"
 
 
 class Clock:
-    """A clock of a test's own, in seconds."""
+    """A clock that a test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -142,7 +142,7 @@ def test_circuit_opens_for_a_tool_whose_server_is_down_and_then_allows_one_call(
     def fails(*numbers: int) -> Use:
         return use(*(("fail", {"number": number}) for number in numbers))
 
-    failing = (fails(1, 2), fails(3, 4, 5, 6))  # the first two side by side, as nothing is known yet
+    failing = (fails(1, 2), fails(3, 4, 5, 6))  # the first two in parallel, as nothing is known yet
     model = scripted(Protocol.NATIVE, *failing, reads("a.py"), DONE, fails(7, 8), DONE, fails(9, 9), DONE)
     with session(root, model, tools=(fail,)) as opened:
         first = list(opened.stream("Do it."))

@@ -25,7 +25,7 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}}
 
 
 class Seeing(BaseChatModel):
-    """A chat model that keeps what it is shown of the last request."""
+    """A chat model that records what it was sent of the last request."""
 
     _seen: list[Any] = PrivateAttr(default_factory=list)
 
@@ -85,7 +85,7 @@ def picture() -> list[Any]:
 
 
 def without_eyes(body: dict[str, Any], status: int, message: str) -> Message | Status:
-    """What a model without images says: it refuses any request that holds one."""
+    """A model without images: it refuses any request that has one."""
     if "image_url" in json.dumps(body["messages"]):
         return Status(status, {"error": {"message": message}})
     if body["messages"][-1]["role"] == "user":

@@ -138,7 +138,7 @@ def chat_at(base_url: str, *, streamed: bool, **settings: Any) -> BaseChatModel:
 
 
 class Run:
-    """What a run came to: each call's tool and verdict, the outcomes, and whether its history is as it should be."""
+    """The result of a run: each call's tool and verdict, the outcomes, and whether its history is valid."""
 
     def __init__(
         self, model: BaseChatModel, folder: Path, *, is_async: bool, tools: Sequence[Any] = (), **settings: Any
@@ -273,7 +273,7 @@ def test_run_has_one_outcome_for_any_value_at_any_place_of_a_reply(
 
 
 class Odd(BaseChatModel):
-    """Says these messages, one after the other, as nobody has checked them."""
+    """Replies with these messages in order, without any validation."""
 
     said: list[Any]
 

@@ -58,7 +58,7 @@ TAKEN_FOR: Final = {ExtractionErrorType.INVALID_ANSWER: "repetition", Extraction
 
 
 def foreign_arguments(tool: str, arguments: JsonMap) -> JsonMap | list[str]:
-    """What the registry's `validate` is for our tools."""
+    """As the registry's `validate` for our tools."""
     wrong = sorted(FOREIGN_TOOLS[tool] ^ arguments.keys())
     wrong += [name for name, value in arguments.items() if not isinstance(value, str)]
     return [f"{name} is wrong" for name in wrong] or arguments
@@ -92,7 +92,7 @@ def reader_of(case: dict[str, Any]) -> Reader:
 
 
 def verdict_of(case: dict[str, Any]) -> dict[str, Any]:
-    """What `parse` and, where it finds nothing to run, `heal` make of the reply, in the words of the data."""
+    """The verdict of `parse` and, if nothing can run, of `heal`, in the terms of the data."""
     reader = reader_of(case)
     state = parse({"reply": ModelReply(text=case["reply"]), "step": 0}, reader)
     if state["reading"] is Reading.ANSWER:

@@ -75,14 +75,14 @@ def files(root: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def ending(root: Path, result: RunResult) -> tuple[Any, ...]:
-    """All that has to be the same, whatever happened in between: not the time that it took."""
+    """All values that must be the same after an interruption; durations are left out."""
     usage = {name: value for name, value in result.outcome.usage.items() if not name.startswith("seconds")}
     history = [(message.type, message.content, getattr(message, "tool_calls", None)) for message in result.messages]
     return result.outcome.model_copy(update={"usage": usage}), history, result.changes, result.plan, files(root)
 
 
 def whole(root: Path, lines: Sequence[Use | Say], **more: Any) -> tuple[list[int], tuple[Any, ...]]:
-    """Where the run that nobody disturbs may be left, after how many events, and its ending. Traces come in crowds."""
+    """After how many events the undisturbed run can be abandoned, and its ending. Traces come in groups."""
     with session(root, model_of(lines), **more) as opened:
         events = list(opened.stream("Do it."))
         places = [place for place, event in enumerate(events) if place and not isinstance(event, Traced)]
@@ -90,7 +90,7 @@ def whole(root: Path, lines: Sequence[Use | Say], **more: Any) -> tuple[list[int
 
 
 def cut_off(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> tuple[Any, ...]:
-    """The ending of the run that is left after so many events, and taken up by another session."""
+    """The ending of a run that is abandoned after this many events and resumed by another session."""
     with session(root, model_of(lines), **more) as opened:
         stream = opened.stream("Do it.")
         assert len(list(islice(stream, after))) == after
@@ -138,7 +138,7 @@ def test_received_reply_is_not_requested_again(places: Path, monkeypatch: pytest
 
 
 class Wordy(HistoryModel):
-    """Comes to no end the first time."""
+    """Does not finish its first reply."""
 
     blocks = True
 

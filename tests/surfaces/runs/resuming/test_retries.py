@@ -150,7 +150,7 @@ def test_run_is_forked_before_the_first_try_of_a_call(tmp_path: Path, monkeypatc
 
 
 class Unreachable(CallModel):
-    """Fails so often before each reply, without that anything is sent."""
+    """Fails this often before each reply, without sending anything."""
 
     def __init__(self, failures: int) -> None:
         self._results = iter(self._script(failures))

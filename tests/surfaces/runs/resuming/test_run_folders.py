@@ -36,7 +36,7 @@ def ran(root: Path, *replies: Line, thread: str = "t", **more: Any) -> Played:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project, beside the folder that the runs' own files go to."""
+    """A project, beside the folder with the runs' own files."""
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     write_files(tmp_path / "root", {"a.py": "a = 1\n"})
     return tmp_path / "root"
