@@ -15,8 +15,8 @@ ALOUD = Say('<think>\nI could say:\ntool: delete_file({"path": "calc.py"})\n</th
 
 ANSWERS: tuple[Scenario, ...] = (
     Scenario(
-        name="answers_with_words_of_change",
-        story="Four requests want words, and the answers speak of changes. All of them are answers.",
+        name="answers_that_mention_changes",
+        story="Four requests ask for text, and the answers mention changes. All of them are accepted.",
         files=CALC,
         turns=(
             Turn(
@@ -40,7 +40,8 @@ ANSWERS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="answers_that_claim_a_change",
-        story="Four answers say, in three languages, that calc.py was changed. No file was, and the outcome says that.",
+        story="Four answers say, in three languages, that calc.py was changed. No file was changed, and the outcome"
+        " says so.",
         files=CALC,
         turns=(
             Turn("add in calc.py is too slow.", (Say("calc.py now uses math.fsum, all tests are green."),)),
@@ -52,7 +53,7 @@ ANSWERS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="required_change_missing",
-        story="The run has to change a file. The model answers without a change, is told so once, and the run fails.",
+        story="The run must change a file. The model answers without a change, gets one correction, and the run fails.",
         files=CALC,
         settings={"require_changes": True},
         turns=(Turn(TASK, (DONE, CANNOT)),),
@@ -66,7 +67,7 @@ ANSWERS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="required_change_made",
-        story="The model answers without a change, is told that this run has to change a file, and changes one.",
+        story="The model answers without a change, is told that this run must change a file, and changes one.",
         files=CALC,
         settings={"require_changes": True},
         turns=(Turn(TASK, (DONE, use(EDIT), DONE)),),
@@ -75,7 +76,7 @@ ANSWERS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="changes_that_cancel_out",
-        story="The run has to change a file. The model changes one and changes it back, so the run fails.",
+        story="The run must change a file. The model changes one and changes it back, so the run fails.",
         files=CALC,
         settings={"require_changes": True},
         turns=(Turn(TASK, (use(READ), use(EDIT, BACK, ("final_answer", {"answer": CLAIM})))),),
@@ -86,8 +87,8 @@ ANSWERS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="change_required_of_a_reader",
-        story="A run that may change nothing cannot have to change a file. It is refused before anything is spent.",
+        name="change_required_in_read_only_mode",
+        story="A read-only run cannot be required to change a file. It is refused before anything is spent.",
         files=CALC,
         settings={"require_changes": True, "mode": "read-only"},
         turns=(Turn(TASK),),
@@ -96,7 +97,7 @@ ANSWERS: tuple[Scenario, ...] = (
     Scenario(
         name="claim_of_a_small_model",
         story="A small model says three times that it has fixed the file, and is told twice that nothing was changed."
-        " No claim fails a run.",
+        " A claim never fails a run.",
         files=CALC,
         settings={"model": "qwen2.5-coder:1.5b", "read_ahead": True},
         turns=(Turn("Fix calc.py", (Say(CLAIM),) * 3),),
@@ -107,8 +108,9 @@ ANSWERS: tuple[Scenario, ...] = (
         protocols=(Protocol.TEXT,),
     ),
     Scenario(
-        name="thoughts_alone",
-        story="A reply that only thinks is no reply. The model is asked to answer or to call a tool, and answers.",
+        name="reply_with_only_thoughts",
+        story="A reply that contains only thoughts is not usable. The model is asked to answer or to call a tool, and"
+        " answers.",
         files=CALC,
         turns=(Turn("Is all well?", (THOUGHT, Say("All is well."))),),
         expected=Expectation(
@@ -120,8 +122,8 @@ ANSWERS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="thoughts_for_ever",
-        story="The model only thinks, four times. The run gives up.",
+        name="only_thoughts_until_exhausted",
+        story="Four replies contain only thoughts. The run gives up.",
         files=CALC,
         turns=(Turn("Is all well?", (THOUGHT,) * 4),),
         expected=Expectation(
@@ -130,7 +132,7 @@ ANSWERS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="call_in_a_thought",
-        story="A thought holds a call that deletes a file. It does not run, and the history does not remember it.",
+        story="A thought contains a call that deletes a file. It does not run and is not in the history.",
         files=CALC,
         turns=(Turn("Is all well?", (ALOUD,)),),
         expected=Expectation(message="All is well."),

@@ -109,7 +109,7 @@ LIMITS: tuple[Scenario, ...] = (
     ),
     stopped(
         "stop_max_output_tokens",
-        "A reply of ten tokens says nothing, so none is asked for.",
+        "Ten output tokens are too few for a reply, so no request is sent.",
         "max_output_tokens",
         "Only 10 output tokens are left.",
         line(1, usage=(200, 990)),
@@ -125,7 +125,7 @@ LIMITS: tuple[Scenario, ...] = (
     ),
     stopped(
         "stop_max_steps",
-        "The turn has made its rounds of tool calls.",
+        "The turn has used its steps.",
         "max_steps",
         "Limit 'max_steps' exceeded: 2/2",
         line(1),
@@ -134,7 +134,7 @@ LIMITS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="soft_max_steps",
-        story="A soft limit of steps is passed without an end.",
+        story="A soft limit of steps is exceeded, and the run continues.",
         files=CALC,
         settings={"max_steps": 1, "max_steps_soft": True},
         turns=(Turn(TASK, (use(READ), use(EDIT), DONE)),),
@@ -142,7 +142,7 @@ LIMITS: tuple[Scenario, ...] = (
     ),
     stopped(
         "stop_wall_clock",
-        "The reply does not come while the turn has time. The call is dropped.",
+        "The reply does not arrive before the turn's deadline. The call is dropped.",
         "wall_clock",
         "Limit 'max_seconds' exceeded: ",
         Slow(600, Say("Too late.")),
@@ -160,8 +160,8 @@ LIMITS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="quota_of_a_tool",
-        story="A tool may be called twice in a turn, and another one not at all. A denied call does not count. The next"
-        " turn begins anew.",
+        story="A tool may be called twice in a turn, and another one not at all. A denied call does not count. The"
+        " next turn counts from zero.",
         files={"a.py": "a = 1\n", "b.py": "b = 2\n", "c.py": "c = 3\n", ".env": "A=1\n"},
         settings={"tool_quotas": {"read_file": 2, "list_files": 0}},
         turns=(
@@ -198,7 +198,7 @@ READ_TWO_LINES = Turn("Read two lines of lines.txt.", (line(1), line(2), Say("Do
 ASKING_LIMITS: tuple[Scenario, ...] = (
     Scenario(
         name="limit_raised",
-        story="A person is asked at the limit, and raises it as proposed. The turn goes on.",
+        story="A person is asked at the limit and raises it as proposed. The turn continues.",
         files={"lines.txt": "one\ntwo\n"},
         settings={"on_limit": "ask", "max_calls_per_turn": 2},
         turns=(replace(READ_TWO_LINES, decisions=("approve",)),),
@@ -208,7 +208,7 @@ ASKING_LIMITS: tuple[Scenario, ...] = (
     Scenario(
         name="limit_raised_by_number",
         story="A person types another number than the proposed one; the first adds less than a call. The limit of the"
-        " thread holds in the next turn as well.",
+        " thread also holds in the next turn.",
         files={"lines.txt": "one\ntwo\n"},
         settings={"on_limit": "ask", "max_calls_per_session": 2},
         turns=(
@@ -219,8 +219,8 @@ ASKING_LIMITS: tuple[Scenario, ...] = (
         resumed=True,
     ),
     Scenario(
-        name="limit_raised_for_a_call",
-        story="The next request does not fit into what is left, so a person is asked for as much as it needs.",
+        name="limit_raised_to_fit_a_request",
+        story="The next request does not fit into the remaining budget, so a person is asked for as much as it needs.",
         files={"lines.txt": "one\ntwo\n"},
         settings={"on_limit": "ask", "max_input_tokens_per_session": 50_000},
         turns=(Turn("Read lines.txt.", (line(1, usage=(49_900, 10)), DONE), decisions=("approve",)),),
@@ -237,7 +237,7 @@ ASKING_LIMITS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="limit_of_a_call_that_is_healed",
+        name="limit_raised_before_a_correction",
         story="The limit is reached before a correction, which follows once a person has raised it.",
         files=CALC,
         settings={"on_limit": "ask", "max_calls_per_turn": 1},
@@ -249,8 +249,8 @@ ASKING_LIMITS: tuple[Scenario, ...] = (
 LOOPS: tuple[Scenario, ...] = (
     Scenario(
         name="loop_overridden",
-        story="The model makes the same call three times. A typed override refuses a fourth one, and the model goes on"
-        " with something else.",
+        story="The model makes the same call three times. A typed override refuses a fourth one, and the model"
+        " continues with something else.",
         files=CALC,
         turns=(Turn(TASK, (use(READ), use(READ), use(READ), use(EDIT), DONE)),),
         expected=Expectation(
@@ -259,8 +259,8 @@ LOOPS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="two_repeats_are_no_loop",
-        story="The same call made twice is no loop yet.",
+        name="two_equal_calls_are_no_loop",
+        story="The same call made twice is not a loop yet.",
         files=CALC,
         turns=(Turn("Show me calc.py.", (use(READ), use(READ), Say("Here it is."))),),
     ),
@@ -280,8 +280,8 @@ LOOPS: tuple[Scenario, ...] = (
         expected=failed("loop_persisted", "read_file on 'calc.py'"),
     ),
     Scenario(
-        name="pages_and_loops_as_set",
-        story="The run sets pages of three lines, and two overrides of a loop before it ends.",
+        name="page_size_and_overrides_configured",
+        story="The settings have pages of three lines, and two loop overrides before the run ends.",
         files={"a.txt": "1\n2\n3\n4\n"},
         settings={"read_max_lines": 3, "loop_override_retries": 2},
         turns=(Turn("Read it.", (use(("read_file", {"path": "a.txt"})),) * 5),),
@@ -295,8 +295,8 @@ LOOPS: tuple[Scenario, ...] = (
 
 FAILED_WORK: tuple[Scenario, ...] = (
     Scenario(
-        name="edits_that_keep_missing",
-        story="Two edits miss on the same file. The second result advises to write the whole file.",
+        name="edits_that_never_match",
+        story="Two edits do not match the same file. The second result suggests writing the whole file.",
         files=CALC,
         turns=(Turn(TASK, (use(READ), MISS, MISS, use(WHOLE_FILE), DONE)),),
         expected=Expectation(files={"calc.py": MENDED}, shown=("That is miss 2 on calc.py in this turn",)),
@@ -304,8 +304,8 @@ FAILED_WORK: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="edits_step_down_to_blocks",
-        story="Two edits miss on the same file. In the text protocol the machine then asks for the whole code in a"
-        " fenced block, which needs no old text.",
+        story="Two edits do not match the same file. In the text protocol the machine then asks for the whole code in"
+        " a fenced block, which needs no old text.",
         files=CALC,
         turns=(Turn(TASK, (use(READ), MISS, MISS, Say(f"```python\n{MENDED}```"))),),
         expected=Expectation(files={"calc.py": MENDED}),
@@ -313,8 +313,8 @@ FAILED_WORK: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="checks_that_never_pass",
-        story="The check passes before the change and fails after it. After two tries the run gives up and takes its"
-        " change back.",
+        story="The check passes before the change and fails after it. After two tries the run gives up and reverts"
+        " its change.",
         files=CALC,
         settings={"checks": ("grep -q 'def add' calc.py",), "max_failed_tries": 2},
         turns=(Turn(TASK, (use(RENAME), DONE, DONE)),),
@@ -342,7 +342,7 @@ FAILED_WORK: tuple[Scenario, ...] = (
 ENDPOINTS: tuple[Scenario, ...] = (
     Scenario(
         name="endpoint_busy",
-        story="The endpoint is busy twice. The same request is sent again, and the edit that it leads to is made once.",
+        story="The endpoint is busy twice. The same request is sent again, and its edit is made once.",
         files=CALC,
         turns=(Turn(TASK, (BUSY, BUSY, use(EDIT), DONE)),),
         expected=Expectation(files={"calc.py": MENDED}),
@@ -364,8 +364,8 @@ ENDPOINTS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="fallback_model",
-        story="The first model fails for good, and the fallback gets the same request. In the next step the first model"
-        " is asked again.",
+        story="The first model fails for good, and the fallback gets the same request. In the next step the first"
+        " model is called again.",
         files=CALC,
         settings={"provider_retries": 0, "fallback_models": ("second-model",)},
         turns=(Turn(TASK, (use(READ), DOWN, use(EDIT), DONE)),),
@@ -374,7 +374,8 @@ ENDPOINTS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="conversation_too_long",
-        story="The endpoint refuses a request as too long. The next visit leaves out how the conversation began.",
+        story="The endpoint refuses a request as too long. The next request leaves out the beginning of the"
+        " conversation.",
         files={"lines.txt": "A line with many words in it, so that the whole file takes room.\n" * 60},
         turns=(Turn("Read lines.txt.", (LINES, OTHER_LINES, TOO_LONG, Say("It has 60 lines.", usage=MODEST))),),
         resumed=True,

@@ -75,8 +75,8 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="edit_that_misses",
-        story="The text to replace does not occur. The result shows the real lines, and the second edit fits.",
+        name="edit_that_does_not_match",
+        story="The text to replace does not occur. The result shows the actual lines, and the second edit matches.",
         files=CALC,
         turns=(
             Turn(
@@ -91,7 +91,7 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
         expected=Expectation(files={"calc.py": MENDED}, shown=("was not read yet", "    return a - b")),
     ),
     Scenario(
-        name="overwriting_unread",
+        name="unread_file_not_overwritten",
         story="A file that the model has not read is not overwritten. After reading it the model may.",
         files=CALC,
         turns=(
@@ -121,8 +121,9 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
         expected=Expectation(message="A lock that one thread holds at a time."),
     ),
     Scenario(
-        name="plan_kept",
-        story="The model keeps a plan beside its calls. The second turn of the thread still knows the first.",
+        name="plan_kept_across_turns",
+        story="The model updates a plan beside its calls. The second turn of the thread still has the plan of the"
+        " first.",
         files=CALC,
         turns=(
             Turn(TASK, (use(plan("in_progress", "pending"), READ), use(EDIT, plan("done", "done")), DONE)),
@@ -149,8 +150,8 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="long_file_in_pages",
-        story="A file of 1,200 lines is read in pages of 500 lines. Each page says how much is left and where it goes"
-        " on. Reading on is no loop.",
+        story="A file of 1,200 lines is read in pages of 500 lines. Each page says how much is left and where the"
+        " next one starts. Reading the next page is not a loop.",
         files={"long.txt": "".join(f"line {number}\n" for number in range(1, 1_201))},
         turns=(
             Turn(
@@ -170,16 +171,16 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="answer_after_edit",
-        story="The last reply edits and gives the final answer in one go: the run ends without another request.",
+        story="The last reply contains an edit and the final answer: the run ends without another request.",
         files=CALC,
         turns=(Turn(TASK, (use(EDIT, ("final_answer", {"answer": "add now adds."})),)),),
         expected=Expectation(files={"calc.py": MENDED}, message="add now adds."),
         resumed=True,
     ),
     Scenario(
-        name="part_delegated",
-        story="The model gives a part of the work to a child, which may change one file. The child's calls and tokens"
-        " count in the budget of the run.",
+        name="delegated_part",
+        story="The model delegates a part of the work to a child, which may change one file. The child's calls and"
+        " tokens count in the budget of the run.",
         files=CALC,
         settings={"delegation": True},
         turns=(
@@ -196,8 +197,9 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
         expected=Expectation(files={"calc.py": MENDED}, message="A child has fixed add."),
     ),
     Scenario(
-        name="files_made_moved_and_deleted",
-        story="A file is made, one is moved, one is deleted. The outcome marks what the request did not name.",
+        name="files_created_moved_and_deleted",
+        story="A file is created, one is moved, one is deleted. The outcome marks the files that the request did not"
+        " name.",
         files={"old.txt": "old\n", "notes.txt": "notes\n"},
         turns=(
             Turn(

@@ -60,7 +60,7 @@ DENIED: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="sensitive_files_denied",
-        story="Each kind of sensitive file is denied by the rule that names it, and the file stays as it is.",
+        story="Each kind of sensitive file is denied by the rule that names it, and the file is unchanged.",
         files=dict.fromkeys(SENSITIVE, "x = 1\n"),
         turns=(Turn("Set x to 2 everywhere.", (use(*(edit_x(name) for name in SENSITIVE)), Say("I may not."))),),
         expected=Expectation(shown=("env_file", "private_key", "sensitive_config", "git_internal")),
@@ -74,22 +74,22 @@ DENIED: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="project_configuration_edited",
-        story="In the mode auto no rule denies the configuration of the project.",
+        story="In mode auto no rule denies the configuration of the project.",
         files=dict.fromkeys(CONFIGURATION, "x = 1\n"),
         turns=(Turn("Set x to 2 everywhere.", (use(*(edit_x(name) for name in CONFIGURATION)), Say("x is 2."))),),
         expected=Expectation(files=dict.fromkeys(CONFIGURATION, "x = 2\n")),
     ),
     Scenario(
         name="read_only_run",
-        story="In the mode read-only no change is made, and the model explains instead.",
+        story="In mode read-only no change is made, and the model explains instead.",
         files=CALC,
         settings={"mode": "read-only"},
         turns=(Turn(TASK, (use(EDIT), Say("Change line 2 to `return a + b`."))),),
         expected=Expectation(message="Change line 2"),
     ),
     Scenario(
-        name="plan",
-        story="In the mode plan the model is asked for a plan. A change is refused, and its answer is the plan.",
+        name="plan_mode",
+        story="In mode plan the model is asked for a plan. A change is refused, and its answer is the plan.",
         files=CALC,
         settings={"mode": "plan"},
         turns=(Turn(TASK, (use(READ), use(EDIT), Say("1. calc.py, line 2: return a + b."))),),
@@ -100,7 +100,7 @@ DENIED: tuple[Scenario, ...] = (
 APPROVALS: tuple[Scenario, ...] = (
     Scenario(
         name="approval_granted",
-        story="In the mode ask a person sees the diff of an edit before it is made, and approves it.",
+        story="In mode ask a person sees the diff of an edit before it is made, and approves it.",
         files=CALC,
         settings=ASK,
         turns=(Turn(TASK, (use(READ), use(EDIT), DONE), decisions=("approve",)),),
@@ -155,8 +155,8 @@ APPROVALS: tuple[Scenario, ...] = (
         expected=Expectation(files={"calc.py": MENDED.replace("(a, b)", "(a, b, /)")}),
     ),
     Scenario(
-        name="stopped_at_an_approval",
-        story="Instead of approving a call a person stops the run. Nothing of the reply runs.",
+        name="stopped_instead_of_approving",
+        story="Instead of approving a call, a person stops the run. No call of the reply runs.",
         files=CALC,
         settings=ASK,
         turns=(Turn(TASK, (use(READ), use(READ, EDIT)), decisions=("stop",)),),
@@ -172,7 +172,7 @@ APPROVALS: tuple[Scenario, ...] = (
 PROGRAMS: tuple[Scenario, ...] = (
     Scenario(
         name="approval_of_a_program",
-        story="In the mode ask a person approves a program that the run does not allow, and it runs in the sandbox. A"
+        story="In mode ask a person approves a program that the run does not allow, and it runs in the sandbox. A"
         " program that is not installed is refused without a question.",
         files={"note.txt": "Remember.\n"},
         settings={"mode": "ask", "allowed_programs": ("ls",)},
@@ -195,8 +195,8 @@ PROGRAMS: tuple[Scenario, ...] = (
 LINES: tuple[Scenario, ...] = (
     Scenario(
         name="approval_of_a_command_line",
-        story="A person allows a program for the run, and the next simple command line with it runs without a question."
-        " A line with a pipe counts as the program bash, and no answer allows lines that begin like it.",
+        story="A person allows a program for the run, and the next simple command line with it runs without a"
+        " question. A line with a pipe counts as the program bash, and no answer allows lines with the same prefix.",
         files={"note.txt": "Remember.\n"},
         settings={"mode": "ask", "role": "operator"},
         turns=(
@@ -217,8 +217,8 @@ LINES: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="command_line_of_the_settings",
-        story="In the mode auto a command line runs if the settings list the beginning of its command. One with a pipe"
-        " is refused, as the settings do not list the shell.",
+        story="In mode auto a command line runs if the settings list a prefix of its command. One with a pipe is"
+        " refused, as the settings do not list the shell.",
         files={"note.txt": "Remember.\n"},
         settings={"mode": "auto", "allowed_commands": ("cat", "no-such-program")},
         turns=(
@@ -267,8 +267,8 @@ assert add(2, 3) == 5
 JOBS: tuple[Scenario, ...] = (
     Scenario(
         name="server_in_the_background",
-        story="A server goes on in the background, a program that is run beside it reaches it, and then it is ended."
-        " What it has written is a change of the run.",
+        story="A server runs in the background, a second program connects to it, and then the server is ended. What"
+        " it has written is a change of the run.",
         files={"note.txt": "Remember.", "serve.py": SERVER, "ask.py": CLIENT},
         settings={"allowed_programs": ("python3",), "jobs": True, "sandbox": "bubblewrap"},
         turns=(
@@ -288,7 +288,7 @@ JOBS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="job_ends_before_the_checks",
-        story="A command goes on in the background and changes a file. It ends with the turn, before the change is"
+        story="A command runs in the background and changes a file. It ends with the turn, before the change is"
         " checked, and cannot change what was checked.",
         files={"calc.py": "def add(a, b):\n    return a - b\n", "mend.py": MENDER, "check.py": CHECK},
         settings={
@@ -320,7 +320,7 @@ WHICH = ("ask_user", {"question": "Which sum?", "choices": ["of integers", "of d
 QUESTIONS: tuple[Scenario, ...] = (
     Scenario(
         name="question_answered",
-        story="The model asks the user, and goes on with the answer. A call beside the question runs as well.",
+        story="The model asks the user and continues with the answer. A call beside the question runs as well.",
         files=CALC,
         settings={"questions": True},
         turns=(Turn(TASK, (use(READ, WHICH), use(EDIT), DONE), decisions=("of decimals, please",)),),
@@ -328,8 +328,8 @@ QUESTIONS: tuple[Scenario, ...] = (
         resumed=True,
     ),
     Scenario(
-        name="question_beside_approval",
-        story="A question and an edit of one reply are put to the person in one request.",
+        name="question_and_approval_together",
+        story="A question and an edit in one reply reach the person as one request.",
         files=CALC,
         settings={**ASK, "questions": True},
         turns=(
@@ -350,15 +350,16 @@ QUESTIONS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="question_not_answered",
-        story="A question that the user does not answer is left to the model.",
+        story="The user does not answer a question, so the model decides.",
         files=CALC,
         settings={"questions": True},
         turns=(Turn(TASK, (use(WHICH), Say("I decided on integers.")), decisions=("reject",)),),
         expected=Expectation(shown=("The user gives no answer. Decide yourself, and say in your answer what you",)),
     ),
     Scenario(
-        name="question_to_nobody",
-        story="Where nobody can answer, the model is not offered ask_user; a call of it says that it has to decide.",
+        name="question_without_a_person",
+        story="If nobody can answer, ask_user is not offered to the model; a call of it returns that the model must"
+        " decide.",
         files=CALC,
         turns=(Turn(TASK, (use(WHICH), Say("I decided on integers."))),),
         expected=Expectation(shown=("Nobody can answer. Decide yourself, and say in your answer what you decided.",)),

@@ -71,8 +71,7 @@ def maintained() -> dict[str, str]:
 SCOPE: tuple[Scenario, ...] = (
     Scenario(
         name="maintenance_of_a_package",
-        story="Nine requests of a package's maintainer, none of which names the file that it changes. All changes are"
-        " made.",
+        story="Nine requests of a package's maintainer, none of which names the file to change. All changes are made.",
         files=PACKAGE,
         settings={"max_input_tokens_per_session": 200_000},
         turns=tuple(
@@ -82,7 +81,7 @@ SCOPE: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="release_of_a_project",
-        story="The request is the message of a commit. The files that it names nowhere are changed, and marks say which"
+        story="The request is the message of a commit. Files that it does not name are changed, and marks say which"
         " of them run later.",
         files=MAINTAINED,
         turns=(Turn("Release 1.3.0", (use(*(edit(name, "1.2.0", "1.3.0") for name in MAINTAINED)), Say("Released."))),),
@@ -92,7 +91,7 @@ SCOPE: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="protected_file_refused",
-        story="In the mode auto an editor's settings are not changed, and the outcome says so, which the model's answer"
+        story="In mode auto an editor's settings are not changed. The outcome says so, although the model's answer"
         " does not.",
         files=EDITOR,
         turns=(Turn("Add a build task.", (use(EDIT_TASKS), Say("The task is there."))),),
@@ -111,7 +110,7 @@ SCOPE: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="protected_file_asked",
-        story="In the mode ask a person is asked for the change of the editor's settings each time, and told why.",
+        story="In mode ask a person is asked about each change of the editor's settings, with the reason.",
         files=EDITOR,
         settings={"mode": "ask", "role": "editor"},
         turns=(Turn("Add a build task.", (use(EDIT_TASKS), Say("It is there.")), decisions=("approve",)),),
@@ -119,8 +118,8 @@ SCOPE: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="protected_file_and_a_program",
-        story="A program can neither change the editor's settings nor leave instructions for agents: what it makes"
-        " under such a name is renamed.",
+        story="A program can neither change the editor's settings nor create instructions for agents: a file that it"
+        " creates under such a name is renamed.",
         files=EDITOR,
         settings=PROGRAMS,
         turns=(Turn("Add a build task.", (use(COPY), use(MAKE), Say("Done."))),),
@@ -142,7 +141,7 @@ SCOPE: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="strict_run",
-        story="A strict run changes code. Tests, documents, files of builds and deletions have to be named.",
+        story="A strict run changes code. The request must name tests, documents, build files and deletions.",
         files=PROJECT,
         settings={"strict": True},
         turns=(

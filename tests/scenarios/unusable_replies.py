@@ -28,8 +28,8 @@ def failed(reason: str, message: str = "") -> Expectation:
 MALFORMED: tuple[Scenario, ...] = (
     Scenario(
         name="malformed_call_healed",
-        story="The arguments of a call are no JSON. The model is told what is wrong, and its next reply is a good call."
-        " Afterwards the history has neither the bad reply nor the correction.",
+        story="The arguments of a call are not JSON. The correction says what is wrong, and the next reply is a valid"
+        " call. Afterwards the history contains neither the bad reply nor the correction.",
         files=CALC,
         turns=(Turn(TASK, (use(NOT_JSON), use(EDIT), DONE)),),
         expected=Expectation(
@@ -48,14 +48,14 @@ MALFORMED: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="healed_at_the_last_try",
-        story="Three malformed replies in a row are corrected, and the fourth reply is a good call.",
+        story="Three malformed replies in a row are corrected, and the fourth reply is a valid call.",
         files=CALC,
         turns=(Turn(TASK, (use(NOT_JSON), use(NOT_JSON), use(NOT_JSON), use(EDIT), DONE)),),
         expected=Expectation(files={"calc.py": MENDED}),
     ),
     Scenario(
         name="each_malformed_tool_line",
-        story="Each way in which a `tool:` line can be malformed has an error of its own, with the details.",
+        story="Each way in which a `tool:` line can be malformed has its own error, with details.",
         files=CALC,
         turns=tuple(
             Turn(f"Try {text!r}.", (Say(text), Say("Sorry.")))
@@ -89,22 +89,22 @@ MALFORMED: tuple[Scenario, ...] = (
         expected=Expectation(files={"calc.py": MENDED}, shown=("- INVALID_ARGUMENTS: read_file: ",)),
     ),
     Scenario(
-        name="arguments_never_fit",
-        story="Arguments that do not fit their schema are corrected twice, not three times.",
+        name="arguments_never_valid",
+        story="Arguments that do not match their schema are corrected twice, not three times.",
         files=CALC,
         turns=(Turn(TASK, (NO_PATH,) * 3),),
         expected=failed("schema_repair_exhausted", "after 2 repairs"),
     ),
     Scenario(
         name="plan_repaired",
-        story="A plan with a status that does not exist is corrected twice. The history keeps the good plan alone.",
+        story="A plan with a status that does not exist is corrected twice. The history keeps only the valid plan.",
         files=CALC,
         turns=(Turn("Make a plan.", (BAD_PLAN, BAD_PLAN, GOOD_PLAN, Say("There is a plan."))),),
         expected=Expectation(shown=("- INVALID_ARGUMENTS: update_plan: ",)),
     ),
     Scenario(
-        name="plan_never_fits",
-        story="A plan that does not fit its schema is corrected twice, as any arguments.",
+        name="plan_never_valid",
+        story="A plan that does not match its schema is corrected twice, like any arguments.",
         files=CALC,
         turns=(Turn("Make a plan.", (BAD_PLAN,) * 3),),
         expected=failed("schema_repair_exhausted", "INVALID_ARGUMENTS"),
@@ -119,14 +119,14 @@ MALFORMED: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="unknown_tool_for_ever",
-        story="The model insists on a tool that does not exist. The run ends, and its diagnostics name the error.",
+        name="unknown_tool_until_exhausted",
+        story="The model keeps calling a tool that does not exist. The run ends, and its diagnostics name the error.",
         files=CALC,
         turns=(Turn("Show me calc.py.", (UNKNOWN_TOOL,) * 4),),
         expected=failed("healing_exhausted", "UNKNOWN_TOOL_NAME: Unknown tool 'read_files'"),
     ),
     Scenario(
-        name="valid_beside_malformed",
+        name="malformed_call_between_valid_ones",
         story="Of three calls in one reply the second is malformed. The others run, and each gets its result.",
         files=CALC,
         turns=(Turn(TASK, (use(READ, ("edit_file", '{path: "calc.py"}'), EDIT), DONE)),),
@@ -135,14 +135,14 @@ MALFORMED: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="call_printed_as_json",
-        story="The model prints its call as JSON in a code fence. The call is read as it is, without asking again.",
+        story="The model prints its call as JSON in a code fence. The call is read without a correction.",
         files=CALC,
         turns=(Turn(TASK, (PRINTED, DONE)),),
         expected=Expectation(files={"calc.py": MENDED}),
     ),
     Scenario(
         name="reply_cut",
-        story="The token limit cuts a reply in the middle of a call. Nothing of it runs.",
+        story="The token limit cuts a reply in the middle of a call. No call of it runs.",
         files=CALC,
         turns=(
             Turn(TASK, (Use((("write_file", {"path": "new.py", "content": "half of i"}),), cut=True), use(EDIT), DONE)),
@@ -157,7 +157,7 @@ MALFORMED: tuple[Scenario, ...] = (
 WITHOUT_CALLS: tuple[Scenario, ...] = (
     Scenario(
         name="empty_reply",
-        story="An empty reply is asked for again.",
+        story="An empty reply gets a correction.",
         files=CALC,
         turns=(Turn(TASK, (Empty(), use(EDIT), DONE)),),
         expected=Expectation(
@@ -166,21 +166,21 @@ WITHOUT_CALLS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="empty_for_ever",
-        story="The model replies nothing four times.",
+        name="empty_replies_until_exhausted",
+        story="The model sends four empty replies.",
         files=CALC,
         turns=(Turn(TASK, (Empty(),) * 4),),
         expected=failed("empty_reply", "still empty after 3 retries"),
     ),
     Scenario(
-        name="refused",
-        story="The model refuses. Asking again would not change that, so the run ends.",
+        name="reply_refused",
+        story="The model refuses. A correction would not change that, so the run ends.",
         files=CALC,
         turns=(Turn(TASK, (Refuse("I will not do that."),)),),
         expected=failed("refused", "The model refused to reply"),
     ),
     Scenario(
-        name="filtered",
+        name="reply_filtered",
         story="The content filter of the endpoint ends the reply, and with it the run.",
         files=CALC,
         turns=(Turn(TASK, (Filtered("The fun"),)),),
@@ -199,8 +199,8 @@ ANSWERS_WITH_VALUES: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="answer_repaired",
-        story="An answer without the value, and one whose value does not fit, are asked for again. The third one comes"
-        " beside a call, which runs first.",
+        story="An answer without the value and one with an invalid value are corrected. The third one comes with a"
+        " call, which runs first.",
         files=CALC,
         settings={"response_format": COUNT},
         turns=(
@@ -219,8 +219,8 @@ ANSWERS_WITH_VALUES: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        name="answer_never_fits",
-        story="The value never comes. After two repairs the run gives up.",
+        name="answer_without_the_value",
+        story="The model never gives the value. After two repairs the run gives up.",
         files=CALC,
         settings={"response_format": COUNT},
         turns=(Turn(HOW_MANY, (Say("One."),) * 3),),
