@@ -1,4 +1,4 @@
-"""Texts that are hard for a regular expression, and how long it takes on them.
+"""Texts that are slow for a regular expression, and its time on them.
 
 Such a text repeats what a part of the pattern matches, and ends with what makes the match fail. The parts are those of
 the standard library's own parser.

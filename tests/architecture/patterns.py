@@ -93,7 +93,7 @@ def _uses() -> dict[tuple[str, str], set[str]]:
 
 
 def _written_down(path: str) -> Iterator[tuple[str, str, str, int]]:
-    """(function, method, pattern, flags) of each call of `re` in a function whose pattern is written there."""
+    """(function, method, pattern, flags) of each call of `re` in a function with a literal pattern."""
     for function, node, pattern in _calls_of_re(path):
         words = [each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)]
         flags = sum({re.RegexFlag[word].value for word in words if word in re.RegexFlag.__members__})
@@ -116,7 +116,7 @@ def _calls_of_re(path: str) -> Iterator[tuple[str, Any, ast.AST]]:
 
 
 def unseen() -> set[str]:
-    """Functions that call `re` with a pattern that cannot be seen here, as "module.function"."""
+    """Functions that call `re` with a computed pattern, as "module.function"."""
     return {
         f"{module_name(path)}.{function}"
         for path in sources(*PACKAGES)

@@ -1,4 +1,4 @@
-"""The product as the tests see it: which files there are, and which of them may touch the world."""
+"""The product as the tests see it: which files there are, and which of them may have effects."""
 
 import ast
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def sources(*folders: str) -> list[str]:
 
 
 def is_pure(path: str) -> bool:
-    """Whether this file of `graph` or `nodes` has to do without the world."""
+    """Whether this file of `graph` or `nodes` must be without effects."""
     return path not in EFFECT_FILES and not path.startswith(EFFECT_PACKAGES)
 
 

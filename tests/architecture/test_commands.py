@@ -34,7 +34,7 @@ def test_make_prints_every_target() -> None:
 
 
 def test_make_test_prepares_the_environment_and_runs_all_tests() -> None:
-    """Where the environment is not that of the lock file: it is made first, and pytest gets no choice of tests."""
+    """If the environment does not match the lock file, it is updated first; pytest gets no selection of tests."""
     *_, made, _, tested = run("make", "-n", "--what-if=uv.lock", "test").stdout.splitlines()
     assert re.search(r"uv sync\b.* --locked --all-extras\b", made)
     options = "-n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture"

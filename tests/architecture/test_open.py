@@ -1,4 +1,4 @@
-"""Files are touched in the effect files alone: import-linter sees imports, these tests see calls."""
+"""Only the effect files access files: import-linter sees imports, these tests see calls."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ EXCUSED = {
 
 
 def touches(source: str) -> set[str]:
-    """The calls in a file's text by which it would touch the file system."""
+    """The calls in a file's text that would access the file system."""
     tree = ast.parse(source)
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     imported = {

@@ -1,4 +1,4 @@
-"""`graph/` and `nodes/` stand at the top, and are imported and installed as `mendgraph.graph` and `mendgraph.nodes`."""
+"""`graph/` and `nodes/` at the top level are imported and installed as `mendgraph.graph` and `mendgraph.nodes`."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def run(*command: str, check: bool = True, **options: Any) -> subprocess.Complet
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a Python that has our wheel, and knows nothing of this folder."""
+    """The environment of a Python that has our wheel, but not this folder on its path."""
     folder = tmp_path_factory.mktemp("wheel")
     for path in run("git", "ls-files", *PACKAGES, "mendgraph", *BUILT_FROM, cwd=ROOT).stdout.split():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""No regular expression of ours, and none that a repository or a model brings, takes more than linear time."""
+"""No regular expression of ours, of a repository or of a model takes more than linear time."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Rules of form: sizes of files, functions and packages, no circles, names that say something."""
+"""Rules of form: sizes of files, functions and packages, no import cycles, meaningful names."""
 
 import ast
 import re
@@ -52,7 +52,7 @@ def test_file_names_contain_no_empty_words() -> None:
 
 
 def imported(path: str, modules: dict[str, str]) -> set[str]:
-    """The packages of ours that a file imports, those inside of functions included, those for types alone not."""
+    """Our packages that a file imports, also inside functions, but not only for types."""
     nodes = list(walk(path))
     for_types = {
         id(each)

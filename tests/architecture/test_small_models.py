@@ -1,4 +1,4 @@
-"""What exists for small models stands in one package, which a run of another model does not load."""
+"""Code for small models is in one package, which a run of another model does not load."""
 
 import ast
 import json

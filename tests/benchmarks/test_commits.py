@@ -1,4 +1,4 @@
-"""What `make commits` counts: a commit that is made again byte for byte, and what differs."""
+"""What `make commits` counts: commits reproduced byte for byte, and differences."""
 
 import subprocess
 from collections.abc import Mapping

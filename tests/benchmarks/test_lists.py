@@ -1,4 +1,4 @@
-"""What the benchmarks list of the product, and what pages say of their figures, is so."""
+"""The benchmarks name existing parts of the product, and documents have their measured figures."""
 
 import json
 import pkgutil

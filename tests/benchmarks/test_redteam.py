@@ -1,4 +1,4 @@
-"""What `make redteam` counts: a goal is achieved by its own acts alone, and what our guard refuses is not."""
+"""What `make redteam` counts: a goal is achieved only by its own acts, and not by a refused one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The checks of the tasks, on which all figures of solved tasks rest: they accept right work and no other."""
+"""The checks of the tasks, on which all figures of solved tasks depend: they accept only correct work."""
 
 import shutil
 import tempfile
@@ -56,7 +56,7 @@ FORBIDDEN = [
 
 
 def verdict(task: Task, written: Mapping[str, str | None] | None = None, answer: str = "") -> str | None:
-    """The check's word on the task's files after `written` was done to them; None where it accepts them."""
+    """The verdict of the check on the task's files after `written` was applied; None if it accepts them."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = Path(folder, "workspace")
         workspace.mkdir()

@@ -1,4 +1,4 @@
-"""What pytest leaves alone here."""
+"""Files that pytest does not collect here."""
 
 collect_ignore = ["stores"]
 """Tests in there are data: `test_stored_formats.py` runs them in a copy."""

@@ -45,7 +45,7 @@ class StoredFormats:
         return format_of(self._database(SPENDING))
 
     def place(self, place: Path, *, store_format: int = 0, spending_format: int = 0) -> None:
-        """Put the workspace and its data into `place`, as somebody who has moved the workspace would.
+        """Put the workspace and its data into `place`, as after a move of the workspace.
 
         MENDGRAPH_DATA_DIR already names `place / "data"`. A format that is given takes the place of the real one.
         """

@@ -110,7 +110,7 @@ def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.Mo
 
 
 def test_every_code_fence_is_read() -> None:
-    """Fences that are opened and not read would be examples that nobody runs."""
+    """A fence that is not read would be an example that nobody runs."""
     fences = re.findall(r"^```+(\w*)", TEXT, re.MULTILINE)
     assert len(fences) == 2 * len(documents.all_blocks())
     assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *documents.SHELLS}

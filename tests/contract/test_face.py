@@ -30,7 +30,7 @@ DESCRIBED_WHERE_IT_STANDS = {"Event", "Approve", "DEFAULT_GUARDRAIL_RULES"}
 
 
 def test_public_name_has_a_docstring_for_itself_and_its_arguments() -> None:
-    """And a function says what each of its arguments is."""
+    """A function's docstring also describes each argument."""
     for name in sorted(set(mendgraph.__all__) - DESCRIBED_WHERE_IT_STANDS):
         public = getattr(mendgraph, name)
         told = inspect.getdoc(public) or ""
@@ -94,7 +94,7 @@ def test_import_is_cheap_and_a_first_run_loads_only_what_it_needs(tmp_path: Path
 
 @in_sweeps
 def test_programs_with_langchain_load_no_other_agent_packages() -> None:
-    """Those packages take a second: only our parts for them need them, which are called after what they are there."""
+    """Those packages take a second to load: only our modules named after them need them."""
     files = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests" / "langchain").glob("*.py")]
     imports = [node for file in files for node in ast.walk(file) if isinstance(node, ast.ImportFrom)]
     used = {(str(each.module), name.name) for each in imports for name in each.names}

@@ -1,4 +1,4 @@
-"""What earlier versions have stored is opened, resumed and undone, or refused with both formats named.
+"""Stores of earlier versions are opened, resumed and undone, or refused with both formats named.
 
 Each version with another format of the store, of the spending or of cassettes has its folder in `stores/`.
 """

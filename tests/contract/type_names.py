@@ -1,4 +1,4 @@
-"""Types and values as text that is the same under every version of Python.
+"""Types and values as text that is the same in every version of Python.
 
 Python itself spells them differently: `Optional[int]`, `int | None` and `typing.Union[int, None]` are one type.
 """

@@ -1,4 +1,4 @@
-"""Writes what this version of mendgraph stores, for the tests of later versions.
+"""Writes a store of this version of mendgraph, for the tests of later versions.
 
     .venv/bin/python -m tests.contract.write_stored_formats
 

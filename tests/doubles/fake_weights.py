@@ -1,4 +1,4 @@
-"""A model of a few bytes, cut into real little wheels, so that pulls are tested without the network."""
+"""A model of a few bytes in small real wheels, so that pulls are tested without the network."""
 
 import hashlib
 import io

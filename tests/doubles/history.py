@@ -1,4 +1,4 @@
-"""Is this a history that an endpoint accepts? The third invariant of CONTRIBUTING.md, for both protocols."""
+"""Checks that an endpoint would accept a history: the third invariant of CONTRIBUTING.md, for both protocols."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A model in this process whose line depends on the conversation alone, so that a resumed run hears what comes next."""
+"""A model in this process whose reply depends only on the conversation, so that a resumed run gets the next one."""
 
 from collections.abc import Callable, Sequence
 

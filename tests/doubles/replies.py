@@ -1,4 +1,4 @@
-"""What a scripted endpoint can answer, as values, and the chat-completions documents that they become.
+"""The answers of a scripted endpoint as values, and the chat-completions documents made from them.
 
 Nothing here touches a socket: `scripted_server` carries these documents over HTTP. Ids, times and token counts are
 computed from the request, so that the same script gives the same bytes and cassettes stay as they are.
@@ -60,7 +60,7 @@ class Calls(Message):
 
 
 class Think(Message):
-    """What a thinking model thought, and then said; endpoints name the field of the thoughts differently."""
+    """The thoughts and the text of a reasoning model; endpoints name the field of the thoughts differently."""
 
     def __init__(self, reasoning: str, text: str = "", field: str = "reasoning_content") -> None:
         super().__init__(text=text, reasoning=reasoning, reasoning_field=field)
@@ -177,7 +177,7 @@ Compute = Callable[[JsonMap], Reply]
 
 
 class Fault(Enum):
-    """What goes wrong with a body on its way."""
+    """What goes wrong while a body is sent."""
 
     NONE, BREAK, RESET = auto(), auto(), auto()
     PAUSE, COMMENTS = auto(), auto()

@@ -1,4 +1,4 @@
-"""A model in this process that says what it is told to, and never more than it may."""
+"""A scripted model in this process that never exceeds its output limit."""
 
 from collections.abc import Callable, Sequence
 

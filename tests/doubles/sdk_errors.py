@@ -34,7 +34,7 @@ def status_error(
 
 
 def sdk_error(failure: ProviderFailure) -> Exception:
-    """The exception in which a client sees this failure. Its wish to wait is a header of the answer."""
+    """The exception that a client raises for this failure. A wish to wait is a header of the answer."""
     request = httpx2.Request("POST", URL)
     text = failure.message
     headers = {} if failure.retry_after_s is None else {"retry-after": f"{failure.retry_after_s:g}"}

@@ -1,4 +1,4 @@
-"""Functions of `os` that fail, that are noted, or at which somebody else does something."""
+"""Functions of `os` that fail, that are recorded, or that trigger another action."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A model in this process that knows several tasks: runs side by side, each of which hears the lines of its own."""
+"""A model in this process with a script for each of several tasks that run in parallel."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Input as somebody else might have written it: real texts, with a few of their stretches changed.
+"""Input as from other people: real texts with a few changed parts.
 
 Hypothesis and not atheris, which has wheels for Linux on x86_64 alone: what reads here are mostly regular expressions,
 orjson and libyaml, in whose C the coverage that would guide atheris is not seen.
@@ -48,7 +48,7 @@ CALL_WORDS: Final = (
 
 
 def fuzz(inputs: Callable[[], st.SearchStrategy[Any]]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """A test of made-up inputs: a few in `make test`, as many as it is told in `make fuzz`."""
+    """A test of generated inputs: a few in `make test`, as many as requested in `make fuzz`."""
 
     def decorated(test: Callable[[Any], None]) -> Callable[..., None]:
         few = settings(max_examples=EXAMPLES, deadline=SLOWEST_MS, suppress_health_check=[*HealthCheck])
@@ -67,7 +67,7 @@ class Change(NamedTuple):
 
 
 def mutated(seeds: Sequence[str], words: Sequence[str]) -> st.SearchStrategy[str]:
-    """One of the texts, changed in a few places by words that matter to who reads it, or by pieces of the others."""
+    """One of the texts, changed in a few places by words that matter to its reader, or by pieces of the others."""
     piece = st.builds(lambda seed, at: seed[at : at + 40], st.sampled_from(seeds), st.integers(0, LONGEST))
     word = st.one_of(st.sampled_from(words), st.sampled_from(ODD), st.just(""), piece, st.text(max_size=3))
     change = st.builds(

@@ -81,7 +81,7 @@ def _model() -> ChatModel:
 
 
 async def _hear(parts: Iterable[bytes]) -> None:
-    """Let the model hear this body at its next request in this event loop."""
+    """Let the next request of the model in this event loop get this body."""
     chat: Any = await _model().connections.aget()
     chat.async_client = _Completions(chat.root_async_client, _Body(parts))
 
@@ -92,7 +92,7 @@ async def _reading() -> ReplyReader:
 
 
 def reader_of(parts: Sequence[bytes]) -> tuple[ReplyAssembly, Exception | None]:
-    """What was put together of all these parts, and why the reading ended early if it did."""
+    """The reply assembled from these parts, and why reading ended early, if it did."""
 
     async def read() -> tuple[ReplyAssembly, Exception | None]:
         await _hear(parts)
@@ -104,7 +104,7 @@ def reader_of(parts: Sequence[bytes]) -> tuple[ReplyAssembly, Exception | None]:
 
 
 def reply_of(body: bytes) -> ModelReply | ProviderFailure:
-    """What a call comes to whose answer is this body."""
+    """The result of a call with this response body."""
 
     async def ask() -> ModelReply | ProviderFailure:
         await _hear([body])

@@ -1,4 +1,4 @@
-"""The finders of places in a file: what is not named stays to the letter, and nothing is found that is not there."""
+"""Searches for places in a file: other text is unchanged, and every match is real."""
 
 import re
 from itertools import pairwise

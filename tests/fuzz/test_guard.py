@@ -1,4 +1,4 @@
-"""What keeps secrets in and foreign files out: the redactor, and the names of files."""
+"""The redactor and the resolution of paths."""
 
 import atexit
 import json
@@ -83,7 +83,7 @@ def _strings(value: Any) -> Iterator[str]:
 @example(GLUED)
 @fuzz(lambda: _secrets().map(lambda text: byte_text(text.encode("utf-8", "replace"))))
 def test_redacted_bytes_contain_no_secret(text: str) -> None:
-    """The bytes that leave hold none of the known values, and a JSON document is one still."""
+    """The output has none of the known values, and a JSON document stays one."""
     data = as_bytes(text)
     written = REDACTOR.final(data)
     assert not [form for form in REDACTOR.forms if form.encode() in written]
@@ -171,7 +171,7 @@ def _is_inside(path: str, root: str) -> bool:
 
 
 def _read(root: str, place: Place) -> None:
-    """Whatever can be opened there is inside, and holds nothing from elsewhere."""
+    """Whatever can be opened there is inside, and has no content from outside."""
     try:
         with closing(open_root(root)) as top, closing(open_beneath(top, place.parts, os.O_RDONLY)) as handle:
             name = handle_name(handle)
@@ -184,7 +184,7 @@ def _read(root: str, place: Place) -> None:
 
 @fuzz(lambda: mutated(NAMES, NAME_WORDS))
 def test_rule_ignores_case_and_invisible_characters(path: str) -> None:
-    """A rule is blind to case and to what cannot be seen."""
+    """Rules ignore case and invisible characters."""
     name = PurePosixPath(path)
     said = check_file_guardrails(Path(f"w/{name}"))
     parts = folded_parts(name)

@@ -1,4 +1,4 @@
-"""The readers of what a model says: none of them raises, invents, or forgets."""
+"""The readers of model output: none of them raises, adds or loses anything."""
 
 import json
 from typing import Any, Final
@@ -57,7 +57,7 @@ PATHS: Final = st.from_regex(r"[a-z_]{1,8}(/[a-z_]{1,8}){0,2}\.(py|txt|json|md)"
 
 
 def is_stored(value: Any) -> None:
-    """What was read can be kept, and comes back as it was."""
+    """What was read can be stored, and is read back unchanged."""
     assert SERDE.loads_typed(SERDE.dumps_typed(value)) == value
 
 
@@ -101,7 +101,7 @@ JSON_CALLS: Final = st.lists(
 
 @fuzz(lambda: JSON_CALLS)
 def test_rendered_calls_round_trip(calls: list[tuple[str, JsonMap]]) -> None:
-    """A call written by the rules is read to the letter, from text and from a native call."""
+    """A well-formed call is read exactly, from text and from a native call."""
     meant = [(tool, arguments) for tool, arguments in calls]
     for ascii_only in (True, False):
         raw = [(tool, json.dumps(arguments, ensure_ascii=ascii_only)) for tool, arguments in calls]
@@ -204,7 +204,7 @@ def _stream_inputs() -> st.SearchStrategy[Any]:
 
 @fuzz(_stream_inputs)
 def test_stream_is_read_alike_however_it_is_split(given: tuple[str, int]) -> None:
-    """Whatever an endpoint sends is a reply or a typed failure, the same one wherever it is cut."""
+    """Whatever an endpoint sends is a reply or a typed failure, however it is split."""
     body, at = as_bytes(given[0]), given[1]
     whole, why = reader_of([body])
     for parts in ([body[:at], body[at:]], [body[i : i + 1] for i in range(len(body))]):

@@ -1,4 +1,4 @@
-"""What was written down: a damaged checkpoint, database or cassette is refused, and never brings anything to life."""
+"""Stored data: a damaged checkpoint, database or cassette is refused, and never builds another type."""
 
 import json
 import sqlite3
@@ -51,7 +51,7 @@ YAML_WORDS: Final = (
 
 
 class Trap:
-    """Somebody else's type; whoever makes one of it has run foreign code."""
+    """A foreign type; building one means that foreign code ran."""
 
     def __init__(self, *_: object, **__: object) -> None:
         SPRUNG.append("made")
@@ -228,7 +228,7 @@ def _rows() -> st.SearchStrategy[Any]:
 @example((2, 0, "{", True))
 @fuzz(_rows)
 def test_damaged_row_is_refused(given: tuple[int, int, str, bool]) -> None:
-    """Whoever reads a run whose database was changed gets what is stored, or a `StoreError`."""
+    """Reading a run with a changed database gives the stored data or a `StoreError`."""
     (table, column), row, text, as_text = CELLS[given[0]], given[1], given[2], given[3]
     with closing(_database(recorded_database())) as connection:
         rows = connection.execute(f"SELECT {KEYS[table]} FROM {table} ORDER BY 1, 2, 3").fetchall()  # noqa: S608
@@ -285,7 +285,7 @@ def test_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> No
 
 @fuzz(lambda: mutated(cassettes(), YAML_WORDS))
 def test_cassette_is_parsed_or_refused(text: str) -> None:
-    """A cassette, or why it is none; what was read is written and read again to the letter."""
+    """A cassette, or the reason why it is invalid; a valid one is written and read again exactly."""
     found = cassette_file.parse(text)
     if isinstance(found, ToolError):
         assert found.message

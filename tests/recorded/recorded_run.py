@@ -1,4 +1,4 @@
-"""What a recorded run is: a workspace, the requests of its turns, settings, and what the model's replies led to.
+"""What a recorded run is: a workspace, the requests of its turns, settings, and the effects of the model's replies.
 
 A recorded run is data. Its expectations were written down after the recording: the model decides what happens, and
 where it does something wrong the row says so.

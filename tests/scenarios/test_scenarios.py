@@ -1,4 +1,4 @@
-"""Each scenario ends as it must, in the same way in all its ways to be played, and as its transcript says."""
+"""Each scenario ends as expected, alike in all ways of playing it, and as in its transcript."""
 
 import difflib
 from collections.abc import Sequence

@@ -98,7 +98,7 @@ def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
 
 @given(four, st.lists(st.sampled_from([*RESPONSES, "reset"]), max_size=12))
 def test_rate_limited_caller_matches_the_document(limits: tuple[int, ...], steps: list[str]) -> None:
-    """Every answer, every count, and that no call is made at a limit; a failure is a value and costs nothing."""
+    """Every answer and count; no call is made at a limit; a failure is a value and costs nothing."""
     ours = play(create_rate_limited_llm_caller, APILimits(*limits), steps)
     assert ours == play(document_1.create_rate_limited_llm_caller, document_1.APILimits(*limits), steps)
 

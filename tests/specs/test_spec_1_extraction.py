@@ -52,7 +52,7 @@ lines = st.lists(pieces, max_size=9).map("".join) | calls
 
 
 def difference(line: str, ours: ToolInvocation | ExtractionError, documents: document_1.ExtractionResult) -> str:
-    """How ours reads the line otherwise than the document, which is "" where it does not."""
+    """How our reading of the line differs from the document's; "" if it does not."""
     if plain(ours) == plain(documents):
         return ""
     if isinstance(ours, ToolInvocation):
@@ -166,7 +166,7 @@ def test_reply_is_read_line_by_line(reply: str) -> None:
 
 
 def test_line_in_the_arguments_of_a_broken_call_never_runs() -> None:
-    """The document reads its second line as a call of its own: here what was meant as content would run."""
+    """The document reads the second line as a separate call, so intended content would run."""
     reply = 'tool: edit_file({"path": "a.md", "new_str": "# How\ntool: edit_file({})\n'
     invocations, errors = extract_tool_invocations_with_errors(reply, KNOWN)
     assert (invocations, [error.line_number for error in errors]) == ([], [1])

@@ -38,7 +38,7 @@ def rules_of(result: GuardrailResult | document_1.GuardrailResult) -> list[str]:
 
 @given(paths)
 def test_path_blocked_by_the_document_is_blocked_by_the_same_rules(path: Path) -> None:
-    """And by others too where ours are stricter; the same each time."""
+    """Also by others where ours are stricter; each time the same."""
     ours = check_file_guardrails(path)
     assert set(rules_of(document_1.check_file_guardrails(path))) <= set(rules_of(ours))
     assert ours == check_file_guardrails(path)

@@ -23,7 +23,7 @@ Call = tuple[str, dict[str, Any]]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project, beside a folder that is none of its business."""
+    """A project, and a folder outside it."""
     write_files(tmp_path / "outside", {"secret.txt": "swordfish\n"})
     write_files(tmp_path / "root", FILES)
     return tmp_path / "root"

@@ -41,7 +41,7 @@ def documented(root: str, user_path: str, access: PathAccess) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project with links of each kind, beside a folder that is none of its business and one that begins alike."""
+    """A project with links of each kind, a folder outside it, and one whose name has the same prefix."""
     base = tmp_path.resolve()
     for folder in ("root/src/deep", "outside/sub", "root-evil"):
         (base / folder).mkdir(parents=True)
@@ -70,7 +70,7 @@ NEW = [*INSIDE, "to_outside/new.txt", "src/deep/far/new.txt", "chain/sub/new.txt
 
 
 def differing(root: Path, paths: list[str], *accesses: PathAccess) -> list[tuple[str, PathAccess]]:
-    """Where ours resolves a path otherwise than the document, or a `Path` otherwise than its text."""
+    """The paths that ours resolves differently from the document, or differently as a `Path` and as text."""
     found = []
     for path in paths:
         user_path = path.replace("{root}", str(root))

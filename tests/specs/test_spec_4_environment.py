@@ -1,4 +1,4 @@
-"""Spec 4 as a user meets it: names and defaults, its examples as they stand there, its checklists line by line.
+"""Spec 4 as a user sees it: names and defaults, its examples verbatim, its checklists line by line.
 
 What its code does with each setting, action and argument is compared in `test_spec_4_oracle.py`.
 """

@@ -166,7 +166,7 @@ Outcome = tuple[Arguments, list[Arguments], list[Arguments], Arguments]
 
 
 def shared(record: Arguments) -> Arguments:
-    """What both have to say alike: the time differs, the document's count of retries is always 0, ours has a type."""
+    """What must be equal in both: the time differs, the document's retries are always 0, ours has an error type."""
     return {key: value for key, value in record.items() if key not in {"ms", "retries", "error_type"}}
 
 
@@ -191,7 +191,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("group", CASES)
 def test_action_ends_as_in_the_document(group: str) -> None:
-    """What has to come out is what the document's code makes of it."""
+    """The expected result is that of the document's code."""
     assert [case for case in CASES[group] if outcome_of(Environment, *case) != outcome_of(Documented, *case)] == []
 
 

@@ -1,4 +1,4 @@
-"""A step that was cut off enters the history before the next request."""
+"""An interrupted step is added to the history before the next request."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ CANCELLED = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
 def closed_step(
     history: list[AnyMessage], state: BeginTurnState, call_results: dict[int, CallResult]
 ) -> list[AnyMessage]:
-    """The history after a step whose calls have come to these results."""
+    """The history after a step whose calls have these results."""
     using = TurnResources(Profile(), None, list, str, None, calls_made=lambda _: (call_results, {}))
     judged: BeginTurnState = {**state, "verdicts": [Verdict(kind=VerdictKind.ALLOW)]}
     return [*close_step(history, judged, using)[0]]

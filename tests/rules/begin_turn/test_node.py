@@ -78,7 +78,7 @@ ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="
     ),
 )
 def test_history_without_an_open_request_is_invalid(history: list[AnyMessage], outcome: Outcome | None) -> None:
-    """As where a thread's last turn is over and nobody has said anything since."""
+    """For example, if the thread's last turn has ended and no message was added since."""
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message=NO_REQUEST)
     state = BeginTurnState(messages=history, outcome=outcome)
     assert begun(state, BLOCKS) == fresh(profile=BLOCKS, stop=stop)
@@ -91,7 +91,7 @@ def test_history_without_an_open_request_is_invalid(history: list[AnyMessage], o
     [AIMessage("The plan: add."), SystemMessage("You are the coder.")],
 )
 def test_handed_on_conversation_uses_the_last_request_of_a_person(since: list[AnyMessage]) -> None:
-    """What follows it stays as it is, each call has one result, and a message of ours ends it."""
+    """The later messages stay unchanged, each call has one result, and a message of ours is appended."""
     history = [HumanMessage("Fix calc.py"), *since]
     update = begun(BeginTurnState(messages=history))
     assert (update["stop"], update["preload"]) == (None, read_ahead(["calc.py"]))

@@ -1,4 +1,4 @@
-"""Services of a model call that keep what was done, and answer as a test says. Each request is made sync and async."""
+"""Services of a model call that record effects and answer as a test says. Each request is made sync and async."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Wait:
-    """The next try was waited for."""
+    """There was a wait before the next try."""
 
     seconds: float
     reason: str
@@ -41,7 +41,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Emit:
-    """An event was told."""
+    """An event was emitted."""
 
     name: str
     payload: JsonMap
@@ -164,7 +164,7 @@ def visit_to_the_end(
 
 
 def merged(updates: Sequence[JsonMap]) -> JsonMap:
-    """What all visits have changed, without what is kept from one to the next."""
+    """What all visits have changed, without the state that passes from one to the next."""
     state = {name: value for update in updates for name, value in update.items()}
     state.pop("pending_call", None)
     return state

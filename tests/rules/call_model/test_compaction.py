@@ -33,7 +33,7 @@ def settled(verdict: Verdict, reply: str) -> Compacted | StopCause | None:
 
 
 def talk(steps: int, said: str = "I think about it. " * 60, protocol: Protocol = Protocol.NATIVE) -> list[AnyMessage]:
-    """A turn in which nothing can be cleared, as it is the model that talks."""
+    """A turn in which nothing can be cleared, because it has only messages of the model."""
     return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(9, f"f{at}.py"), said=said))])
 
 

@@ -88,7 +88,7 @@ def test_settled_corrections_count_as_tries_of_the_turn(opened: int, asked: int,
 
 @rows(False, True)
 def test_block_form_ends_after_four_tries_unless_stepped_down(steps_down: bool) -> None:
-    """One that has stepped down has failed in another form, and has not been asked in this one yet."""
+    """A model that has stepped down failed in another edit form, and gets a try in this one."""
     effects, update = play(
         [REPLY],
         settings(),

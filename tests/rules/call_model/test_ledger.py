@@ -161,7 +161,7 @@ MESSAGES = st.integers(0, 500)
 def test_estimate_after_a_true_count_errs_only_for_new_text(
     size: int, new: int, messages: int, more: int, rate: float, new_rate: float
 ) -> None:
-    """A tokenizer that works on bytes makes at most one token of a byte: two thirds of the new ones are missed."""
+    """A byte tokenizer makes at most one token per byte: at most two thirds of the new ones are missed."""
     before, after = ceil(size * rate), ceil(new * new_rate) + 4 * more
     gauge = Gauge(size=size, messages=messages, tokens=before)
     estimate = estimate_input(size + new, messages + more, gauge)

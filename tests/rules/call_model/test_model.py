@@ -13,7 +13,7 @@ RAW_CALL = Call(prompt=Prompt(messages=()), max_output_tokens=10, timeout_s=5.0)
 
 
 class Breaker:
-    """Notes what it is told; `wait` is what it answers."""
+    """Records its reports; `wait` is its answer."""
 
     def __init__(self, wait: float = 0.0) -> None:
         self.wait, self.told = wait, list[str]()

@@ -59,7 +59,7 @@ OPEN = failed(Kind.CONNECTION, retry_after_s=20.0).model_copy(update={"sent": Fa
 
 
 class Played(NamedTuple):
-    """The services and updates of all visits of a call, and what came of it."""
+    """The services and updates of all visits of a call, and its result."""
 
     services: RecordedServices
     updates: list[JsonMap]
@@ -166,7 +166,7 @@ def test_reached_day_limit_sends_nothing_and_stops(refused: int, course: str, sp
 
 
 def test_lost_call_is_charged_once_before_the_next_request() -> None:
-    """With a process that was killed: the book holds two calls that the counters do not."""
+    """By a process that was killed: the book has two calls that the counters lack."""
     gone = Used(calls=2, input_tokens=40, output_tokens=5, cached_tokens=4, cost_usd=0.25, seconds=3.0)
     played = play(
         [BUSY, REPLY], lost=UnsettledUsage(gone, 10), before=spent(1, 60, 5, booked=8), price_of=lambda _: FREE

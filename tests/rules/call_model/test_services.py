@@ -30,7 +30,7 @@ WAYS = rows(False, True)
 
 
 class Acting(Model):
-    """A model that says "abc", and then does as it is written."""
+    """A model that streams "abc" and then calls a function of the test."""
 
     def __init__(self, act: Callable[[Call], Result], wait: Callable[[], Awaitable[Result]] | None = None) -> None:
         self._act, self._wait = act, wait
@@ -49,7 +49,7 @@ def nobody(_: ModelChoice) -> Any:
 
 
 def sent(in_loop: bool, model: Model, services: CallServices) -> CompletedCall | StoppedCall:
-    """What a call comes to, but for its time."""
+    """The result of a call, without its time."""
     answer = asyncio.run(services.asend(model, CALL)) if in_loop else services.send(model, CALL)
     return answer.model_copy(update={"seconds": 0.0})
 
@@ -65,7 +65,7 @@ def test_exception_of_the_model_is_a_failure(in_loop: bool) -> None:
     assert answer.result.message == "The model failed: RuntimeError: the connection is gone"
 
 
-# --- Somebody wants the run to stop
+# --- A stop request
 
 DROPPED = StoppedCall(reason="by Ctrl-C", sent=True, received_characters=3)
 

@@ -1,4 +1,4 @@
-"""What a request asks of names, and a block that is sent for it: deletions, renames, moves and imports."""
+"""Requests about names, and the blocks sent for them: deletions, renames, moves and imports."""
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, definition_text, rename_uses
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions

@@ -373,7 +373,7 @@ def test_result_that_does_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert found.reason.startswith("With this block calc.py would not be valid Python (line 3: invalid syntax)")
 
 
-# --- Documentation that stays
+# --- Documentation that is kept
 
 LOOP = '''\
 def first(xs):

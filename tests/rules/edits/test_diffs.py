@@ -31,7 +31,7 @@ def test_applying_the_diff_gives_the_new_text(before: list[str], after: list[str
 
 
 def applied(before: list[str], diff: str) -> list[str]:
-    """What `patch` would make of a diff, which fails where a line is not at its place."""
+    """The result of `patch` for a diff; fails if a line is not in its place."""
     result, used = [], 0
     for line in diff.splitlines(keepends=True)[2:]:
         if line.startswith("@@"):

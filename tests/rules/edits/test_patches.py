@@ -70,12 +70,12 @@ BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
     # no first "@@"; Source: codex
     (f"{UPDATE}-x\n", (updated(hunk("-x")),)),
     (f"{UPDATE}\n@@\n-x\n", (updated(hunk("-x", line=4)),)),
-    # an empty line is an empty context line, but not before a marker or the end
+    # an empty line is an empty context line, except before a marker or the end
     (f"{UPDATE}@@\n-x\n\n+y\n\n", (updated(hunk("-x", " ", "+y")),)),
     (f"{UPDATE}@@\n-x\n\n@@\n\n-y\n\n", (updated(hunk("-x"), hunk(" ", "-y", line=6)),)),
     (f"{UPDATE}-x\n\n*** Delete File: b\n", (updated(hunk("-x")), DeletedFile("b", 5))),
     (f"{UPDATE}-x\n\n*** End of File\n", (updated(hunk("-x", ends_file=True)),)),
-    # lines that look like a marker, but are of the file
+    # lines of the file that look like a marker
     (
         f"{UPDATE} *** End Patch\n-*** Add File: x\n+@@ y\n",
         (updated(hunk(" *** End Patch", "-*** Add File: x", "+@@ y")),),
@@ -184,14 +184,14 @@ def error_of(text: str, body: str) -> PatchError:
     ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n", 0),
     # a wrong "*** End of File" does not matter where the lines stand in one place only
     ("a\nb\n", "-a\n*** End of File\n", "b\n", 0),
-    # line ends: kept on lines that stay, those of the file on new ones; a last line without line end stays one
+    # line endings: kept on unchanged lines, those of the file on new ones; a missing last one stays missing
     ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n", 0),
     ("a\r\nb\nc\n", "-a\n+x\n b\n", "x\r\nb\nc\n", 0),
     ("a\nb\r\nc\r\n", "-a\n+x\n b\n+y\n", "x\nb\r\ny\r\nc\r\n", 0),
     ("a\nb", "-b\n+x\n", "a\nx", 0),
     ("a\r\nb", "-b\n", "a", 0),
     ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n", 0),
-    # blanks around lines matter only where nothing else fits
+    # whitespace around lines is ignored only if nothing else matches
     ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n", 1),
     ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n", 1),
     ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n", 1),
@@ -199,7 +199,7 @@ def error_of(text: str, body: str) -> PatchError:
     ("a\nb\n", "-a\n+x\n b\n \n", "x\nb\n", None),
     ("say “hi” \u2013 now\nb\n", ' say "hi" - now\n-b\n+c\n', "say “hi” \u2013 now\nc\n", None),
     ('say "hi"\nb\n', " say “hi”\n-b\n+c\n", 'say "hi"\nc\n', None),
-    # a place that the hunk before has passed is none any more
+    # a place before the end of the previous hunk does not count
     (
         "def f():\n  x\n  y\n  x\n",
         "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n",

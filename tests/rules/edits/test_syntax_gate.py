@@ -96,7 +96,7 @@ def test_any_text_can_be_checked(suffix: str, before: str, after: str) -> None:
 
 
 def test_check_of_hostile_yaml_is_bounded() -> None:
-    """Neither aliases that stand for billions of nodes nor brackets without end cost more than their letters."""
+    """Neither aliases for billions of nodes nor endless brackets cost more than their length."""
     bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 60))
     began = time.process_time()
     assert syntax_problem("a.yaml", bomb) is None

@@ -1,4 +1,4 @@
-"""What is said of tests that were changed."""
+"""Reports about changed tests."""
 
 from mendgraph.nodes.execute_tools.evidence.weakened import (
     changed_tests,

@@ -85,7 +85,7 @@ def size(result: ToolResult) -> int:
 
 
 def kept(result: ToolResult) -> tuple[list[str], list[str]]:
-    """What `clipped` says, and the texts that were kept."""
+    """The value of `clipped`, and the stored texts."""
     texts: list[str] = []
 
     def keep(text: str) -> str:
@@ -196,14 +196,14 @@ def test_failure_has_error_string_code_and_message(
 
 
 def with_code(code: int) -> Exception:
-    """What a client raises that has codes of its own, such as that of a database."""
+    """An exception with its own codes, such as that of a database client."""
     error = RuntimeError("it failed")
     vars(error)["code"] = code
     return error
 
 
 def named_error(name: str) -> Exception:
-    """What a client raises that is not installed here, such as requests or aiohttp."""
+    """An exception of a client that is not installed here, such as requests or aiohttp."""
     kind: type[Exception] = type(name, (Exception,), {})
     return kind("it failed")
 

@@ -1,4 +1,4 @@
-"""Schemas that servers and users write, and that no endpoint would take as they are."""
+"""Schemas from servers and users that no endpoint would accept unchanged."""
 
 from io import IOBase
 from pathlib import Path

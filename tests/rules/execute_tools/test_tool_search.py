@@ -1,4 +1,4 @@
-"""Tools that are searched: when, and which words find which of them."""
+"""Tool search: when it is used, and which words find which tools."""
 
 from dataclasses import replace
 from types import SimpleNamespace

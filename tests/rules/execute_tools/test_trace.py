@@ -70,7 +70,7 @@ def call(tool: str = "write_file", **arguments: Any) -> ToolCall:
 
 
 def lines(folder: Path) -> list[JsonMap]:
-    """What was written, without times."""
+    """The log lines, without times."""
     written = (folder / "audit.jsonl").read_text("utf-8").splitlines() if (folder / "audit.jsonl").exists() else []
     found = [json.loads(line) for line in written]
     for line in found:

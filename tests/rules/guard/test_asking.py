@@ -1,4 +1,4 @@
-"""What a person is shown, said and allowed, without a graph around it."""
+"""What a person sees, is told and may allow, without a graph around it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ REMEDY = "Do something else, or explain in your answer what is needed."
 
 
 class Desk:
-    """A person who gives these answers, and what they were asked."""
+    """A person who gives these answers; `asked` are the requests."""
 
     def __init__(
         self, *answers: Any, names: tuple[str, ...] = ("a.py",), known: Mapping[str, str] | None = None
@@ -72,7 +72,7 @@ GRANTED = Permission(rule="ask_before_write", tool="write", place="t")
 def test_granted_or_harmless_call_is_not_asked_about_but_pinned(
     permissions: list[Permission], seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[()] | None
 ) -> None:
-    """Else it might, on files that the calls before it make, reach project configuration that nobody has seen."""
+    """Otherwise it could change project configuration that nobody saw, through files that earlier calls create."""
     desk = Desk()
     ports = replace(
         desk.ports, permissions=permissions, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))

@@ -1,4 +1,4 @@
-"""The agent's own settings are not for the agent to change."""
+"""File rules: which names are blocked, and that the agent cannot change its own settings."""
 
 import os
 import random
@@ -134,7 +134,7 @@ def test_project_configuration_is_recognized_by_name() -> None:
 
 
 def test_files_that_run_later_or_instruct_agents_are_recognized() -> None:
-    """A manifest is in many a README, and a file of the standard library's name takes its place where it is new."""
+    """Manifests are too common to count, and a new file with the name of a standard module shadows it."""
     later = ".github/workflows/ci.yml a/conftest.py setup.py .venv/x.pth Dockerfile MAKEFILE .agents/skills/a/SKILL.md"
     assert all(runs_later(PurePosixPath(path)) for path in later.split())
     assert not any(runs_later(PurePosixPath(path), new=True) for path in ("pyproject.toml", "a/json.py", "calc.py"))

@@ -1,4 +1,4 @@
-"""Each name of the tables in the file rules does what its table says. `guarded_names.toml` has one for each pattern."""
+"""Each name in the tables of the file rules has their effect. `guarded_names.toml` has one for each pattern."""
 
 import tomllib
 from pathlib import Path, PurePosixPath

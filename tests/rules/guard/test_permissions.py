@@ -1,4 +1,4 @@
-"""What an answer allows beside the call that was shown, and for which calls that counts."""
+"""What an answer permits beyond the call that was shown, and which calls a permission covers."""
 
 import shlex
 from typing import Any

@@ -38,7 +38,7 @@ def spec(name: str, effect: Effect, *path_fields: str) -> ToolSpec:
 
 
 def outside(path: str, _for_write: bool) -> ToolError:
-    """What the workspace says of a path that is none of its own."""
+    """The workspace's answer to a path outside it."""
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"no {shown(path)}", suggestions=("in.py",))
 
 

@@ -1,4 +1,4 @@
-"""Which names are protected, which names of a request permit a change, and what a strict run leaves alone."""
+"""Which names are protected, which names in a request permit a change, and what a strict run does not change."""
 
 from mendgraph.nodes.guard.scope import Scope, is_guarded, unnamed
 from mendgraph.nodes.records import ToolCall

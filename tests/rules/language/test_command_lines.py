@@ -1,4 +1,4 @@
-"""Which command lines are one simple command, and which beginnings of commands may be listed."""
+"""Which command lines are one simple command, and which prefixes of commands may be allowed."""
 
 from mendgraph.nodes.language.command_lines import (
     LONGEST_LINE,

@@ -1,4 +1,4 @@
-"""Nothing that comes from elsewhere can steer a terminal."""
+"""No foreign text can control a terminal."""
 
 from typing import Any
 

@@ -238,7 +238,7 @@ SPECS = {"read_file": READ_SPEC}
 )
 @rows(*Protocol)
 def test_workspace_path_in_a_call_becomes_relative(protocol: Protocol, raw: str, told: JsonMap | None) -> None:
-    """Nothing else of a call is touched, and nothing of a call without such a path. Source: spec 3."""
+    """Nothing else in a call changes, and nothing in a call without such a path. Source: spec 3."""
     sent = json.loads(raw)
     arguments = {"path": sent.get("path", sent.get("filename")), "note": sent.get("note", "")}
     call = ToolCall(call_id="x", tool="read_file", arguments=arguments, raw_arguments=raw)
@@ -291,7 +291,7 @@ def test_path_becomes_relative_only_in_its_own_call() -> None:
 )
 @rows(*Protocol)
 def test_printed_path_becomes_relative(protocol: Protocol, printed: str, told: str) -> None:
-    """Source: spec 3, all paths that enter the context. What a file holds is told as it is."""
+    """Source: spec 3, all paths that enter the context. The content of files is unchanged."""
     specs = {name: ToolSpec(name=name, description="", parameters={}, effect=effect)
              for name, effect in (("run", Effect.EXECUTE), ("read", Effect.READ))}  # fmt: skip
     ran = ToolResult.success(stdout=printed, failed=[printed], exit_code=1)

@@ -1,4 +1,4 @@
-"""The commands that add something to the installation that runs."""
+"""The commands that add an extra or a package to the running installation."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ requirements = [
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment of its own, whose mendgraph does not run from a clone."""
+    """A separate environment, whose mendgraph does not run from a clone."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(installation, "_CLONE", tmp_path)
     return tmp_path

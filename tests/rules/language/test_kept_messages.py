@@ -79,7 +79,7 @@ STATE: JsonMap = {
 def test_reply_is_sent_back_with_exactly_its_shown_text_and_calls(
     text: str, calls: list[ToolCall], changed: dict[str, JsonMap], content: list[JsonMap]
 ) -> None:
-    """Thoughts go before the calls that they led to, and arguments that are no JSON would be refused for ever."""
+    """Thoughts precede the calls that they led to; an endpoint would always refuse arguments that are not JSON."""
     message = with_state(ModelReply(text=text, provider=STATE), calls, changed)
     assert (message.content, message.text) == (content, text)
 
@@ -112,7 +112,7 @@ DETAILS = [{"text": "word", "signature": "s"}, {"text": "word"}]
     (SIGNED, SIGNED),
 )
 def test_state_is_redacted_and_sealed_parts_over_secrets_are_dropped(state: JsonMap, cleaned: Any) -> None:
-    """Signatures stay as they are, though they may look like secrets: they are refused otherwise."""
+    """Signatures are unchanged although they may look like secrets: endpoints refuse other ones."""
     assert without_secrets(state, clean) == cleaned
 
 

@@ -1,4 +1,4 @@
-"""Which notes of a project a turn begins with, how much of them, and what a model is shown of them."""
+"""Project notes: which ones a turn starts with, how much of them, and how a model sees them."""
 
 from collections.abc import Mapping
 

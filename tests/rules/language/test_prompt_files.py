@@ -1,4 +1,4 @@
-"""Commands and agents in Markdown files: what is read of them, and what of a request a person has typed."""
+"""Commands and agents in Markdown files: how they are read, and which part of a request a person typed."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -60,7 +60,7 @@ UNCLOSED = [(E.MISSING_CLOSING_PAREN, 1)]
     (f"{MULTI_LINE}\n{LIST}", [("list_files", {}, 8)], UNCLOSED),
     ('tool: edit_file({"path": "a"})\n```\ny\n```\n', [("edit_file", {"path": "a"}, 1)], []),
     (f"Example:\n```text\n{LIST}\n```\nDone.", [("list_files", {}, 3)], []),
-    # A forgotten quote or brace costs one line, and what stands in an unclosed string never runs.
+    # A forgotten quote or brace costs one line, and text in an unclosed string never runs.
     ('tool: read_file({"path": "a\ntool: read_file({"path": "b"})', [("read_file", {"path": "b"}, 2)], UNCLOSED),
     (f"{READ_A}\n{LIST}", [("list_files", {}, 2)], UNCLOSED),
     (f'tool: edit_file({{"path": "a", "new_str": "# How\n{LIST}\n', [], UNCLOSED),

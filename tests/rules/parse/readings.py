@@ -1,4 +1,4 @@
-"""Readers of replies in each form, short ways to write what is read and what comes out, and any reply at all."""
+"""Readers of replies in each form, shorthands for their input and output, and a strategy for any reply."""
 
 from functools import partial
 

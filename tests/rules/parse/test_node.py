@@ -107,7 +107,7 @@ def test_reply_with_only_thoughts_is_malformed(state: ParseState, error: Extract
 
 
 def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
-    """What the node makes of one reply."""
+    """The node's reading of one reply."""
     update = parse(ParseState(reply=ModelReply(text=text, calls=calls), step=3), how)
     return ReplyReading(update["reading"], update["items"], update["errors"], update["answer"])
 

@@ -191,7 +191,7 @@ REPLIES = st.builds(
 
 
 def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
-    """Of each item what does not depend on the protocol."""
+    """The parts of each item that do not depend on the protocol."""
     return [
         (item.call_id, item.tool, item.arguments if isinstance(item, ToolCall) else item.error.error_type)
         for item in found.items

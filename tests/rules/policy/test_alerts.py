@@ -35,7 +35,7 @@ def costs_of(*amounts: float, unit: str = "tokens", vitals: Vitals | None = None
     ("....xxxxx", [8]),
     ("x.x.x.x.x.x.", []),
     ("xxxxxxxxxxxxxxxxxxxx", [4]),
-    ("xxxxx...xxx", [4]),  # 5, 4, 4, 5 of 8: it wavers
+    ("xxxxx...xxx", [4]),  # 5, 4, 4, 5 of 8: it fluctuates
     ("xxxxx......xxxxx", [4, 15]),  # down to 2 of 8 between
     ("xxxxx.....xxxxxx", [4]),
 )
@@ -69,7 +69,7 @@ def test_expensive_call_raises_an_alert() -> None:
     ((1, 1, 1, 1, 3), []),  # not more than three times
     ((1, 1, 1, 1, 4, 4, 4), [4]),  # once for each crossing
     ((1, 1, 1, 1, 4, 1, 4), [4, 6]),
-    ((1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 13), [4, 10]),  # the dear ones became the usual ones
+    ((1, 1, 1, 1, 4, 4, 4, 4, 4, 4, 13), [4, 10]),  # the expensive ones became the usual ones
     ((0, 0, 0, 0, 5), []),
 )
 def test_call_is_expensive_above_three_times_the_median(amounts: tuple[float, ...], raised: list[int]) -> None:

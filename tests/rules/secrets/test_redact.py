@@ -270,14 +270,14 @@ HOSTILE = [
 
 
 def test_time_for_hostile_text_is_linear() -> None:
-    """What is quadratic would take minutes here."""
+    """Quadratic time would take minutes here."""
     for piece in HOSTILE:
         REDACTOR.text(piece * (5_000 // len(piece)))
 
 
 @rows(keys, shapes)
 def test_no_pattern_uses_possessive_groups(module: ModuleType) -> None:
-    """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
+    """Python before 3.11.5 matches such groups wrongly (gh-106052); later versions do not show it."""
     found = [each for each in vars(module).values() if isinstance(each, re.Pattern)]
     found += [shape.pattern for shape in vars(module).get("SHAPES", ())]
     wrong = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")

@@ -1,4 +1,4 @@
-"""The ways in which secrets stand in texts, by family: before it, the secret, after it. And harmless texts like them.
+"""The ways in which secrets occur in texts, by family: text before, the secret, text after. And similar harmless texts.
 
 No key stands here as a whole: `~` cuts it in pieces.
 """

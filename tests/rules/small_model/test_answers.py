@@ -1,4 +1,4 @@
-"""What speaks against an answer of a small model, and what does not."""
+"""Which answers of a small model are contradicted by the facts of the turn."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def turn(request: str, **facts: Any) -> AnswerFacts:
 
 
 def problem_of(answer: str, facts: AnswerFacts) -> str | None:
-    """What the model is met with."""
+    """The text of the correction."""
     error = answer_error(answer, facts)
     assert error is None or error[:3] == (Kind.UNFOUNDED_CLAIM, 0, answer)
     return error.details if error else None

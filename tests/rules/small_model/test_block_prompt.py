@@ -140,7 +140,7 @@ def test_unchanged_block_is_asked_for_again_without_its_body() -> None:
     assert alone == f"{task}\n\n{HIDDEN}\n\nWrite the function add."
     documented = CALC.replace("return", '"""The sum."""\n    return')
     first = built(BLOCKS, [HumanMessage(task), *shown(text=documented), *step(SAME)]).messages
-    assert (first[0]["content"], len(first)) == (REWRITE_SYSTEM, 2)  # what says what it does is enough
+    assert (first[0]["content"], len(first)) == (REWRITE_SYSTEM, 2)  # a text that says what to do is enough
     assert CALC in asked("The sum is wrong, and none.py is missing.", *files, step(SAME))
 
 
@@ -250,7 +250,7 @@ def test_failed_search_changes_the_request() -> None:
 
 
 def ahead(*results: ToolResult) -> list[AnyMessage]:
-    """The step that was made before the model was asked."""
+    """The step made before the first model call."""
     tools = ["run_checks" if result is EVIDENCE else "read_file" for result in results]
     done = [CallResult(call_id=f"a{at}", tool=tools[at], result=result) for at, result in enumerate(results)]
     calls = [ToolCall(call_id=each.call_id, tool=each.tool, arguments={}, raw_arguments="{}") for each in done]

@@ -125,7 +125,7 @@ def test_bare_name_of_a_shown_file_is_refused_unless_the_request_has_it() -> Non
     assert read_blocks(reply, shown, "Write util.py.").outcomes == [edit("util.py")]
 
 
-# --- The prompt's examples, held against the request
+# --- The prompt's examples, compared with the request
 
 
 @rows(*sorted(EXAMPLE_EDITS))

@@ -1,4 +1,4 @@
-"""What is read, checked and searched for before the model is asked."""
+"""What is read, checked and searched before the first model call."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -170,7 +170,7 @@ EVERYWHERE = "rename calc to compute_total everywhere"
 
 
 def patched(request_text: str, **more: str) -> str | None:
-    """The patch with which a name is changed before the model is asked; None where it is left to the model."""
+    """The patch that renames a name before the first model call; None if it is left to the model."""
     ahead = preload(request_text, BLOCKS, shop(**more), checked=True)
     assert ahead is not None
     if [call.tool for call in ahead.calls] != ["apply_patch", "final_answer"]:

@@ -12,7 +12,7 @@ TASK = HumanMessage("Fix calc.py")
 
 
 def step(*results: ToolResult, protocol: Protocol = Protocol.TEXT) -> list[AnyMessage]:
-    """One exchange whose calls came to these results."""
+    """One exchange whose calls have these results."""
     items = [
         ToolCall(call_id=f"c{index}", tool=tool_of(result), arguments={}, raw_arguments="{}")
         for index, result in enumerate(results)

@@ -1,7 +1,6 @@
-"""Secrets that are planted wherever one may come from, a piece of work that meets them all, and what it writes.
+"""Secrets planted in every input, a task that encounters them all, and everything that it writes.
 
-No secret stands here as a whole: each is put together from pieces, and each is another one, so that a finding names
-the way on which it got out.
+No secret is written here as a whole: each is composed of pieces and is unique, so that a finding names its way out.
 """
 
 import base64
@@ -39,14 +38,14 @@ _SHORTEST_PART = 14
 
 
 def _made(name: str, *prefix: str, length: int = 36) -> str:
-    """A key with this prefix, whose rest is its own."""
+    """A unique key with this prefix."""
     letters = base64.b64encode(hashlib.sha512(name.encode()).digest()).decode()
     return "".join(prefix) + "".join(filter(str.isalnum, letters))[:length]
 
 
 @dataclass(frozen=True)
 class Planted:
-    """The secrets, by the way on which a run comes to know them."""
+    """The secrets, by the input through which a run gets them."""
 
     endpoint_key: str = "-".join(("quokka", "4471", "lantern", "88"))
     variable: str = "".join(("Wombat/9b2+", "Dune=7&", 'ü"x'))
@@ -93,7 +92,7 @@ PLANTED = Planted()
 
 
 def forms(secret: str) -> set[bytes]:
-    """How a secret may stand in what is written, whole or in good part."""
+    """How a secret may occur in output, in full or in large part."""
     data = secret.encode()
     parts = {secret[start : start + _SHORTEST_PART] for start in range(max(1, len(secret) - _SHORTEST_PART + 1))}
     found = {
@@ -115,7 +114,7 @@ _FORMS = {name: forms(secret) for name, secret in PLANTED.items()}
 
 
 def found_in(data: bytes | str) -> set[str]:
-    """The names of the secrets that these bytes hold, with the form."""
+    """The names of the secrets in these bytes, with the form."""
     written = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     return {name for name, known in _FORMS.items() if any(form in written for form in known)}
 
@@ -167,7 +166,7 @@ TOOLS: tuple[Tool, ...] = (*default_tools(), explode, recite)
 
 
 def script(protocol: Protocol) -> list[Reply]:
-    """A whole piece of work, with something secret on each way on which it can come in."""
+    """A whole task, with a secret in each input."""
     steps: list[Use] = [
         use(
             ("read_file", {"path": "app.py"}),
@@ -204,7 +203,7 @@ def script(protocol: Protocol) -> list[Reply]:
 
 @dataclass
 class Scene:
-    """A workspace with secrets in it, and beside it everything that runs write."""
+    """A workspace with secrets, and everything that runs write beside it."""
 
     folder: Path
     places: dict[str, bytes | str] = field(default_factory=dict)
@@ -220,15 +219,15 @@ class Scene:
         return {place: names for place, names in found.items() if names}
 
     def note_files(self, place: str = "all files") -> None:
-        """Take in all files that were written: the log, the kept results, the databases, whatever else."""
+        """Collect all files that were written: the log, the stored results, the databases, anything else."""
         self.places[place] = everything_below(self.folder, but=self.root)
 
     def note_requests(self, server: ScriptedServer) -> None:
-        """Take in what the endpoint was sent, but for the key that it is owed in a header."""
+        """Collect what was sent to the endpoint, except its own key in a header."""
         self.places["requests"] = json.dumps(server.requests, ensure_ascii=False)
 
     def note_result(self, events: Sequence[Event], result: RunResult) -> None:
-        """Take in what a run gave back to its caller, and the files that it wrote."""
+        """Collect what a run returned to its caller, and the files that it wrote."""
         self.places["events"] = "\n".join(map(repr, events))
         self.places["outcome"] = repr(result.outcome) + result.outcome.model_dump_json()
         self.places["messages"] = repr(result.messages)
@@ -272,7 +271,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 @pytest.fixture
 def no_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The losing control: everything is as it is, but nothing is ever taken out."""
+    """The failing control: everything as usual, but nothing is redacted."""
     redact = "mendgraph.nodes.execute_tools.secrets.redact"
     without: dict[str, Any] = {
         **dict.fromkeys((f"{redact}.Redactor.{name}" for name in ("value", "content", "text", "final")), _unchanged),

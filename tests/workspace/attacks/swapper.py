@@ -1,4 +1,4 @@
-"""A second process that swaps what stands in a workspace for links that lead out, as fast as it can.
+"""A second process that swaps names in a workspace for links that lead out, as fast as it can.
 
 `door` is a directory and a link to `../outside` in turn; `leaf.txt` is a file and a link to `../outside/f.txt` in turn.
 The program needs nothing but the standard library, so that it starts at once.

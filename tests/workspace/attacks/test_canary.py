@@ -1,7 +1,7 @@
-"""A planted secret is in no byte that a full run writes: on the terminal, in logs, traces, databases and cassettes.
+"""A planted secret is in no byte that a full run writes: terminal, logs, traces, databases and cassettes.
 
-Each test has its losing control beside it: the same run without redaction is caught by the same search, in each of
-these places.
+Each test has a failing control: the same search finds the secrets of the same run without redaction in each of these
+places.
 """
 
 import json
@@ -40,7 +40,7 @@ def cassette_run(scene: Scene, protocol: Protocol) -> None:
     """The same while its endpoint is recorded."""
     with ScriptedServer(script(protocol)) as server, recorded(server.base_url) as tape:
         scene.run(REQUEST, base_url=tape.base_url, model="m", protocol=protocol.value)
-    # What an endpoint says is recorded as it was said, so only what we sent is looked for.
+    # Replies of an endpoint are recorded unchanged, so only what we sent is searched.
     requests = [json.dumps(json.loads(each.request), ensure_ascii=False) for each in tape.exchanges]
     scene.places = {"cassette": "\n".join(requests)}
 

@@ -1,4 +1,4 @@
-"""The doors beside the usual ones: the terminal, approvals, refusals, bugs, models that break their contract."""
+"""The other exits: the terminal, approvals, refusals, bugs, models that break their contract."""
 
 import io
 import sys
@@ -99,7 +99,7 @@ class _Person(io.StringIO):
 
 
 def test_preview_of_a_change_shows_no_secret(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a call would replace is read from the file, not from what the model said."""
+    """The replaced text is read from the file, not from the model's reply."""
     monkeypatch.setattr(sys, "stdin", _Person("y\ny\n"))
     content = PLANTED.files()["app.py"].replace(PLANTED.source_file, "from the vault")
     steps = (
@@ -137,14 +137,14 @@ def test_exception_of_a_model_shows_no_secret(scene: Scene) -> None:
 
 
 def test_call_names_and_ids_from_a_model_show_no_secret(scene: Scene) -> None:
-    """The name of a tool, the id of a call and the name of the model are the endpoint's own words."""
+    """The name of a tool, the id of a call and the name of the model come from the endpoint."""
     calls = ((PLANTED.arguments, "{}", PLANTED.reply), ("read_file", '{"path": "app.py"}', PLANTED.variable))
     result = scene.run("Look.", model=ScriptedModel([Message(calls=calls, finish_reason="tool_calls"), Say("Done.")]))
     assert (result.outcome.kind, scene.leaks()) == (OutcomeKind.FINISHED, {})
 
 
 def test_saver_of_the_user_receives_no_secret_of_the_request(scene: Scene) -> None:
-    """Its serializer may be any, so what a session is asked is looked at before LangGraph sees it."""
+    """It may use any serializer, so a request is redacted before LangGraph sees it."""
     saver = InMemorySaver()
     with Session(AgentContext(workspace=str(scene.root)), model=ScriptedModel([]), checkpointer=saver) as session:
         list(session.stream(REQUEST))

@@ -1,4 +1,4 @@
-"""Layouts and spellings, each with what has to come of reading, listing and writing it.
+"""Layouts and spellings, each with the expected result of reading, listing and writing.
 
 Source: the layouts of Go's tests of os.Root, and ours.
 """
@@ -104,7 +104,7 @@ ROWS: list[tuple[str, tuple[str, ...], str | ToolErrorCode]] = [
 
 
 def code_of(answer: object) -> ToolErrorCode | None:
-    """A refusal is one printable line and gives no secret away."""
+    """A refusal is one printable line and reveals no secret."""
     if not isinstance(answer, ToolError):
         return None
     assert answer.message.isprintable()
@@ -113,7 +113,7 @@ def code_of(answer: object) -> ToolErrorCode | None:
 
 
 def plainly_read(root: Path, path: str) -> bool:
-    """The losing control: whether the plain call gives a secret away."""
+    """The failing control: whether the plain call reveals a secret."""
     try:
         with open(
             os.path.join(root, path), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""Random trees of links and random spellings: what is reached lies inside, and is what the kernel says it is."""
+"""Random trees of links and random spellings: what is opened is inside, and is what the kernel resolves."""
 
 import os
 import tempfile
@@ -33,7 +33,7 @@ SPELLINGS = 12
 
 
 class Example(NamedTuple):
-    """What the links lead to, place by place, and what is asked for."""
+    """The targets of the links, by place, and the requested paths."""
 
     targets: tuple[str, ...]
     paths: tuple[str, ...]

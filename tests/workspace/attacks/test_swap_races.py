@@ -1,4 +1,4 @@
-"""Names are swapped for links that lead out, between whatever a tool checks and whatever it does.
+"""Names are swapped for links that lead out, between the check of a tool and its effect.
 
 Beside each tool runs a control that checks a real name and then opens it. The race counts only once the control has
 lost it 200 times; the tools must not lose it once.
@@ -106,7 +106,7 @@ class Inside:
 
 
 def control_losses(root: str, name: str) -> int:
-    """How often a guard that checks a real name and then opens it gives away the file outside, in 20 attempts.
+    """How often a guard that checks a real name and then opens it reveals the file outside, in 20 attempts.
 
     Now and then it is held up in between: on a busy host the swapper has no core of its own, and hardly ever comes in.
     """
@@ -124,7 +124,7 @@ def checked_then_opened(path: str, root: str, *, late: bool) -> bytes:
 
 
 def state_of(outside: Path) -> dict[str, Any]:
-    """Everything that a change would leave behind; a name that came and went changes the folder's times."""
+    """Everything that a change would alter; a temporary name changes the folder's times."""
     paths = [outside, *sorted(outside.rglob("*"))]
     return {
         str(path): (
@@ -175,6 +175,6 @@ def test_no_tool_follows_a_name_that_is_swapped_for_a_link(root: Path) -> None:
 
 
 def of_outside(output: ToolOutput) -> set[str]:
-    """What of the outside stands anywhere in the output."""
+    """The content from outside that occurs anywhere in the output."""
     text = repr(output)
     return {word for word in (CANARY, ONLY_OUTSIDE) if word in text}

@@ -1,4 +1,4 @@
-"""Copies with a branch of their own: what a task is done on that nobody watches."""
+"""Copies with their own branch, for tasks that nobody watches."""
 
 import os
 import shutil

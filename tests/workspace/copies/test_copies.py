@@ -1,4 +1,4 @@
-"""Copies of a workspace for the tasks of a batch: whole, apart from their source, and taken away without a trace."""
+"""Copies of a workspace for the tasks of a batch: complete, separate from their source, and removed without a trace."""
 
 import os
 import threading
@@ -145,7 +145,7 @@ def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: So
     while killed(nth, lambda: make_copy(str(source), "", str(folder)), EVENTS | {"subprocess.Popen"}):
         cut += 1
         nth += 12
-        if cut % 2:  # what a cut-off copy has left can also be taken away
+        if cut % 2:  # the rest of an interrupted copy can also be removed
             assert delete_copy(str(folder)) is None
             assert not folder.exists()
     assert cut > 2

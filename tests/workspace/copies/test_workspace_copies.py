@@ -24,7 +24,7 @@ from tests.workspace.processes.git_places import Tree, committed, git, head, rep
 
 
 def test_links_to_installed_folders_are_not_changes(tmp_path: Path) -> None:
-    """The pattern of the project with its slash does not hide a link."""
+    """The project's ignore pattern ends with a slash, so it does not match a link."""
     names = (".venv", "venv", "node_modules")
     project = repository(tmp_path / "project", {"a.txt": "a", ".gitignore": "".join(f"{name}/\n" for name in names)})
     write(project, {f"{name}/bin/python": "1" for name in names})
@@ -138,7 +138,7 @@ TREES = st.dictionaries(NAMES, ENTRIES, max_size=6)
 
 
 def fill(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
-    """Make the folder hold these, as far as one does not stand in another's way, and nothing else."""
+    """Put exactly these files into the folder, except those whose path another one occupies."""
     for above, folders, names in os.walk(folder, topdown=False):
         for name in (*names, *folders):
             path = Path(above, name)

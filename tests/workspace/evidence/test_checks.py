@@ -32,7 +32,7 @@ def opened(root: Path, **rules: Any) -> Checks:
 
 @contextmanager
 def unchanged(root: Path) -> Iterator[None]:
-    """Nothing in the folder is another one afterwards, and no handle is open."""
+    """Afterwards the folder is unchanged, and no handle is open."""
 
     def now() -> dict[str, bytes]:
         return {str(path): path.read_bytes() if path.is_file() else b"" for path in root.rglob("*")}
@@ -250,7 +250,7 @@ def test_check_in_a_closed_scope_does_not_run(root: Path) -> None:
     assert checks.run_command("true") == RanTests("true")
 
 
-# --- Code of the workspace that takes more than it may
+# --- Code of the workspace that exceeds its limits
 
 SMALL = ResourceLimits(processes=20, memory_bytes=120_000_000, scratch_bytes=8_000_000, open_files=64)
 FORKS = "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\ntime.sleep(60)\n"
@@ -282,7 +282,7 @@ def test_more_modules_than_run_in_parallel_all_run(root: Path) -> None:
 
 
 def test_no_code_of_the_workspace_runs_without_a_sandbox(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was there when the run began, and is lost on the way."""
+    """The sandbox was available when the run started and is lost during it."""
     made = root.parent / "made"
     code = f"open({str(made)!r}, 'w').close()\n"
     checks = opened(root, commands=(f"touch {made}",), sandbox="bubblewrap")

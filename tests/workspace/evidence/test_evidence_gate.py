@@ -214,7 +214,7 @@ TASK = "add(2, 3) should return 5"
 
 
 class Asked(Checks):
-    """Stands for the checks, and remembers that it was asked."""
+    """Stands for the checks, and records calls."""
 
     def __init__(self, *, evidence: bool, starts: bool = True) -> None:
         self.rules, self.asked = CheckRules(("make test",), evidence=evidence), False
@@ -232,7 +232,7 @@ class Asked(Checks):
 
 
 def edited(bench: Bench, checks: Checks | ToolError | None, new: str) -> ToolResult:
-    """What comes of an edit that makes this text of `BARE`."""
+    """The result of an edit that turns `BARE` into this text."""
     bench.put({"calc.py": BARE})
     files_read = bench.run(read_file, path="calc.py").files_read
     context = ToolContext(bench.workspace, files_read, checks=checks, task=TASK, evidence_required=True, timeout_s=30.0)

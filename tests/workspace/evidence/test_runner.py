@@ -1,4 +1,4 @@
-"""The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
+"""The program as it is started, but without a sandbox; test_checks tests it in the sandbox."""
 
 import json
 import os

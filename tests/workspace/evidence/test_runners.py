@@ -1,4 +1,4 @@
-"""What runs the tests of a project, as people keep it; the environments are folders that look like real ones."""
+"""What runs the tests of a project; the environments are folders that look like real ones."""
 
 import base64
 import hashlib

@@ -277,7 +277,7 @@ def counted(counts: list[int]) -> Body:
 
 
 def counted_around(other: Tool, context: ToolContext) -> int:
-    """How often a reading tool runs that is called with the same text before and after another one."""
+    """How often a reading tool runs that is called with the same arguments before and after another tool."""
     counts: list[int] = []
     cached = engine(TraceSink(), make(counted(counts), Effect.READ), other)
     for each in (call(), call(tool="other"), call()):

@@ -26,7 +26,7 @@ WRITING = ("write_file", "append_file", "edit_file", "multi_edit", "delete_file"
 
 
 def refused(environment: Environment, action: str, arguments: JsonMap) -> str | None:
-    """Why the action is refused; it is not run then."""
+    """The reason why the action is refused without being run."""
     run = Do(action, echo)
     result = environment.execute(run, {"content": "c", **arguments})
     assert result.ok is bool(run.calls)

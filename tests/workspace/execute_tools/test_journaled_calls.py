@@ -1,4 +1,4 @@
-"""A call that was begun before a kill: its result again, another try, or the word that nobody knows."""
+"""A call that was started before a kill: its recorded result, another try, or "outcome unknown"."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -294,7 +294,7 @@ def test_write_interrupted_before_its_change_runs_again(root: str, folder: str, 
 
 
 def test_outcome_of_a_cancelled_call_is_not_recorded(root: str, journal: Journal) -> None:
-    """What it has done is decided by the files, or unknown: a result that nobody heard is not how it ended."""
+    """The files decide what it has done, or its outcome is unknown: an unreported result does not count."""
     step = Step(root, ("count_and_give_up", {}))
     step.run(journal)
     assert [call.outcome for call in journal.calls_of_step("run", 1).values()] == [None]

@@ -54,7 +54,7 @@ ECHOED = '{"name": "echo", "arguments": {"a": 1}}'
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Afterwards no handle is open, and no thread runs, that was not there before; one that is given up ends soon."""
+    """Afterwards there are no new handles or threads; an abandoned thread ends soon."""
     handles, threads = len(os.listdir("/dev/fd")), threading.active_count()
     yield
     deadline = time.monotonic() + 20

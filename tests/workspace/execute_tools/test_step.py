@@ -60,7 +60,7 @@ def change(path: str) -> FileChange:
 
 
 class Engine:
-    """Gives each tool's output, and keeps what each call was given to see."""
+    """Returns each tool's output, and records the context of each call."""
 
     def __init__(self, **outputs: ToolOutput) -> None:
         self.outputs = outputs

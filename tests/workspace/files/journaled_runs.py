@@ -1,4 +1,4 @@
-"""Runs that change a workspace and write it down, as tools and commands do; and what a kill leaves of them."""
+"""Runs that change a workspace and record it, as tools and commands do; and their state after a kill."""
 
 import os
 import shutil
@@ -68,12 +68,12 @@ class World:
         return self.workspace.recorded(self.journal.recorder(self.call(step, run))).change_files(changes)
 
     def done(self, step: int, *changes: Change, run: str = "run") -> None:
-        """A tool changes these files, and nothing stands in its way."""
+        """A tool changes these files successfully."""
         done = self.tool(step, *changes, run=run)
         assert not isinstance(done, ToolError), done
 
     def command(self, step: int, act: Callable[[Path], object], run: str = "run") -> None:
-        """A command does this, and afterwards it is written down."""
+        """A command does this, and its changes are recorded afterwards."""
         call, before = self.call(step, run), tree(self.root)
         act(self.root)
         after = tree(self.root)
@@ -90,7 +90,7 @@ class World:
 
 
 def swap(root: Path, name: str, data: bytes) -> None:
-    """Put a file there, whatever is in its way."""
+    """Put a file there, replacing anything in its place."""
     path = root / name
     for above in reversed(path.relative_to(root).parents):
         if (root / above).is_file():
@@ -103,7 +103,7 @@ def swap(root: Path, name: str, data: bytes) -> None:
 
 
 def killed(nth: int, act: Callable[[], object], events: Sequence[str] | frozenset[str] = EVENTS) -> bool:
-    """Do it in a process of its own, which ends at once before its n-th event; False if there are not so many."""
+    """Do it in a separate process, which exits before its n-th event; False if there are fewer."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on, where a test has left a thread behind
         child = os.fork()

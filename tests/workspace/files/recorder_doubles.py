@@ -14,7 +14,7 @@ from tests.doubles.system_calls import replaced
 
 
 class MemoryJournal:
-    """What the file layer and a recovery need of a journal. `told` is all that was written down, in order."""
+    """What the file layer and a recovery need of a journal. `told` are all records, in order."""
 
     def __init__(self) -> None:
         self.changes: dict[str, RecordedChange] = {}
@@ -55,12 +55,12 @@ class MemoryJournal:
 
 
 def recovered(journal: MemoryJournal, root: Path) -> tuple[Recovered, ...]:
-    """What a recovery makes of the changes that are open in it."""
+    """The result of a recovery of its open changes."""
     return recover(cast("Journal", journal), str(root))
 
 
 class WatchingJournal(MemoryJournal):
-    """Looks at the world whenever it is written to."""
+    """Observes the files at each record."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class BrokenJournal(MemoryJournal):
 
 
 class Killed(BaseException):
-    """The process is dead: what would be cleaned up is not."""
+    """The process is dead: nothing is cleaned up."""
 
 
 CHANGING = ("open", "write", "fsync", "fchmod", "fchown", "link", "rename", "unlink", "mkdir", "rmdir")

@@ -16,7 +16,7 @@ from tests.workspace.files.file_trees import A, B, all_kinds, everything, modes
 from tests.workspace.files.layout import DENIAL, SECRET, build, no_env, sha, tree_of
 from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal, recovered
 
-# --- All of them, or none
+# --- All changes or none
 
 
 def test_files_are_created_changed_moved_and_deleted_together(root: Path, workspace: Workspace) -> None:
@@ -53,7 +53,7 @@ def test_files_are_created_changed_moved_and_deleted_together(root: Path, worksp
     assert (modes(root)["a.py"], modes(root)["src/b2.py"]) == (0o755, 0o640)
 
 
-# --- Each call to the disk that fails
+# --- Each failing system call
 
 
 @pytest.mark.parametrize("function", ["rename", "link", "fsync", "mkdir", "write", "open"])

@@ -40,7 +40,7 @@ def test_no_link_is_followed_anywhere_in_a_path(root: Path) -> None:
         assert error_of(lambda: open_directory(handle, ("out", "new"), created=made)) == errno.ESTALE
         assert error_of(status_beneath, handle, ("out", "secret.txt")) == errno.ESTALE
 
-        # The losing control: a slash at the end defeats O_NOFOLLOW, so no such name is ever passed on.
+        # The failing control: a trailing slash defeats O_NOFOLLOW, so no such name is ever passed on.
         with closing(os.open("out/", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=handle)) as opened:
             assert os.listdir(opened) == ["secret.txt"]
         for part in ("", "..", "src/b.py", "out/"):

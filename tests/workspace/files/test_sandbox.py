@@ -77,7 +77,7 @@ def test_path_is_resolved_or_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["C:", "~old", "http:"])
 def test_existing_name_takes_precedence_over_its_special_meaning(tmp_path: Path, name: str) -> None:
-    """Whatever it means elsewhere; a repository may bring a folder of such a name."""
+    """Whatever its special meaning; a repository may contain a folder of such a name."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "f.py").touch()
     files = Workspace(str(tmp_path), lambda *_: None)

@@ -53,7 +53,7 @@ def journal(any_store: str, tmp_path: Path) -> Journal:  # noqa: ARG001 - each t
 def recorded(
     journal: Journal, token: str, state: ChangeState = ChangeState.DONE, key: CallKey = KEY, *effects: FileEffect
 ) -> RecordedChange:
-    """A change of a call of its own, as it should be found again."""
+    """A change of a separate call, as it should be found again."""
     call = journal.begin(key)
     journal.intend(call, token, effects or (EFFECT,), {}, ())
     journal.settle(token, state)

@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Callable[[], Place]]:
-    """Makes the same workspace anew. Beside it is a folder that stays as it is, and no handle is left open."""
+    """Makes a new copy of the same workspace. A folder beside it stays unchanged, and no handle is left open."""
     outside, root = tmp_path / "outside", tmp_path / "root"
     outside.mkdir()
     for name, data in OUTSIDE.items():
@@ -90,7 +90,7 @@ def fresh(tmp_path: Path) -> Iterator[Callable[[], Place]]:
 
 
 def ends(fresh: Callable[[], Place], changes: list[Change]) -> dict[ChangeState, Tree]:
-    """The tree where nothing was done, and where all was."""
+    """The tree before and after the complete change."""
     place = fresh()
     before = place.tree()
     assert isinstance(place.change(changes), tuple)
@@ -127,7 +127,7 @@ def test_change_killed_at_any_point_is_done_completely_or_not_at_all(fresh: Call
     assert seen == {DONE} | ({UNDONE} if expected[DONE] != expected[UNDONE] else seen)
 
 
-# --- Somebody else has been there
+# --- Changes by somebody else
 
 
 def write_it(path: Path) -> None:
@@ -327,7 +327,7 @@ def test_recovered_file_is_on_disk_before_it_is_recorded(
     assert journal.seen == [[f"{place.root}{name}" for name in folders]]
 
 
-# --- What is never touched
+# --- What is never changed
 
 
 def test_path_that_leads_out_is_never_followed(fresh: Callable[[], Place]) -> None:

@@ -76,7 +76,7 @@ def test_run_without_changes_restores_nothing_and_names_unfinished_commands(worl
     assert (undo(world), undo(world, 3)) == (Restored(cut_off=("run_command",)), Restored())
 
 
-# --- What stands in the way
+# --- Obstacles
 
 
 def test_nothing_is_restored_if_a_file_was_changed_since(world: World) -> None:
@@ -165,11 +165,11 @@ def test_undo_follows_no_link_out_of_the_workspace(world: World) -> None:
     assert ((world.folder / "outside/x").read_bytes(), (world.root / "new").is_symlink()) == (b"x", True)
 
 
-# --- How it is written down
+# --- How it is recorded
 
 
 def many(world: World, number: int) -> Tree:
-    """A command changes so many files. Gives what was there before."""
+    """A command changes this many files. Returns the tree before."""
     for index in range(number):
         (world.root / f"f{index:03}").write_bytes(b"old")
     before = tree(world.root)
@@ -354,7 +354,7 @@ MODES = (0o644, 0o600, 0o755, 0o444)
 
 
 def tool_change(some: Random, root: Path) -> Change:
-    """Something that a tool may do with what is there."""
+    """A change that a tool can make to the current files."""
     now = files(tree(root))
     new = WriteFile(some.choice(NAMES), some.choice(CONTENTS))
     if not now:
@@ -372,7 +372,7 @@ def tool_change(some: Random, root: Path) -> Change:
 
 
 def act(some: Random, root: Path) -> None:
-    """Something that only a program does."""
+    """A change that only a program can make."""
     name = some.choice(NAMES)
     match some.choice(("swap", "remove", "chmod", "mkdir")):
         case "swap":
@@ -400,7 +400,7 @@ def test_undo_restores_every_file_and_mode_after_many_changes(world: World, seed
 
 
 def test_directory_with_a_foreign_file_is_not_replaced(world: World) -> None:
-    """A command made a directory of a file; then somebody puts a file into it."""
+    """A command replaced a file by a directory; then somebody puts a file into it."""
     world.command(1, lambda root: swap(root, "a/b/c", b"new"))
     (world.root / "a/theirs").write_bytes(b"theirs")
     then = tree(world.root)

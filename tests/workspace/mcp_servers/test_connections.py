@@ -1,4 +1,4 @@
-"""What a connection executes, and the names that it is started with."""
+"""Which files of the workspace a connection executes, and the resolved names that it starts with."""
 
 import os
 import shlex

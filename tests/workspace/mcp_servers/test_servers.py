@@ -1,4 +1,4 @@
-"""Servers of one session: one process for all calls, bounded, and gone with the session."""
+"""Servers of one session: one process for all calls, bounded, and ended with the session."""
 
 import asyncio
 import errno

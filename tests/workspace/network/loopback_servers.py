@@ -22,7 +22,7 @@ Answer = Callable[[bytes], Iterable[bytes]]
 
 
 def http_answer(body: bytes = b"hello", status: str = "200 OK", **headers: str) -> bytes:
-    """One whole answer; `content_type="..."` and the like are its headers, and replace those that it has anyway."""
+    """One complete response; `content_type="..."` and the like are headers that replace the default ones."""
     named = {"content_type": "text/plain", "content_length": str(len(body)), **headers}
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in named.items() if value]
     return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode() + body
@@ -107,7 +107,7 @@ class Listener:
 
 
 def certificate_for(name: str, folder: Path) -> str:
-    """A new file with a certificate for `name` that nobody has signed but itself, and its key."""
+    """A new file with a self-signed certificate for `name`, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)

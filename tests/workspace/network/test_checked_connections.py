@@ -28,7 +28,7 @@ def resolving(*addresses: str) -> "Lookups":
 
 
 class Lookups:
-    """A name server that gives these answers in turn, the last one for ever."""
+    """A name server that gives these answers in turn, then always the last one."""
 
     def __init__(self, answers: Sequence[Sequence[str]]) -> None:
         self.answers, self.asked = answers, 0
@@ -39,7 +39,7 @@ class Lookups:
 
 
 def fetch(backend: httpcore2.NetworkBackend) -> int:
-    """A plain client: the losing control, unless `backend` checks."""
+    """A plain client: the failing control, unless `backend` checks."""
     with httpcore2.ConnectionPool(network_backend=backend) as pool:
         return pool.request("GET", "http://a.test/").status
 

@@ -52,7 +52,7 @@ def test_request_is_fixed_and_contains_nothing_about_the_user(monkeypatch: pytes
 
 @rows("127.0.0.1", "::1")
 def test_allowed_private_host_is_reached_over_a_real_connection(host: str) -> None:
-    """Nothing stands in for the system here; by name of localhost, the same listener is refused."""
+    """Uses the real network stack; by the name localhost the same listener is refused."""
     with Listener(http_answer(), host=require(host)) as listener:
         entry = f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
         network = Network(NetworkRules(hosts=(entry, f"localhost:{listener.port}"), allow_private=(entry,)))
@@ -73,7 +73,7 @@ def test_allowed_private_host_is_reached_over_a_real_connection(host: str) -> No
         ("file:///etc/passwd", "not http or https"), ("http://good.test\\@evil.test/", "percent-encoded"),
         ("/\\evil.test/", "percent-encoded"), ("http://[", "not a URL"), ("/a\tb", r"the character '\t'"),)  # fmt: skip
 def test_disallowed_redirect_is_not_followed(location: str, part: str) -> None:
-    """The listener stands for every host there is: only the first request reaches it."""
+    """The listener answers for every host: only the first request reaches it."""
     with Listener(http_answer(status="302 Found", location=location)) as listener:
         network = Everywhere(listener)
         code, message = error_of(asking(listener, network).get("http://good.test/", 5))

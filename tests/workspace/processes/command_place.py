@@ -1,4 +1,4 @@
-"""A workspace with what no program may touch, and its commands."""
+"""A workspace with files that no program may access, and its commands."""
 
 import os
 import subprocess
@@ -79,5 +79,5 @@ def alive(mark: str) -> bool:
 
 
 def unique() -> str:
-    """Seconds that nobody else sleeps."""
+    """A unique number of seconds to sleep."""
     return f"9{os.getpid()}.{time.monotonic_ns()}"

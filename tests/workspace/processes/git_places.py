@@ -76,7 +76,7 @@ def tree(folder: Path) -> Tree:
 
 
 def untouched(folder: Path) -> dict[str, bytes]:
-    """What of a repository nobody may change: all files of `.git` but for objects and records of worktrees."""
+    """What nobody may change in a repository: all files of `.git` except objects and records of worktrees."""
     root = folder / ".git"
     names = (path for path in root.rglob("*") if path.is_file())
     return {

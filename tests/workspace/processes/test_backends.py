@@ -1,4 +1,4 @@
-"""Which sandbox is chosen, and what is said where none starts."""
+"""Which sandbox is chosen, and the error if none starts."""
 
 from typing import get_args
 

@@ -155,7 +155,7 @@ def test_exactly_the_differences_are_reported_and_can_be_restored(
         visible = {name for name in {*before, *after} if not name.endswith(".log")}
         states = {name: (state_of(name, before.get(name), 5), state_of(name, after.get(name), 8)) for name in visible}
         assert told.items() <= states.items()
-        # What was not looked at may be told although it is the same; all else is told exactly where it differs.
+        # A file that was not read may be reported although it is equal; all others are reported only if they differ.
         assert {name for name, (was, now) in states.items() if was != now} <= told.keys()
         assert all(was != now or was.sha256 == "?" for was, now in told.values())
         for change in found.files:

@@ -1,4 +1,4 @@
-"""What the sandbox "container" does, and what it leaves to the container around it."""
+"""What the sandbox "container" enforces, and what the container around it must enforce."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Commands that go on in the background, and what they share with the commands after them."""
+"""Commands that run in the background, and what they share with later commands."""
 
 import os
 import subprocess

@@ -154,7 +154,7 @@ COUNTS_PROCESSES_OF_A_SANDBOX = [int(part) for part in re.findall(r"\d+", os.una
 
 
 def test_program_inherits_its_limits_and_has_lower_priority_than_the_agent(place: Place) -> None:
-    """It cannot raise them; it is the first that the kernel ends, and file systems in memory are bounded."""
+    """It cannot raise them; the kernel ends it first, and file systems in memory are bounded."""
     result = python(place, f"import sys\n{REPORT}", *["/dev/shm"] * (place.sandbox != "landlock"))
     found = json.loads(result.stdout.head)
 

@@ -1,4 +1,4 @@
-"""The filter by what it answers to a system call, interpreted as the kernel does, and by real calls in the sandbox."""
+"""The filter's answers to system calls, interpreted as by the kernel, and real calls in the sandbox."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""No command sees logins or keys in folders that are shown beside the workspace. Skipped where no sandbox starts."""
+"""No command sees logins or keys in readable folders outside the workspace. Skipped where no sandbox starts."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ def environment(tmp_path: Path) -> Path:
 
 
 def reader(root: Path, *readable: Path) -> Callable[..., list[str]]:
-    """What reads files in the sandbox and gives their texts, "" for one that cannot be read."""
+    """A function that reads files in the sandbox and returns their texts, "" for an unreadable one."""
     opened = open_commands(
         str(root),
         CommandRules(("sh",), readable=tuple(map(str, readable))),

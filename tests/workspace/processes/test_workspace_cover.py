@@ -1,4 +1,4 @@
-"""No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
+"""No command changes, replaces or creates the settings of mendgraph. Skipped where no sandbox starts."""
 
 import errno
 import fcntl
@@ -136,7 +136,7 @@ def test_sockets_and_pipes_in_the_workspace_are_hidden(tmp_path: Path) -> None:
     )
 
 
-# --- What the cover is worth
+# --- What the cover protects
 
 
 @pytest.fixture(params=AUTOMATIC)
@@ -379,7 +379,7 @@ def test_bare_repository_cannot_be_changed_or_replaced(place: Place) -> None:
     assert place.says("git -C store/data rev-parse --is-bare-repository") == "true\n"
 
 
-# --- A lock that somebody keeps
+# --- A lock held by another process
 
 
 def test_foreign_lock_on_a_folder_without_a_repository_is_an_error(bubblewrap_place: Place) -> None:

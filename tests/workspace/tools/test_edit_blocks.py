@@ -129,7 +129,7 @@ TEXTS: dict[str, str] = {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "note
 
 
 def reply(bench: Bench, path: str, task: str, content: str) -> ToolOutput:
-    """A block that comes after the file was read, as the block form shows it."""
+    """A block sent after the file was read, as the block form shows it."""
     bench.put(TEXTS)
     context = ToolContext(bench.workspace, bench.run(read_file, path=path).files_read, task=task)
     output: ToolOutput = edit_blocks.s(context, path=path, content=content)

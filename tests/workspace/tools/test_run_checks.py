@@ -27,7 +27,7 @@ def entry(*results: tuple[str, str], error: str = "") -> JsonMap:
 
 
 class Scripted(Checks):
-    """Answers what it was told to, and remembers what it was asked."""
+    """Returns scripted results, and records what it was asked."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ QUIET: JsonMap = {"exit_code": 0, "stdout": "", "stderr": ""}
 
 
 class Recorder:
-    """Stands for the commands: remembers what it was asked, does and answers what it was told to."""
+    """Stands for the commands: records calls, and does and returns what the test says."""
 
     def __init__(self, answer: CommandResult | ToolError, do: Callable[[], object] = lambda: None) -> None:
         self.answer, self.do = answer, do
@@ -51,7 +51,7 @@ def run(
     journal: MemoryJournal | None = None,
     timeout_s: float = 20.0,
 ) -> ToolOutput:
-    """What comes of `make`, which does this."""
+    """The result of `make`, which does this."""
     commands = cast("Commands", Recorder(answer, do))
     context = ToolContext(bench.workspace.recorded(journal), commands=commands, timeout_s=timeout_s)
     output: ToolOutput = run_command.s(context, argv=["make"])

@@ -36,7 +36,7 @@ def test_file_changed_or_deleted_after_loading_is_not_written(bench: Bench) -> N
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds by which the clock goes on each time that somebody looks at it."""
+    """Seconds by which the clock advances at each reading."""
     step, now = [0.0], [0.0]
 
     def look() -> float:
@@ -48,7 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def changes_of(**texts: str) -> tuple[FileChange, ...]:
-    """What is told of a command that creates these files."""
+    """The reported changes of a command that creates these files."""
     made = [
         CommandChange(FileEffect(path, FileState(), FileState(sha(text.encode()), 0o644)), None, text.encode())
         for path, text in texts.items()

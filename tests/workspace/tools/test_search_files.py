@@ -153,7 +153,7 @@ def test_file_swapped_for_a_link_is_not_shown(target: str, bench: Bench) -> None
 
 
 def test_file_is_searched_by_its_open_handle(bench: Bench) -> None:
-    """The name leads outside by the time when the file is read; the handle does not."""
+    """When the file is read, its name leads outside; the handle does not."""
     bench.put({"a.txt": "add\n", "../outside.txt": "add secret\n"})
     bench.workspace = Watched(bench, after=lambda: replace_by_link(bench, "../outside.txt"))
     assert places(bench, pattern="add") == ["a.txt:1:add"]

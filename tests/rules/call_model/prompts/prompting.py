@@ -46,7 +46,7 @@ READ = ToolSpec(
 def step(
     result: ToolResult, protocol: Protocol = Protocol.TEXT, *, text: str = "", path: str = "calc.py", at: int = 0
 ) -> list[AnyMessage]:
-    """One exchange: a call of read_file and what it came to."""
+    """One exchange: a call of read_file and its result."""
     raw = json.dumps({"path": path}, separators=(",", ":"))
     call = ToolCall(call_id=f"c{at}", tool="read_file", arguments={"path": path}, raw_arguments=raw)
     said = "\n".join(filter(None, [text, f"tool: read_file({raw})"])) if protocol is Protocol.TEXT else text

@@ -1,4 +1,4 @@
-"""Counts of tokens that endpoints report: a true one stays as it is, whatever the text."""
+"""Token counts that endpoints report: a plausible one is used unchanged, for any text."""
 
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.chat_messages import message_of

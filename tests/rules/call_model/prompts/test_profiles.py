@@ -8,7 +8,7 @@ from tests.row_tables import rows
 
 SMALL, TEXT, NATIVE = "small", "text", "native"
 
-# A way of talking, a window, and whether it thinks. Where nothing is known a model is taken for a capable one.
+# Protocol (or small), window, and whether the model reasons. An unknown model counts as a capable one.
 KINDS = {
     (NATIVE, 200_000, False): ["claude-sonnet-4-5", "anthropic.claude-3-5-sonnet-20241022-v2:0"],
     (NATIVE, 400_000, True): ["gpt-5-mini"],

@@ -100,7 +100,7 @@ def test_prompts_are_short() -> None:
 @rows(TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS)
 @rows(None, 0.0, 0.7)
 def test_temperature_is_sent_if_set_and_to_small_models(asked_for: float | None, profile: Profile) -> None:
-    """Models that think refuse any, and the others know their own best."""
+    """Reasoning models refuse a temperature, and the others have a good default."""
     small, capable = (
         built(profile.model_copy(update={"small": each}), [TASK], temperature=asked_for).temperature
         for each in (True, False)

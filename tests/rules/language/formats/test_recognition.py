@@ -1,4 +1,4 @@
-"""What of a reply is a call that runs, one that is asked for again, or a part of an answer."""
+"""What part of a reply is a call that runs, a call that needs a correction, or a part of an answer."""
 
 import json
 import sys
@@ -124,7 +124,7 @@ ANSWERS = [
 
 
 def calls_of(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """The calls that run; [] where a part of the reply is asked for again."""
+    """The calls that run; [] if a part of the reply needs a correction."""
     outcomes = [call.outcome for call in read_text_calls(text, TOOLS, answered=False).calls]
     return [each[:2] for each in outcomes if isinstance(each, ToolInvocation)]
 
@@ -287,7 +287,7 @@ def test_time_for_a_hostile_reply_is_linear(unit: str) -> None:
 
 
 def steps_of(text: str) -> int:
-    """The lines of Python that reading this text takes."""
+    """The number of Python lines executed to read this text."""
     steps = 0
 
     def count(_: Any, event: str, __: Any) -> Any:

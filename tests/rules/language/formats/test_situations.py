@@ -1,4 +1,4 @@
-"""Every format in every situation, in both protocols: what becomes of the reply, as a table in a file."""
+"""Every format in every situation, in both protocols: the outcome of the reply, as a table in a file."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ SENTENCE = "I look at the file first.\n\n"
 
 
 def complete(calls: list[tuple[str, JsonMap]], state: JsonMap, items: list[Any]) -> str:
-    """The outcome of a reply: its calls ran as they were meant, it was asked for again, or it was the answer."""
+    """The outcome of a reply: its calls ran as intended, it got a correction, or it was the answer."""
     if state["reading"] is Reading.ANSWER:
         return "answer"
     if state["reading"] is Reading.MALFORMED:
@@ -70,7 +70,7 @@ def of_both(text: str, *calls: tuple[str, JsonMap], reasoning: str = "") -> str:
 
 
 def in_pieces(text: str) -> str:
-    """What a terminal shows of a reply that comes in pieces of 1, 7 and 200 characters, and what becomes of it."""
+    """What a terminal shows of a reply streamed in pieces of 1, 7 and 200 characters, and its outcome."""
     for size in (1, 7, 200):
         visible = VisibleText(REGISTRY.names())
         shown = "".join(visible.feed(text[at : at + size]) for at in range(0, len(text), size)) + visible.end()
