@@ -78,7 +78,10 @@ RESPONSES: dict[str, Any] = {
 
 
 def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
-    """What a caller answers to each step and what it has counted by then, and the conversations of its base."""
+    """The answer and the usage after each step, and the conversations of the base caller.
+
+    The text of the error for an invalid count is left out: the document has that of Python's own TypeError.
+    """
     asked: list[Any] = []
     coming: list[Any] = []
 
@@ -92,6 +95,8 @@ def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
     for number, step in enumerate(steps):
         coming.append(RESPONSES.get(step))
         answer = caller.reset_turn() if step == "reset" else caller([{"role": "user", "content": str(number)}])
+        if step.endswith(" as a count") and answer["error"] == "api_error":
+            answer = {**answer, "details": ""}
         seen.append((answer, plain(caller.get_usage())))
     return [*seen, asked]
 

@@ -1,4 +1,4 @@
-"""What the tests of redaction expect to be a secret and what not. No key is written as a whole: `~` cuts it in pieces."""
+"""What the tests of redaction expect to be a secret, and what not. No key is written as a whole: `~` splits it."""
 
 MIXED = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA4bC6dE8fG0hJ2kL4mN6pQ8rS0tU2vW4xY6zA8bC0dE2fG4hJ6kL8mN0pQ2rS4tU6"
 LOWER = "a3d5f7h9k1m3p5r7t9v1x3z4b6d8f0h2k4m6p8r0t2v4x6z8"
