@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.endpoint import in_process
 from benchmarks.overhead import server
 from benchmarks.overhead.database import database_growth
-from benchmarks.overhead.environments import LANGCHAIN, PYDANTIC_AI, prepare
+from benchmarks.overhead.environments import LANGCHAIN, MENDGRAPH, PYDANTIC_AI, prepare
 from benchmarks.overhead.scenarios import SCENARIOS, Figures, Setting
 from benchmarks.overhead.tables import document, figures_table, growth_table, markdown
 from benchmarks.overhead.workers import ENTRANTS, Entrant, Workers
@@ -49,7 +49,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def taking_part(only: list[str]) -> tuple[Entrant, ...]:
     """The contestants that were named, or all; those whose environment cannot be made are left out, and it is said."""
     named = tuple(each for each in ENTRANTS if each.name in only) or ENTRANTS
-    problems = {name: prepare(name) for name in (LANGCHAIN, PYDANTIC_AI)}
+    problems = {name: prepare(name) for name in (MENDGRAPH, LANGCHAIN, PYDANTIC_AI)}
     for name, problem in problems.items():
         if problem:
             print(f"The environment {name!r} cannot be made: {problem}", file=sys.stderr)

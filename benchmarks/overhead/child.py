@@ -1,7 +1,8 @@
 """A contestant at work in a process of its own: loads it, then does the jobs that come in and says what they cost.
 
 Each line of standard input is a job, each line of the real standard output an answer: `{"ready": true}`, then
-`{"cpu_s": ...}` or `{"error": ...}`. Imports are over before the first answer. The standard library alone.
+`{"cpu_s": ..., "process_cpu_s": ...}` or `{"error": ...}`. Imports are over before the first answer. The standard
+library alone.
 """
 
 import asyncio
@@ -53,7 +54,8 @@ def do(contestant: Contestant, job: Job) -> dict[str, Any]:
             contestant.run(job)
     except Exception as error:  # noqa: BLE001 - whatever it raises, it did not finish
         return {"error": f"{type(error).__name__}: {str(error)[:600]}"}
-    return {"cpu_s": cpu_s() - before}
+    after = cpu_s()
+    return {"cpu_s": after - before, "process_cpu_s": after}
 
 
 def main() -> None:

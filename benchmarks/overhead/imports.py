@@ -2,24 +2,23 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.overhead.environments import LANGCHAIN, OWN, PYDANTIC_AI, python_of
+from benchmarks.overhead.environments import LANGCHAIN, MENDGRAPH, PYDANTIC_AI, python_of
 from benchmarks.real_model.child import clean_environment, root_of_project
 
 IMPORTS = (
-    ("python itself", OWN, "pass"),
-    ("import mendgraph", OWN, "import mendgraph"),
+    ("python itself", MENDGRAPH, "pass"),
+    ("import mendgraph", MENDGRAPH, "import mendgraph"),
     (
         "import mendgraph; mendgraph.run_task, when a run starts",
-        OWN,
+        MENDGRAPH,
         "import mendgraph; mendgraph.run_task; mendgraph.build_graph",
     ),
-    ("import openai", OWN, "import openai; openai.OpenAI"),
-    ("import langgraph.graph", OWN, "import langgraph.graph"),
+    ("import openai", MENDGRAPH, "import openai; openai.OpenAI"),
+    ("import langgraph.graph", MENDGRAPH, "import langgraph.graph"),
     ("import langchain.agents", LANGCHAIN, "import langchain.agents"),
     ("import langchain.agents, langchain_openai", LANGCHAIN, "import langchain.agents, langchain_openai"),
     ("import deepagents", LANGCHAIN, "import deepagents"),
@@ -33,7 +32,7 @@ def import_costs(rounds: int) -> dict[str, list[float]]:
     commands: list[tuple[str, Sequence[str]]] = [
         (name, [python_of(environment), "-P", "-c", code]) for name, environment, code in IMPORTS
     ]
-    commands.append((HELP, [str(Path(sys.executable).with_name("mendgraph")), "--help"]))
+    commands.append((HELP, [str(Path(python_of(MENDGRAPH)).with_name("mendgraph")), "--help"]))
     costs: dict[str, list[float]] = {name: [] for name, _ in commands}
     for turn in range(rounds + 1):
         for name, command in commands:

@@ -37,8 +37,8 @@ class Setting:
     at_once: int = 64
 
     def lengths(self) -> tuple[int, int, int]:
-        """The runs from which growth is told: two short ones and the whole."""
-        return max(2, self.steps // 20), max(4, self.steps // 4), max(8, self.steps)
+        """The numbers of steps of the runs that growth is computed from: two short ones and the whole."""
+        return max(2, self.steps // 10), max(4, self.steps // 4), max(8, self.steps)
 
 
 def steps(setting: Setting) -> list[Figures]:
@@ -48,7 +48,7 @@ def steps(setting: Setting) -> list[Figures]:
     costs = {name: [[run.cpu_s for run in turn] for turn in turns] for name, turns in ran.items()}
     tables = [
         Figures(f"CPU per step, {length} steps", "ms", per_unit(_at(costs, place), length))
-        for place, length in ((1, lengths[1]), (2, lengths[2]))
+        for place, length in enumerate(lengths)
     ]
     grown = {name: [1e6 * growth(lengths, turn) for turn in turns] for name, turns in costs.items()}
     return [*tables, Figures(f"Growth of a step, up to {lengths[2]} steps", "us per step", grown, digits=1)]
@@ -110,12 +110,18 @@ def prefix(setting: Setting) -> list[Figures]:
 
 
 def imports(setting: Setting) -> list[Figures]:
-    """What starting costs."""
+    """What importing costs."""
     return [Figures("CPU to import", "s", import_costs(setting.rounds), "import mendgraph")]
 
 
+def first_run(setting: Setting) -> list[Figures]:
+    """What a new process costs that makes one run."""
+    costs = setting.workers.first_runs(_plain, Script(1), setting.rounds)
+    return [Figures("CPU of a new process: imports and a first run of one step", "s", costs)]
+
+
 SCENARIOS: Mapping[str, Callable[[Setting], list[Figures]]] = {
-    each.__name__: each for each in (imports, steps, store, parallel, stream, concurrent, prefix)
+    each.__name__: each for each in (imports, first_run, steps, store, parallel, stream, concurrent, prefix)
 }
 
 

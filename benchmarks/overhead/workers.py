@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import httpx2
 
-from benchmarks.overhead.environments import LANGCHAIN, OWN, PYDANTIC_AI, python_of
+from benchmarks.overhead.environments import LANGCHAIN, MENDGRAPH, PYDANTIC_AI, python_of
 from benchmarks.overhead.job import Job
 from benchmarks.overhead.script import FILE, FILES, Script, file_name
 from benchmarks.overhead.server import STATISTICS
@@ -37,7 +37,7 @@ class Entrant:
 
     name: str
     loader: str
-    environment: str = OWN
+    environment: str = MENDGRAPH
     argument: str = "path"
     stored: bool = False
 
@@ -57,9 +57,10 @@ ENTRANTS = (
 
 @dataclass(frozen=True)
 class Ran:
-    """What a job took: CPU seconds, bytes that it left on the disk, and what the endpoint says of it."""
+    """What a job took: CPU seconds, those of its process since the start, bytes on the disk, the endpoint's counts."""
 
     cpu_s: float
+    process_cpu_s: float
     kept: int
     seen: Mapping[str, Any]
 
@@ -109,7 +110,7 @@ class Worker:
         seen = httpx2.get(f"{server}{STATISTICS}{run}", trust_env=False).json()
         if seen["finished"] != at_once or seen["requests"] != at_once * (script.steps + 1):
             raise FailedRunError(f"{self.entrant.name} made {seen['requests']} requests in {at_once} runs of {script}")
-        return Ran(answered["cpu_s"], kept, seen)
+        return Ran(answered["cpu_s"], answered["process_cpu_s"], kept, seen)
 
     def close(self) -> None:
         """End the process, which ends with its standard input."""
@@ -146,6 +147,7 @@ class Workers:
 
     def __enter__(self) -> Self:
         root = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="mendgraph-bench-")))
+        self._root = root
         self._files = root / "files"
         self._files.mkdir()
         for number in range(FILES):
@@ -184,6 +186,22 @@ class Workers:
                 else:
                     ran.setdefault(worker.entrant.name, []).extend([took] if turn >= 0 else [])
         return ran
+
+    def first_runs(self, plays: Callable[[Entrant], bool], script: Script, rounds: int) -> dict[str, list[float]]:
+        """Return the CPU seconds of new processes: the imports and the first run. The first round leaves byte code."""
+        costs: dict[str, list[float]] = {}
+        homes = count()
+        for turn in range(rounds + 1):
+            for entrant in filter(plays, self._entrants):
+                home = self._root / f"first{next(homes)}"
+                home.mkdir()
+                with closing(Worker(entrant, home)) as worker:
+                    run = worker.run(script, self._server, self._files)
+
+                if turn:
+                    costs.setdefault(entrant.name, []).append(run.process_cpu_s)
+
+        return costs
 
     def _run_all(self, worker: Worker, scripts: Sequence[Script], times: Times) -> list[Ran]:
         return [
