@@ -173,6 +173,7 @@ class Commands:
     scope: CancellationScope = field(default_factory=CancellationScope)
     added_texts: Mapping[str, bytes] = field(default_factory=dict)
     is_read_only: bool = False
+    is_copied: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def in_scope(self, scope: CancellationScope) -> Self:
@@ -207,6 +208,10 @@ class Commands:
         env = {**command_environment(self.root, folders), **env}
 
         return replace(self, is_read_only=True, added_texts=added_texts, env=env, rules=rules, _readable=folders)
+
+    def on_copy(self) -> Self:
+        """Return read-only commands for programs that write: they work on a copy, whose changes are discarded."""
+        return replace(self, is_copied=self.is_read_only)
 
     def program(self, argv: Sequence[str], cwd: str = ".") -> str | ToolError:
         """Return the real name of the program that `run` would start, or the error."""
@@ -426,6 +431,7 @@ class Commands:
             added_files=tuple(added),
             replaced_files=tuple(replaced),
             root_read_only=self.is_read_only,
+            root_copied=self.is_copied,
             limits=self.rules.limits,
         )
 

@@ -7,8 +7,9 @@ edit is checked before it is written. Old versions of files take their place for
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -26,7 +27,7 @@ from mendgraph.nodes.execute_tools.commands.commands import (
 from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, never
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
-from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.workspace.files.sandbox import ContentJudge
 from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, evidence_limits
 from mendgraph.nodes.workspace.sandboxes.backends import AUTO
@@ -53,6 +54,7 @@ _PYTHON: Final = (
 )
 """A shell script that starts the project's own Python if it runs in the sandbox, else the system's."""
 _NOT_FOUND: Final = 127
+_NO_PYTHON: Final = "There is no Python that commands can see."
 _INPUT: Final = "/run/checks/input"
 _TOOL: Final = 'PATH="$TOOLS:$PATH"; exec "$@" <"$INPUT"'
 """A shell script that starts a program of the project, or of the system."""
@@ -96,6 +98,7 @@ _FAILED_TEST: Final = re.compile(
 """Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest and vitest print them. Behind `here`, the
 reason follows below."""
 _DETAILS: Final = 600  # characters of the output of a failing test
+_READ_ONLY: Final = re.compile(r"\bEROFS\b|Read-only file system", re.IGNORECASE)
 _SKIPPED: Final = re.compile(r"(?m)^.*?\b(?:(\d+) (?:skipped|ignored)|skipped=(\d+)|skipped (\d+)$).*$")
 """The number of skipped tests in the summary of a test runner."""
 
@@ -175,7 +178,8 @@ class Checks:
     """Runs checks in one workspace, one at a time. Raises ScopeOverError when the call is over. See `open_checks`.
 
     `unusable` says why linters and formatters are not started again, "" if they are not installed. `baselines` has the
-    last old diagnostics of each linter, with what they were computed from.
+    last old diagnostics of each linter, with what they were computed from. `writing` names the tests and commands that
+    need a workspace in which they can write.
     """
 
     commands: Commands
@@ -183,6 +187,7 @@ class Checks:
     lines: Mapping[str, list[str]] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)
     baselines: dict[str, tuple[object, "Sequence[Diagnostic]"]] = field(default_factory=dict)
+    writing: set[str] = field(default_factory=set)
 
     def in_scope(self, scope: CancellationScope | None) -> Self:
         """Return the same checks for one call: when `scope` is over, none is started, and a running one is killed."""
@@ -198,10 +203,13 @@ class Checks:
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "modules": modules}
         files = {_REQUEST: json.dumps(request).encode()}
-        result = self._python(files, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
+        commands, argv = self._python(files, ["-I", "-B", _RUNNER, "examples", _REQUEST])
+        result = commands.run(argv, timeout_s=limit + _START_S)
 
         if isinstance(result, ToolError):
             return result
+        if result.exit_code == _NOT_FOUND:
+            return _unavailable(_NO_PYTHON)
         if result.limit is not None:
             return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"The run of the examples {result.limit}")
 
@@ -234,20 +242,20 @@ class Checks:
         """
         request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
         files = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
-        result = self._python(files, ["-B", _RUNNER, "tests", _REQUEST], min(seconds, self.rules.timeout_s))
+        commands, argv = self._python(files, ["-B", _RUNNER, "tests", _REQUEST])
 
-        if isinstance(result, ToolError):
-            return result
+        def results(result: CommandResult) -> RanTests | ToolError:
+            if result.exit_code == _NOT_FOUND:
+                return _unavailable(_NO_PYTHON)
 
-        try:
-            answer = _TESTS.validate_json(result.stdout.head + result.stdout.tail)
-        except ValueError:  # it ended early, whatever its exit code is
-            return _results_of(path, replace(result, exit_code=result.exit_code or 1))
+            try:
+                answer = _TESTS.validate_json(result.stdout.head + result.stdout.tail)
+            except ValueError:  # it ended early, whatever its exit code is
+                return _results_of(path, replace(result, exit_code=result.exit_code or 1))
 
-        if answer.error:
-            return _unavailable(f"{path} was not run: {answer.error}.")
+            return _unavailable(f"{path} was not run: {answer.error}.") if answer.error else answer
 
-        return answer
+        return self._run(path, commands, argv, min(seconds, self.rules.timeout_s), results)
 
     def run_command(
         self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
@@ -261,23 +269,21 @@ class Checks:
         files = self._replaced(before)
 
         if isinstance(command, str):
-            result = self.commands.read_only(files, _ENV).run(self.lines[command], timeout_s=limit)
-            if isinstance(result, ToolError):
-                return result
-            return _results_of(command, result)
+            commands = self.commands.read_only(files, _ENV)
+            return self._run(command, commands, self.lines[command], limit, partial(_results_of, command))
 
         if command.lacks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
 
+        def results(result: CommandResult) -> RanTests | ToolError:
+            if result.timed_out:
+                return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
+
+            return _results_of(command.name, result)
+
         runners = self.runners()
         commands = self.commands.read_only(files, {**_ENV, **runners.env}, self.rules.limits, runners.readable)
-        result = commands.run(command.name.split(), timeout_s=limit)
-        if isinstance(result, ToolError):
-            return result
-        if result.timed_out:
-            return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
-
-        return _results_of(command.name, result)
+        return self._run(command.name, commands, command.name.split(), limit, results)
 
     def run_tool(
         self,
@@ -326,17 +332,39 @@ class Checks:
     def _replaced(self, before: Mapping[str, bytes] | None) -> dict[str, bytes]:
         return {f"{self.commands.root}/{path}": data for path, data in (before or {}).items()}
 
-    def _python(self, files: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
+    def _run(
+        self,
+        name: str,
+        commands: Commands,
+        argv: Sequence[str],
+        limit: float,
+        results: Callable[[CommandResult], RanTests | ToolError],
+    ) -> RanTests | ToolError:
+        """Run tests on the read-only workspace, and if they fail because of that, on a copy."""
+        started = monotonic_s()
+
+        if name not in self.writing:
+            result = commands.run(argv, timeout_s=limit)
+            if isinstance(result, ToolError):
+                return result
+
+            tests = results(result)
+            failed = isinstance(tests, ToolError) or bool(tests.failed)
+            if not failed or not _READ_ONLY.search(output_text(result.stdout) + output_text(result.stderr)):
+                return tests
+
+            self.writing.add(name)
+
+        result = commands.on_copy().run(argv, timeout_s=limit - (monotonic_s() - started))
+        return result if isinstance(result, ToolError) else results(result)
+
+    def _python(self, files: Mapping[str, bytes], arguments: list[str]) -> tuple[Commands, list[str]]:
+        """Return what runs the program `runner` with these arguments, and its command."""
         program = Path(__file__).with_name("runner.py").read_bytes()
         runners = self.runners()
         env = {**_ENV, "PYTHONS": "\n".join(runners.pythons)}
         commands = self.commands.read_only({_RUNNER: program, **files}, env, self.rules.limits, runners.readable)
-        result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
-
-        if isinstance(result, CommandResult) and result.exit_code == _NOT_FOUND:
-            return _unavailable("There is no Python that commands can see.")
-
-        return result
+        return commands, ["sh", "-c", _PYTHON, "sh", *arguments]
 
 
 def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:

@@ -24,6 +24,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.handles import closing, open_root
 from mendgraph.nodes.workspace.processes import processes
 from mendgraph.nodes.workspace.processes.resource_limits import Watch
+from mendgraph.nodes.workspace.sandboxes.discarded_copy import DiscardedCopy
 from mendgraph.nodes.workspace.sandboxes.sandbox import (
     HOME,
     PROGRAM_FOLDERS,
@@ -236,6 +237,9 @@ class Bubblewrap:
     name: Final = "bubblewrap"
     guarantees: Final = frozenset(Guarantee)
 
+    def __init__(self) -> None:
+        self._copy: DiscardedCopy | None = None
+
     def problem(self) -> str | None:
         """Return why it cannot start on this machine, with the remedy; None if it can."""
         return bubblewrap_problem()
@@ -251,6 +255,25 @@ class Bubblewrap:
             yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{bubblewrap_problem() or NOT_INSTALLED}.")
             return
 
+        if view.root_copied:
+            self._copy = self._copy or DiscardedCopy(view.root)
+            with self._copy.view_of(view) as copied:
+                if isinstance(copied, ToolError):
+                    yield copied
+                    return
+
+                with self._started(program, system_calls, copied, command, env) as running:
+                    yield running
+
+            return
+
+        with self._started(program, system_calls, view, command, env) as running:
+            yield running
+
+    @contextmanager
+    def _started(
+        self, program: str, system_calls: bytes, view: View, command: Sequence[str], env: Mapping[str, str]
+    ) -> Iterator[BubblewrapProcess | ToolError]:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         # bubblewrap starts the program as soon as this handle is readable, also at end of file. A pipe would reach that

@@ -1,7 +1,8 @@
 """The backend that restricts programs by Landlock, for machines without user namespaces.
 
 Landlock can only grant rights: below a folder that a program may use, nothing can be hidden. So a program works on a
-copy of the workspace without denied files, and its changes are applied to the workspace after its end. It can open no
+copy of the workspace without denied files, and its changes are applied to the workspace after its end, except those of
+checks. It can open no
 sockets but pairs of UNIX sockets. Names and metadata of files elsewhere stay visible. Source: landlock(7).
 """
 
@@ -105,7 +106,7 @@ class Landlock:
         rules += [(path, _LOOK) for path in (*copy.objects, *repositories.values(), folder.folder("files"))]
         rules.append((folder.folder("home"), _ALL))
         rules.append((folder.folder("tmp"), _ALL))
-        rules.append((copy.root, _LOOK if view.root_read_only else _ALL))
+        rules.append((copy.root, _ALL))  # what a check writes is not applied, and the next update discards it
 
         try:
             with supervised(

@@ -68,12 +68,12 @@ class Guarantee(StrEnum):
 class View:
     """The files that a program sees beside those of the system. All names are absolute.
 
-    `root` is the workspace, whose open handle is `root_fd`; with `root_read_only` the program cannot change it.
-    `readable` folders of the machine are shown read-only. Files and folders in `read_only` cannot be changed, folders
-    in `pinned` (outermost first) cannot be moved or removed, but what they hold can be changed. `hidden_files` cannot
-    be opened and `hidden_folders` look empty; neither can be changed, moved or removed. `added_files` appear outside of
-    the workspace, and `replaced_files` hide files of the workspace or of a readable folder. The program inherits the
-    handles in `inherited`.
+    `root` is the workspace, whose open handle is `root_fd`; with `root_read_only` the program cannot change it: with
+    `root_copied` it works on a copy, whose changes are discarded. `readable` folders of the machine are shown
+    read-only. Files and folders in `read_only` cannot be changed, folders in `pinned` (outermost first) cannot be moved
+    or removed, but what they hold can be changed. `hidden_files` cannot be opened and `hidden_folders` look empty;
+    neither can be changed, moved or removed. `added_files` appear outside of the workspace, and `replaced_files` hide
+    files of the workspace or of a readable folder. The program inherits the handles in `inherited`.
 
     Pairs are an open handle and a name: of the file or folder itself in `pinned` and `read_only`, of the new content in
     `added_files` and `replaced_files`.
@@ -90,6 +90,7 @@ class View:
     added_files: tuple[tuple[int, str], ...] = ()
     replaced_files: tuple[tuple[int, str], ...] = ()
     root_read_only: bool = False
+    root_copied: bool = False
     limits: ResourceLimits = field(default_factory=command_limits)
     inherited: tuple[int, ...] = ()
 
@@ -98,7 +99,8 @@ class View:
         """Everything but handles and `cwd`: two views with equal names show the same."""
         pairs = (self.pinned, self.read_only, self.added_files, self.replaced_files)
         named = tuple(tuple(name for _, name in entries) for entries in pairs)
-        return (self.root, self.readable, *named, self.hidden_files, self.hidden_folders, self.root_read_only)
+        modes = (self.root_read_only, self.root_copied)
+        return (self.root, self.readable, *named, self.hidden_files, self.hidden_folders, *modes)
 
     @property
     def handles(self) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""A copy of a workspace without denied files, for programs in a sandbox that cannot hide files.
+"""A copy of a workspace without denied files, for checks that write, and for a sandbox that cannot hide files.
 
-Before a command the copy is updated; afterwards the changes of the command are applied to the workspace. All files are
-opened by handles, as a program may have replaced folders by links. In texts, the absolute name of the workspace is
-translated, so that scripts and environments that contain it work in the copy.
+Before a command the copy is updated; afterwards the changes of the command are applied to the workspace, or discarded
+by the next update. All files are opened by handles, as a program may have replaced folders by links. In texts, the
+absolute name of the workspace is translated, so that scripts and environments that contain it work in the copy.
 """
 
 import errno
@@ -33,6 +33,8 @@ LARGEST_TEXT: Final = 1_000_000
 """Most bytes of a text in which the name of the workspace is translated."""
 
 _OBJECTS: Final = "objects"
+_MARKERS: Final = frozenset({"pyvenv.cfg"})
+"""Files in folders that are large, and that programs only read."""
 _PRIVATE: Final = 0o700
 _CHUNK: Final = 1 << 24
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -49,16 +51,18 @@ class NotCopiedError(Exception):
 class WorkspaceCopy:
     """The copy, in the folder `root`.
 
+    A copy that programs see under the workspace's name is not `translated`.
+
     Repositories are links in it; their settings and references are copied to the folders `repositories`, and their
     `objects` are folders of the workspace. No program may be alive while a method runs.
     """
 
-    def __init__(self, folder: str, workspace: str) -> None:
+    def __init__(self, folder: str, workspace: str, *, translated: bool = True) -> None:
         self.root = os.path.join(folder, "root")
         self.repositories: dict[str, str] = {}
         self.objects: set[str] = set()
         self._folder = folder
-        self._files = _TreeCopy((os.fsencode(workspace), os.fsencode(self.root)))
+        self._files = _TreeCopy((os.fsencode(workspace), os.fsencode(self.root)) if translated else None)
         self._repository_files: dict[str, _TreeCopy] = {}
         self._workspace = workspace
         os.mkdir(self.root, _PRIVATE)
@@ -74,6 +78,15 @@ class WorkspaceCopy:
 
         for name in repositories:
             self._update_repository(view, name)
+
+    def update_files(self, view: View) -> list[str]:
+        """Do the same with an empty folder in place of each repository and Python environment; return their names."""
+        with closing(open_root(self.root)) as copy:
+            folders = self._files.update(view.root_fd, "", copy, _Names.of(view), markers=_MARKERS)
+            for name in folders:
+                _make_folder(copy, name, _PRIVATE)
+
+        return folders
 
     def translate(self, data: bytes) -> bytes:
         """Return a text with the name of the copy in place of the workspace's."""
@@ -142,13 +155,21 @@ class _TreeCopy:
         self._states: dict[str, tuple[State, State]] = {}
         self._folders: dict[str, int] = {}
 
-    def update(self, original: int, prefix: str, copy: int, names: _Names, links: str = "") -> list[str]:
+    def update(
+        self,
+        original: int,
+        prefix: str,
+        copy: int,
+        names: _Names,
+        links: str = "",
+        markers: frozenset[str] = frozenset(),
+    ) -> list[str]:
         """Update the copy of an open folder; the names of the folders that become links in it.
 
-        `prefix` is the folder's own name with a "/" at the end, or "". Repositories become links, or with `links` all
-        folders of this name.
+        `prefix` is the folder's own name with a "/" at the end, or "". Repositories become links, and folders that hold
+        one of the `markers`, or with `links` all folders of this name.
         """
-        update = _Update(names, links)
+        update = _Update(names, links, markers)
         self._folders.clear()
         self._update_folder(original, copy, prefix, update)
         self._states = {name: states for name, states in self._states.items() if name in update.files}
@@ -295,6 +316,7 @@ class _Update:
 
     names: _Names
     links: str
+    markers: frozenset[str]
     progress: _Progress = field(default_factory=_Progress)
     files: set[str] = field(default_factory=set)
     linked: list[str] = field(default_factory=list)
@@ -304,7 +326,10 @@ class _Update:
         if self.links:
             return entry_name == self.links
 
-        return entry_name == GIT_DIRECTORY or (name in self.names.protected and is_bare_repository(os.listdir(folder)))
+        if entry_name == GIT_DIRECTORY or not self.markers.isdisjoint(os.listdir(folder) if self.markers else ()):
+            return True
+
+        return name in self.names.protected and is_bare_repository(os.listdir(folder))
 
 
 @contextmanager
