@@ -71,7 +71,7 @@ class RanTests:
         near: the failing tests that ran a changed line.
         lines: the changed lines that any test ran, by path.
         error: why nothing was run.
-        passing: the passing tests except `changed`.
+        passing: the passing tests except `changed`; of a command that fails, those that it names.
         changed: the passing tests that the session changed, with the lines that each ran, by path.
         skipped: the number of skipped tests.
         skip_reason: the most frequent reason.
@@ -97,6 +97,11 @@ _FAILED_TEST: Final = re.compile(
 )
 """Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest and vitest print them. Behind `here`, the
 reason follows below."""
+_PASSED_TEST: Final = re.compile(
+    r"^[ \t]*(?:test (\S+) \.\.\. ok"
+    r"|(?:--- PASS: |ok \d+ (?:- )?|[\u2714\u2713\u221a] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
+    re.MULTILINE,
+)
 _DETAILS: Final = 600  # characters of the output of a failing test
 _READ_ONLY: Final = re.compile(r"\bEROFS\b|Read-only file system", re.IGNORECASE)
 _SKIPPED: Final = re.compile(r"(?m)^.*?\b(?:(\d+) (?:skipped|ignored)|skipped=(\d+)|skipped (\d+)$).*$")
@@ -393,7 +398,8 @@ def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:
 
         failed[match[match.lastindex or 0]] = reason
 
-    return RanTests(name, failed=failed or {name: text})
+    passing = [match[match.lastindex or 0] for match in _PASSED_TEST.finditer(printed)]
+    return RanTests(name, failed=failed or {name: text}, passing=tuple(passing))
 
 
 def _unavailable(message: str) -> ToolError:

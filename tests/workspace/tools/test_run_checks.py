@@ -266,6 +266,19 @@ def test_earlier_failure_is_reported_and_does_not_count(bench: Bench) -> None:
     assert message(judged(bench, old_failure("test_c"), CHANGED))[1] == "E  two"
 
 
+def test_test_of_a_failing_command_that_the_change_repairs_verifies_it(bench: Bench) -> None:
+    checks = Scripted([entry()], ("make",))
+    checks.ends["make"] = RanTests("make", failed={"old": ""}, passing=("adds", "other"))
+    checks.before["make"] = RanTests("make", failed={"old": "", "adds": ""})
+    result = judged(bench, checks, CHANGED, task="")
+    told = {"checks": "passed", "failed_before": ["adds"], "reason": "old still fails, as before the change."}
+    assert {name: result.data[name] for name in told} == told
+    assert result.data["ran"][-1] == "adds of make"
+
+    checks.ends["make"] = RanTests("make", failed={"old": ""}, passing=("other",))
+    assert judged(bench, checks, CHANGED, task="").data["ran"] == ["pytest tests/test_app.py: 2 tests"]
+
+
 def test_wording_of_the_request_is_ignored_for_large_models(bench: Bench) -> None:
     assert judged(bench, old_failure(), CHANGED, task="").data["checks"] == "passed"
     assert message(judged(bench, old_failure("test_c"), CHANGED, task=""))[1] == "E  two"
