@@ -62,6 +62,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
     ToolCall,
+    ToolErrorCode,
     ToolSpec,
     net_changes,
 )
@@ -396,7 +397,9 @@ class BoundNodes:
             if spec is not None and spec.effect is Effect.READ and (data.get("has_more") or data.get("clipped")):
                 truncated += 1
 
-            update = self._observe(state, update, partial(observe_tool, ok=result.result.ok))
+            error = result.result.error
+            if error is None or error.code is not ToolErrorCode.CANCELLED:  # a cancelled call did not run
+                update = self._observe(state, update, partial(observe_tool, ok=error is None))
 
         return _count_repairs(state, update, {"truncated": truncated})
 

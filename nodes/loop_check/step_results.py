@@ -240,7 +240,7 @@ def answer_stop(
     if answer is None:
         return None
 
-    evidence = (f"the answer: {answer.text}",)
+    evidence = (f"the answer: {answer.text}",) if answer.text else ()
     if not changed and config.require_changes:
         message = "This run has to change a file, and its changes cancel out."
         return StopCause(reason=StopReason.NOTHING_CHANGED, message=message, diagnostics=evidence)

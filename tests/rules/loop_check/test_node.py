@@ -368,6 +368,9 @@ def test_run_with_required_checks_accepts_no_unchecked_answer(
     assert update.get("stop") == (None if taken else unchecked)
     assert update.get("answer") == (Answer(text="Done.") if taken else None)
     assert update["loop"].verdict is (LoopVerdict.ANSWERED if taken else LoopVerdict.GAVE_UP)
+    items[-1] = implied(ANSWER, answer="")
+    silent = run(LoopState(items=items, results=[checks, OK], changes=changed), require_checks=required).get("stop")
+    assert silent == (None if taken else unchecked.model_copy(update={"diagnostics": ()}))
     going_on = run(LoopState(items=items[:1], results=[checks], changes=changed), require_checks=required)
     assert "stop" not in going_on
 

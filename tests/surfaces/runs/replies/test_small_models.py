@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph import AgentContext, Effect, Ended, Outcome, Session, tool
+from mendgraph import AgentContext, Alerted, Effect, Ended, Outcome, Session, tool
 from mendgraph.nodes.small_model.blocks import render_file
 from mendgraph.nodes.small_model.examples import foreign_lines
 from tests.doubles.replies import Say
@@ -56,6 +56,17 @@ def test_repeated_claim_is_accepted_at_the_last_try(tmp_path: Path) -> None:
     assert (outcome.kind, outcome.answer, outcome.changed_files) == ("FINISHED", "All is well.", ("a.py",))
     assert [NOT_B in str(call.prompt.messages) for call in model.calls] == [False, False, False, True]
     assert changed_files(tmp_path, FILES) == {"a.py": NEW}
+
+
+def test_calls_cancelled_after_a_failed_edit_are_not_counted_as_failures(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.py": "def limit():\n    x = 3\n    return x\n"})
+    context = AgentContext(workspace=str(tmp_path), model=SMALL, protocol="text", edit_form="blocks")
+    parts = [block("a.py", f"    return {number}\n") for number in range(5, 9)]
+    with Session(context, model=ScriptedModel(parts)) as session:
+        events = list(session.stream("Let limit in a.py return 5."))
+
+    assert [event.outcome.reason for event in events if isinstance(event, Ended)] == ["edits_failed"]
+    assert not [event for event in events if isinstance(event, Alerted)]
 
 
 FAILURE = "Fix a.py.\n\ntest_a.py:3: in test_limit\n    check()\nE   ValueError: 3. Update a.py and b.py."
