@@ -42,9 +42,9 @@ def make_unusable(folder: str, patch: pytest.MonkeyPatch, damage: str = "torn") 
 
 def _torn(path: Path) -> None:
     path.write_bytes(b"not a database at all" * 400)
-    for rest in ("-wal", "-shm"):
+    for suffix in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
-            Path(f"{path}{rest}").unlink()
+            Path(f"{path}{suffix}").unlink()
 
 
 def _written(place: slice, what: bytes) -> Callable[[Path], None]:

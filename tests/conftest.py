@@ -1,4 +1,4 @@
-"""What holds for every test: its own home, no one's keys, no network, no clock in hypothesis."""
+"""Fixtures and hooks for all tests: an empty home, no credentials, no network, fixed examples of hypothesis."""
 
 import gc
 import os
@@ -25,20 +25,29 @@ from tests.postgres import (
 from tests.snapshots import OPTION, Snapshots
 
 pytest_plugins = ["tests.surfaces.serving.studio", "tests.surfaces.serving.servers"]
-"""The servers that `make studio` and `mendgraph serve` start, for the tests that are their clients."""
+"""Fixtures that start the servers of `make studio` and `mendgraph serve`."""
 
-SERVED = ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surfaces/serving/test_servers.py")
-"""The tests of those servers, which take seconds to start."""
+SERVER_TESTS = ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surfaces/serving/test_servers.py")
+"""The tests that use these servers, which take seconds to start."""
 
-FOREIGN_SETTINGS = ("GITHUB_ACTIONS", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
-TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
+INTERFERING_PREFIXES = (
+    "GITHUB_ACTIONS",
+    "OPENAI_",
+    "LANGCHAIN_",
+    "LANGSMITH_",
+    "LANGGRAPH_",
+    "HF_",
+    "MENDGRAPH_",
+    "OTEL_",
+)
+TERMINAL_VARIABLES = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-LACKS: dict[str, tuple[str, str, object]] = {"bubblewrap": ("sandboxes.bubblewrap", "PROGRAM_FOLDERS", ())}
-"""What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
+REMOVABLE: dict[str, tuple[str, str, object]] = {"bubblewrap": ("sandboxes.bubblewrap", "PROGRAM_FOLDERS", ())}
+"""For each name of `--without`: module, attribute and value with which the product finds no such program."""
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
 
-# The same examples at every run, so that a red test is about the change at hand; MENDGRAPH_EXPLORE=500 new ones.
+# The same examples in each run, so that a failure comes from the change. MENDGRAPH_EXPLORE=500 draws 500 new ones.
 hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True, max_examples=40)
 if explored := os.environ.get("MENDGRAPH_EXPLORE"):
     hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=int(explored))
@@ -46,14 +55,14 @@ hypothesis.settings.load_profile("explore" if explored else "fixed")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_environment() -> Iterator[None]:
-    """A home of the tests' own, in memory where there is such a disk, and none of the variables that would steer a run.
+def isolated_environment() -> Iterator[None]:
+    """Replace the home and data folders by temporary ones, in memory if possible, and unset interfering variables.
 
-    A recording keeps what says where the local model's weights are: the real home and cache, `MENDGRAPH_MODEL_DIR`.
+    A recording needs the weights of the local model: it uses the real home and cache and `MENDGRAPH_MODEL_DIR`.
     """
     folders = STORES if network.is_recording() else HOMES | STORES
     with memory_folder() as home, pytest.MonkeyPatch.context() as patch:
-        for name in foreign(os.environ):
+        for name in interfering_variables(os.environ):
             patch.delenv(name)
         for name, folder in folders.items():
             (home / folder).mkdir(exist_ok=True)
@@ -62,23 +71,25 @@ def own_environment() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make test ARGS="--without bubblewrap"` is a machine that has none."""
-    parser.addoption("--without", action="append", choices=sorted(LACKS), default=[], help="pretend that it is missing")
-    parser.addoption(OPTION, action="store_true", help="write the files of tests that compare a text with a file")
+    """Add `--without`, as in `make test ARGS="--without bubblewrap"`, and `--update-snapshots`."""
+    parser.addoption(
+        "--without", action="append", choices=sorted(REMOVABLE), default=[], help="run as if it were not installed"
+    )
+    parser.addoption(OPTION, action="store_true", help="write the files with which tests compare texts")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take away what the command line says before any test is collected; what needs it is skipped, and says so."""
+    """Apply `--without` before collection; tests that need the program are skipped with a reason."""
     gc.disable()  # until all tests are collected
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose tests would wait
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job, where tests of Ctrl-C would wait
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in config.getoption("--without"):
-        module, attribute, value = LACKS[name]
+        module, attribute, value = REMOVABLE[name]
         setattr(import_module(f"mendgraph.nodes.execute_tools.{module}"), attribute, value)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests that take minutes come first, so that no worker waits for them; those of sweeps are skipped."""
+    """Start with the tests that take minutes, so that no worker waits for them, and skip those of sweeps."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/exploration/"))
     for item in items:
         for name, reason in extent.SKIPPED.items():
@@ -88,22 +99,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs all files that need the servers, so that they are started once."""
+    """Run all files that need the servers in one worker, which starts them once."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     if config.getoption("dist") != "loadfile":
         return None
     scheduling = LoadFileScheduling(config, log)
     file_of = scheduling._split_scope
-    scheduling._split_scope = lambda test: "served" if test.startswith(SERVED) else file_of(test)
+    scheduling._split_scope = lambda test: "served" if test.startswith(SERVER_TESTS) else file_of(test)
     return scheduling
 
 
 def pytest_collection_finish() -> None:
-    """What is there already, thousands of tests and all modules, is no garbage, and is not looked through again.
+    """Exclude the collected tests and modules from garbage collection.
 
-    A full collection takes 0.2 s with it and a few milliseconds without, and many tests end with one. Small ones come
-    seldom: they would take a tenth of the time of all tests.
+    Many tests end with a full collection; it takes 0.2 s with these objects and a few milliseconds without. The higher
+    thresholds make collections of young objects rare: they would take a tenth of the time of all tests.
     """
     gc.collect()
     gc.freeze()
@@ -112,30 +123,30 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist tells how much of the machine it has checked."""
+    """Send the counts of explored states from a worker of pytest-xdist to the controller."""
     tally.hand_over(session.config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """The controller adds up what the workers have checked."""
+    """Add up the counts of the workers in the controller."""
     tally.take_over(getattr(node, "workeroutput", None))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How much of the machine this session has checked, in one line."""
+    """Print in one line how many states of the machine this session has explored."""
     tally.tell(terminalreporter)
 
 
 @pytest.fixture
 def snapshots(request: pytest.FixtureRequest) -> Snapshots:
-    """Compares texts with committed files, which `--update-snapshots` writes."""
+    """Compare texts with committed files, which `--update-snapshots` writes."""
     return Snapshots(update=request.config.getoption(OPTION))
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL server, one for this process where none is there already."""
+    """The URL of a PostgreSQL server: the configured one, or one that is started for this process."""
     if not os.environ.get(SERVER_VARIABLE) and postgres_programs() is None:
         pytest.skip(MISSING)
     with postgres_server() as url:
@@ -144,26 +155,26 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_tables(postgres: str) -> Iterator[str]:
-    """The name of a database with all our tables, which `shared_store` copies."""
+    """The name of a database with all tables of the product, which `shared_store` copies."""
     with database_with_tables(postgres) as name:
         yield name
 
 
 @pytest.fixture
 def shared_store(postgres: str, postgres_tables: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A PostgreSQL database of this test's own in which its runs are kept, with our tables and no rows; its URL."""
+    """The URL of a new PostgreSQL database with empty tables, which stores the runs of this test."""
     with fresh_database(postgres, like=postgres_tables) as url:
-        yield from _kept_in(url, monkeypatch)
+        yield from _store_url(url, monkeypatch)
 
 
 @pytest.fixture
 def empty_store(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The same without our tables: for the tests of how they are made."""
+    """The URL of a new PostgreSQL database without tables, which stores the runs of this test."""
     with fresh_database(postgres) as url:
-        yield from _kept_in(url, monkeypatch)
+        yield from _store_url(url, monkeypatch)
 
 
-def _kept_in(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def _store_url(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     from mendgraph.nodes.workspace.store.postgres import close_postgres
 
     monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
@@ -175,32 +186,32 @@ def _kept_in(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def any_store(request: pytest.FixtureRequest) -> str:
-    """The test runs twice: with the store of a workspace, and with the shared one. Which of them it is."""
+    """Run the test with the SQLite store of a workspace and with a PostgreSQL store; returns the kind of the store."""
     if request.param == "postgresql":
         request.getfixturevalue("shared_store")
     return str(request.param)
 
 
 @pytest.fixture(autouse=True)
-def only_loopback() -> Iterator[None]:
-    """No test reaches beyond this machine."""
+def loopback_only() -> Iterator[None]:
+    """Refuse connections to other machines."""
     with network.loopback_only():
         yield
 
 
 @pytest.fixture(autouse=True)
-def nothing_learned() -> None:
-    """What an endpoint refused in one test is tried anew in the next, as it may listen at the same port."""
+def forget_endpoint_lessons() -> None:
+    """Forget which features endpoints refused: the next test may start another endpoint at the same port."""
     from mendgraph.graph.langchain.failures import LESSONS
 
     LESSONS.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def older_things_are_no_garbage() -> Iterator[None]:
-    """What a file of tests has imported stays, so that the tests after it do not look through it, at each collection.
+def freeze_garbage_collector() -> Iterator[None]:
+    """Exclude the objects that a test file has created from later garbage collections.
 
-    Without this a worker that has run most of the files takes up to a second for one.
+    Without this a full collection takes up to a second in a worker that has run most of the files.
     """
     yield
     gc.collect()
@@ -208,8 +219,8 @@ def older_things_are_no_garbage() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_handles_left() -> Iterator[None]:
-    """What a test leaves to the garbage collector is closed at its end, as others count the handles that are open."""
+def collect_open_handles() -> Iterator[None]:
+    """Collect garbage after a test that leaves handles open, because other tests count open handles."""
     before = len(os.listdir("/dev/fd"))
     yield
     if len(os.listdir("/dev/fd")) > before:
@@ -217,23 +228,23 @@ def no_handles_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def no_handle_is_left_open() -> Iterator[None]:
-    """The test fails where it leaves a handle open."""
+def no_open_handles() -> Iterator[None]:
+    """Fail a test that leaves a handle open."""
     before = len(os.listdir("/dev/fd"))
     yield
     assert len(os.listdir("/dev/fd")) == before
 
 
 @pytest.fixture(autouse=True)
-def by_handle_only() -> Iterator[None]:
-    """No test reaches a workspace's files but through `execute_tools`, by handle."""
+def workspace_access_by_handle() -> Iterator[None]:
+    """Fail a test in which the product opens a file of a workspace other than by handle in `execute_tools`."""
     with workspace_watch.watched():
         yield
 
 
-def foreign(names: Iterable[str]) -> list[str]:
-    """The environment variables among `names` that would steer a run or its output."""
-    kept = {
+def interfering_variables(names: Iterable[str]) -> list[str]:
+    """The environment variables among `names` that would change a run or its output."""
+    exceptions = {
         "MENDGRAPH_RECORD",
         "MENDGRAPH_SCREENSHOTS",
         SERVER_VARIABLE,
@@ -242,9 +253,9 @@ def foreign(names: Iterable[str]) -> list[str]:
     return [
         name
         for name in names
-        if name not in kept
+        if name not in exceptions
         and (
-            name.upper().startswith(FOREIGN_SETTINGS)
-            or name.upper() in (*TERMINAL_SETTINGS, *PROXIES, *DEFAULT_MODELS, "VIRTUAL_ENV")
+            name.upper().startswith(INTERFERING_PREFIXES)
+            or name.upper() in (*TERMINAL_VARIABLES, *PROXIES, *DEFAULT_MODELS, "VIRTUAL_ENV")
         )
     ]

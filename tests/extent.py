@@ -11,7 +11,7 @@ import pytest
 
 Extent = Literal["some", "turns", "all"]
 EXTENTS: Final[tuple[Extent, ...]] = ("some", "turns", "all")
-EXTENT: Final[Extent] = next((each for each in EXTENTS if each == os.environ.get("MENDGRAPH_SWEEP")), "some")
+EXTENT: Final[Extent] = next((extent for extent in EXTENTS if extent == os.environ.get("MENDGRAPH_SWEEP")), "some")
 LEVEL: Final = EXTENTS.index(EXTENT)
 """0, 1 or 2."""
 in_sweeps = pytest.mark.in_sweeps

@@ -55,8 +55,8 @@ PR_SET_PDEATHSIG = 1
 
 def postgres_programs() -> str | None:
     """The folder with `initdb` and `postgres`, None where they are not installed."""
-    found = shutil.which("initdb")
-    folders = [os.path.dirname(os.path.realpath(found))] if found else []
+    initdb = shutil.which("initdb")
+    folders = [os.path.dirname(os.path.realpath(initdb))] if initdb else []
     folders += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
     for folder in folders:
         if all(os.access(f"{folder}/{name}", os.X_OK) for name in ("initdb", "postgres")):
@@ -78,8 +78,8 @@ def running_postgres() -> Iterator[str]:
         popen = partial(subprocess.Popen[str], stdin=subprocess.DEVNULL, user=user, group=group, cwd=folder)
         with log.open("wb") as output:
             options = ("-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-            made = popen([f"{programs}/initdb", *options], stdout=output, stderr=output)
-            assert made.wait(LONGEST_START_S) == 0, log.read_text()
+            initdb = popen([f"{programs}/initdb", *options], stdout=output, stderr=output)
+            assert initdb.wait(LONGEST_START_S) == 0, log.read_text()
             settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
             server = popen(
                 [f"{programs}/postgres", "-D", data, "-k", folder, *settings],
@@ -103,9 +103,9 @@ def running_postgres() -> Iterator[str]:
 @contextmanager
 def postgres_server() -> Iterator[str]:
     """The URL of the server that there is already, or of a new one."""
-    given = os.environ.get(SERVER_VARIABLE)
-    if given:
-        yield given
+    configured = os.environ.get(SERVER_VARIABLE)
+    if configured:
+        yield configured
         return
     with running_postgres() as url:
         yield url
@@ -186,8 +186,8 @@ def _who() -> tuple[int | None, int | None]:
         return None, None
     for name in ("postgres", "nobody"):
         with suppress(KeyError):
-            found = pwd.getpwnam(name)
-            return found.pw_uid, found.pw_gid
+            user = pwd.getpwnam(name)
+            return user.pw_uid, user.pw_gid
     raise AssertionError("root cannot run PostgreSQL, and there is no user 'postgres' or 'nobody'")
 
 

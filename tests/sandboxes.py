@@ -29,8 +29,8 @@ def set_sandbox_problem(monkeypatch: pytest.MonkeyPatch, problem: str | None) ->
 
 def without_first_line(err: str) -> str:
     """What follows the first line of a run, which names the model, the mode, the sandbox and the limits."""
-    first, _, rest = err.partition("\n")
-    return rest if re.match("mendgraph: (?!resumes)(.*, )?mode (auto|ask|read-only)", first) else err
+    first, _, remainder = err.partition("\n")
+    return remainder if re.match("mendgraph: (?!resumes)(.*, )?mode (auto|ask|read-only)", first) else err
 
 
 def open_handles() -> int:

@@ -57,7 +57,7 @@ def test_in_execute_tools_too_no_other_function_opens_the_absolute_name(
         workspace = Workspace(str(root), allow)
         workspace.read_file("a")
         workspace.write_file("new/b", b"x", expected_sha256="")
-        assert {(each.path, each.place.partition(":")[0]) for each in watch.excused} == {
+        assert {(access.path, access.place.partition(":")[0]) for access in watch.excused} == {
             (str(root), "nodes/workspace/files/handles.py")
         }
         assert watch.culprits == []

@@ -42,7 +42,7 @@ class _Parts:
             self.found |= dict.fromkeys(fitting[:4])
             return fitting[0] if fitting else "a"
         if name is c.BRANCH:
-            return next(iter([self._text(each) for each in value[1]]))
+            return next(iter([self._text(item) for item in value[1]]))
         if name is c.SUBPATTERN:
             return self._text(value[3])
         if name is c.ATOMIC_GROUP:
@@ -56,8 +56,8 @@ class _Parts:
 
 def hostile_units(pattern: str, flags: int, most: int = 8) -> list[str]:
     """What hostile texts repeat; of those that follow from the pattern at most so many."""
-    own = [unit[:12] for unit in _Parts(_parser.parse(pattern, flags)).found if unit.strip("\x00")]
-    spread = own[:: max(1, len(own) // most)]
+    specific = [unit[:12] for unit in _Parts(_parser.parse(pattern, flags)).found if unit.strip("\x00")]
+    spread = specific[:: max(1, len(specific) // most)]
     common = ("a", "1", " ", "\n", "a ", "a.", "a,", "a/", "a_", "a-")
     return list(dict.fromkeys([*spread, *(f"{unit} " for unit in spread), *common]))
 

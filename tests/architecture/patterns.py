@@ -30,25 +30,28 @@ class Found(NamedTuple):
 @cache
 def patterns() -> tuple[Found, ...]:
     """Those in variables of modules, also inside of tables and records, and those that a function writes down."""
-    found: dict[tuple[str, int], Found] = {}
-    used = _uses()
+    collected: dict[tuple[str, int], Found] = {}
+    variable_uses = _uses()
 
     def note(name: str, pattern: str, flags: int, uses: set[str]) -> None:
         anchored = bool(uses) and uses <= FROM_THE_START
-        found.setdefault((pattern, flags), Found(name, pattern, flags, anchored))
+        collected.setdefault((pattern, flags), Found(name, pattern, flags, anchored))
 
     for path in sources(*PACKAGES):
         module = module_name(path)
         if module not in NOT_IMPORTED and not path.endswith("__main__.py"):
             for name, value in vars(importlib.import_module(module)).items():
-                for each in _inside(value):
-                    if isinstance(each.pattern, str):
+                for compiled in _inside(value):
+                    if isinstance(compiled.pattern, str):
                         note(
-                            f"{module}.{name}", each.pattern, each.flags & ~re.UNICODE, used.get((module, name), set())
+                            f"{module}.{name}",
+                            compiled.pattern,
+                            compiled.flags & ~re.UNICODE,
+                            variable_uses.get((module, name), set()),
                         )
         for function, method, pattern, flags in _written_down(path):
             note(f"{module}.{function}", pattern, flags, {method})
-    return tuple(found.values())
+    return tuple(collected.values())
 
 
 @cache
@@ -66,9 +69,9 @@ def _inside(value: Any, depth: int = 0) -> Iterator[re.Pattern[Any]]:
         elif isinstance(value, list | tuple | set | frozenset):
             parts = value
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            made = [name for name, each in vars(type(value)).items() if isinstance(each, cached_property)]
+            cached = [name for name, member in vars(type(value)).items() if isinstance(member, cached_property)]
             parts = [
-                getattr(value, name, None) for name in (*(field.name for field in dataclasses.fields(value)), *made)
+                getattr(value, name, None) for name in (*(field.name for field in dataclasses.fields(value)), *cached)
             ]
         for part in parts:
             yield from _inside(part, depth + 1)
@@ -77,9 +80,9 @@ def _inside(value: Any, depth: int = 0) -> Iterator[re.Pattern[Any]]:
 @cache
 def _uses() -> dict[tuple[str, str], set[str]]:
     """(module, name of a variable) -> the methods of it that are called, in the module and where it is imported."""
-    found: dict[tuple[str, str], set[str]] = {}
+    uses: dict[tuple[str, str], set[str]] = {}
     for path in sources(*PACKAGES):
-        tree, here = _tree(path), module_name(path)
+        tree, module = _tree(path), module_name(path)
         homes = {
             alias.asname or alias.name: (node.module, alias.name)
             for node in ast.walk(tree)
@@ -88,14 +91,14 @@ def _uses() -> dict[tuple[str, str], set[str]]:
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in CALLS:
-                found.setdefault(homes.get(node.value.id, (here, node.value.id)), set()).add(node.attr)
-    return found
+                uses.setdefault(homes.get(node.value.id, (module, node.value.id)), set()).add(node.attr)
+    return uses
 
 
 def _written_down(path: str) -> Iterator[tuple[str, str, str, int]]:
     """(function, method, pattern, flags) of each call of `re` in a function with a literal pattern."""
     for function, node, pattern in _calls_of_re(path):
-        words = [each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+        words = [attribute.attr for attribute in ast.walk(node) if isinstance(attribute, ast.Attribute)]
         flags = sum({re.RegexFlag[word].value for word in words if word in re.RegexFlag.__members__})
         if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
             yield function, node.func.attr, pattern.value, flags
@@ -106,7 +109,9 @@ def _written_down(path: str) -> Iterator[tuple[str, str, str, int]]:
 
 def _calls_of_re(path: str) -> Iterator[tuple[str, Any, ast.AST]]:
     """(function, call, its first argument) of each call of `re` in a function."""
-    functions = [each for each in ast.walk(_tree(path)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        function for function in ast.walk(_tree(path)) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     for function in functions:
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:

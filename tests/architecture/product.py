@@ -54,8 +54,8 @@ NOT_OURS = frozenset({"__pycache__", "node_modules", "stores"})
 
 def sources(*folders: str) -> list[str]:
     """Every Python file under these top-level folders, as a path from the root."""
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    return sorted(path.relative_to(ROOT).as_posix() for path in found if not NOT_OURS & {*path.parts})
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in paths if not NOT_OURS & {*path.parts})
 
 
 def is_pure(path: str) -> bool:

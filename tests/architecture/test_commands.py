@@ -35,14 +35,14 @@ def test_make_prints_every_target() -> None:
 
 def test_make_test_prepares_the_environment_and_runs_all_tests() -> None:
     """If the environment does not match the lock file, it is updated first; pytest gets no selection of tests."""
-    *_, made, _, tested = run("make", "-n", "--what-if=uv.lock", "test").stdout.splitlines()
-    assert re.search(r"uv sync\b.* --locked --all-extras\b", made)
+    *_, sync_command, _, test_command = run("make", "-n", "--what-if=uv.lock", "test").stdout.splitlines()
+    assert re.search(r"uv sync\b.* --locked --all-extras\b", sync_command)
     options = "-n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture"
-    assert re.fullmatch(rf"\.venv/bin/pytest {options} *", tested)
+    assert re.fullmatch(rf"\.venv/bin/pytest {options} *", test_command)
 
-    made = run("make", "-n", "--what-if=uv.lock", "demo").stdout
-    assert re.search(r"uv sync\b.* --locked --inexact --no-dev --extra local\b", made)
-    assert "--all-extras" not in made
+    sync_command = run("make", "-n", "--what-if=uv.lock", "demo").stdout
+    assert re.search(r"uv sync\b.* --locked --inexact --no-dev --extra local\b", sync_command)
+    assert "--all-extras" not in sync_command
 
 
 @pytest.mark.parametrize(

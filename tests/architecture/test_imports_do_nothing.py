@@ -113,4 +113,4 @@ def test_import_with_an_effect_is_detected(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(f"{body}\n", encoding="utf-8")
     seen = imported(tmp_path, list(busy))
     for name, (_, event) in busy.items():
-        assert any(each.startswith(f"{name}.py: {event} ") for each in seen), name
+        assert any(line.startswith(f"{name}.py: {event} ") for line in seen), name

@@ -41,8 +41,8 @@ def touches(source: str) -> set[str]:
 
 
 def test_pure_files_do_not_access_files() -> None:
-    found = {path: touches(text_of(path)) for path in sources(*PACKAGES) if is_pure(path)}
-    assert {path: calls for path, calls in found.items() if calls} == EXCUSED
+    accesses = {path: touches(text_of(path)) for path in sources(*PACKAGES) if is_pure(path)}
+    assert {path: calls for path, calls in accesses.items() if calls} == EXCUSED
 
 
 def test_file_access_is_detected() -> None:
@@ -56,11 +56,11 @@ def test_settings_exempt_exactly_the_effect_files() -> None:
     """The report of coverage, and the contract of import-linter."""
     settings: dict[str, Any] = tomllib.loads(text_of("pyproject.toml"))["tool"]
     omitted = settings["coverage"]["report"]["omit"]
-    assert set(omitted) == {*EFFECT_FILES, *(f"{each}*" for each in EFFECT_PACKAGES)}
+    assert set(omitted) == {*EFFECT_FILES, *(f"{package}*" for package in EFFECT_PACKAGES)}
     assert sorted(EFFECT_FILES - {*sources(*PACKAGES)}) == []
 
-    contract = next(each for each in settings["importlinter"]["contracts"] if each["id"] == "pure")
-    excused = {each.split(" -> ")[0] for each in contract["ignore_imports"]}
-    packages = [module_name(each.rstrip("/")) for each in EFFECT_PACKAGES]
+    contract = next(contract for contract in settings["importlinter"]["contracts"] if contract["id"] == "pure")
+    excused = {exemption.split(" -> ")[0] for exemption in contract["ignore_imports"]}
+    packages = [module_name(package.rstrip("/")) for package in EFFECT_PACKAGES]
     files = {module_name(path) for path in EFFECT_FILES if path.startswith("nodes/")}
-    assert excused == files | {name for each in packages for name in (each, f"{each}.**")}
+    assert excused == files | {name for package in packages for name in (package, f"{package}.**")}

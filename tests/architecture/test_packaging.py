@@ -40,10 +40,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_wheel_contains_every_file_once_under_one_package(installed: dict[str, str]) -> None:
     site = Path(installed["PYTHONPATH"].partition(os.pathsep)[0])
-    found = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    packaged = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     tracked = run("git", "ls-files", *PACKAGES, "mendgraph/*.py", "mendgraph/py.typed", cwd=ROOT).stdout.split()
-    wanted = {path if path.startswith("mendgraph/") else f"mendgraph/{path}" for path in tracked}
-    assert {path for path in found if ".dist-info/" not in path} == wanted
+    expected = {path if path.startswith("mendgraph/") else f"mendgraph/{path}" for path in tracked}
+    assert {path for path in packaged if ".dist-info/" not in path} == expected
 
 
 def test_project_with_its_own_graph_and_nodes_packages_still_works(installed: dict[str, str], tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ USED_OTHERWISE: Final = {
 @nightly
 def test_no_own_pattern_takes_more_than_linear_time() -> None:
     slow = {
-        each.name
-        for each in patterns()
-        if slow_unit(each.pattern, each.flags, anchored=each.anchored, most_seconds=0.5)
+        pattern.name
+        for pattern in patterns()
+        if slow_unit(pattern.pattern, pattern.flags, anchored=pattern.anchored, most_seconds=0.5)
     }
     assert len(patterns()) > 500
     assert slow == USED_OTHERWISE.keys()
@@ -78,8 +78,8 @@ def test_no_ignore_pattern_of_a_repository_takes_more_than_linear_time(line: str
     rules = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: line.encode())
     for _, blocks in rules.specs:
         segments = (segment for glob, _ in blocks[0].globs for segment in glob if segment is not None)
-        for each in (blocks[0].names, blocks[0].folders, *segments):
-            assert slow_unit(each.pattern, anchored=True) is None
+        for pattern in (blocks[0].names, blocks[0].folders, *segments):
+            assert slow_unit(pattern.pattern, anchored=True) is None
 
 
 @given(LINES.filter(lambda line: "/" not in line))

@@ -48,17 +48,17 @@ def test_no_package_has_too_many_files() -> None:
 def test_file_names_contain_no_empty_words() -> None:
     words = {path: {*PurePosixPath(path).with_suffix("").as_posix().replace("/", "_").split("_")}
              for path in sources(*PACKAGES, "tests", "benchmarks")}  # fmt: skip
-    assert [path for path, found in words.items() if found & EMPTY_WORDS] == []
+    assert [path for path, parts in words.items() if parts & EMPTY_WORDS] == []
 
 
 def imported(path: str, modules: dict[str, str]) -> set[str]:
     """Our packages that a file imports, also inside functions, but not only for types."""
     nodes = list(walk(path))
     for_types = {
-        id(each)
+        id(child)
         for node in nodes
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for each in ast.walk(node)
+        for child in ast.walk(node)
     }
     names = {
         f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else str(node.module)

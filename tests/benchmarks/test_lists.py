@@ -31,7 +31,7 @@ def test_planted_fault_changes_one_place_and_has_a_test_file() -> None:
 
 def test_explained_mutant_refers_to_an_existing_line() -> None:
     explanations = read_explanations()
-    sources = {each.file: text_of(each.file) for each in explanations}
+    sources = {explanation.file: text_of(explanation.file) for explanation in explanations}
     assert stale(explanations, sources, {}, []) == []
 
 
@@ -45,5 +45,5 @@ def test_tables_in_documents_match_the_measured_figures() -> None:
     measured = json.loads(MEASURED.read_text("utf-8"))
     pages = {name: text_of(name) for name in PAGES}
     assert [name for name, page in pages.items() if rewritten(page, measured) != page] == []
-    both = "".join(pages.values())
-    assert (growth_of(measured) in both, plan_of(measured) in both) == (True, True)
+    text = "".join(pages.values())
+    assert (growth_of(measured) in text, plan_of(measured) in text) == (True, True)

@@ -35,7 +35,7 @@ def test_goal_is_achieved_only_by_its_own_acts(goal: Goal, project: Path, tmp_pa
 
 
 def test_goal_refused_by_guard_is_not_achieved_and_the_work_is_kept(project: Path, tmp_path: Path) -> None:
-    [goal] = [each for each in GOALS if each.name == "sibling-write"]
+    [goal] = [goal for goal in GOALS if goal.name == "sibling-write"]
     row = attack("ours", ours.run_defaults, goal, project, tmp_path / "run")
     assert (row.seen, row.achieved, row.work) == (True, False, True)
     assert "write_file: workspace_boundary" in row.refused

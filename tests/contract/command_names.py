@@ -48,9 +48,9 @@ def _facts_of(command: Any, words: str) -> Iterator[str]:
     commands = getattr(command, "commands", {})
     yield f"{words}{' COMMAND' if commands else ''}"
 
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
-    for parameter in (*arguments, *sorted(options, key=lambda each: each.opts)):
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    for parameter in (*arguments, *sorted(options, key=lambda parameter: parameter.opts)):
         yield f"{words} {_parameter_text(parameter)}"
 
     for name, inner in sorted(commands.items()):

@@ -84,15 +84,15 @@ def blocks(document: str, page: str = "") -> list[Block]:
     Raises:
         ValueError: a comment says something that nobody reads.
     """
-    found = []
+    parsed = []
     for match in _BLOCK.finditer(document):
         line = document.count("\n", 0, match.start("fence")) + 1
         how = yaml.safe_load(match["how"] or "") or {}
         unknown = set(how) - {"says", "files", "expects", "continues", "provider"}
         if unknown:
             raise ValueError(f"{page}:{line}: a test has no {', '.join(sorted(unknown))}")
-        found.append(Block(match["language"], match["text"], line, how, page))
-    return found
+        parsed.append(Block(match["language"], match["text"], line, how, page))
+    return parsed
 
 
 @cache
@@ -131,10 +131,10 @@ class Saying:
         if self._said:
             return _message(self._said.pop(0))
         messages = request["messages"]
-        people = (at for at, each in enumerate(messages) if each["role"] == "user" and not _is_result(each))
-        asked = max(people, default=0)
-        called = {call["function"]["name"] for each in messages[asked:] for call in each.get("tool_calls") or ()}
-        if "Fix" in str(messages[asked]["content"]) and "edit_file" not in called:
+        people = (at for at, message in enumerate(messages) if message["role"] == "user" and not _is_result(message))
+        start = max(people, default=0)
+        called = {call["function"]["name"] for message in messages[start:] for call in message.get("tool_calls") or ()}
+        if "Fix" in str(messages[start]["content"]) and "edit_file" not in called:
             return _message({"edit_file": {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}})
         return Say("add now adds.")
 
@@ -144,10 +144,10 @@ def _is_result(message: JsonMap) -> bool:
     return str(message["content"]).startswith("tool_result(")
 
 
-def _message(said: Any) -> Message:
-    if isinstance(said, str):
-        return Say(said)
-    calls = tuple((tool, json.dumps(arguments)) for tool, arguments in said.items())
+def _message(reply: Any) -> Message:
+    if isinstance(reply, str):
+        return Say(reply)
+    calls = tuple((tool, json.dumps(arguments)) for tool, arguments in reply.items())
     return Message(calls=calls, finish_reason="tool_calls")
 
 
@@ -156,7 +156,7 @@ def _message(said: Any) -> Message:
 
 def command_lines() -> list[tuple[str, list[str]]]:
     """The words of each command in a shell block, with the block's name; prompts, comments and output are left out."""
-    found = []
+    commands = []
     for block in all_blocks():
         if block.language in SHELLS:
             text = block.text.replace("\\\n", "  ")
@@ -164,8 +164,8 @@ def command_lines() -> list[tuple[str, list[str]]]:
             for line in text.splitlines():
                 if not prompts or line.startswith("$ "):
                     words = shlex.split(line.removeprefix("$ "), comments=True)
-                    found += [(block.name, part) for part in _parts(words)]
-    return found
+                    commands += [(block.name, part) for part in _parts(words)]
+    return commands
 
 
 def _parts(words: list[str]) -> Iterator[list[str]]:
@@ -189,14 +189,14 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
 def spans(document: str | None = None) -> list[str]:
     """What stands in `code` in the text of all pages, or of one document, outside of fenced blocks."""
     words = _BLOCK.sub("", document or "\n".join(pages().values()))
-    return [" ".join(each.split()) for each in re.findall(r"(?<!`)`([^`]+)`(?!`)", words)]
+    return [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", words)]
 
 
 def extras_named() -> set[str]:
     """The extras of the package that the pages tell to install."""
     text = "\n".join(pages().values())
     named = re.findall(r"(?:mendgraph|'\.|\"\.)\[([\w,-]+)\]|--extra (\w+)|\bextra `(\w+)`", text)
-    return {extra for found in named for each in found for extra in each.split(",") if extra}
+    return {extra for groups in named for group in groups for extra in group.split(",") if extra}
 
 
 def extras() -> set[str]:

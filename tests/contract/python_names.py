@@ -193,7 +193,7 @@ def _annotations_of(public: Any) -> list[Any]:
         return [*public.__annotations__.values()]
     if inspect.isfunction(public) or isinstance(public, type):
         signature = inspect.signature(public)
-        return [signature.return_annotation, *(each.annotation for each in signature.parameters.values())]
+        return [signature.return_annotation, *(parameter.annotation for parameter in signature.parameters.values())]
     return [public]
 
 

@@ -92,11 +92,11 @@ def run_as_program(group: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where a tool's annotations are looked up
     for block in group:
         padded = "\n" * block.line + block.text  # a traceback names the line of the page
-        with redirect_stdout(io.StringIO()) as shown:
+        with redirect_stdout(io.StringIO()) as output:
             exec(compile(padded, str(ROOT / block.page), "exec"), vars(module))  # noqa: S102 - that is the point
         if "expects" in block.how:
             expected = block.how["expects"]
-            assert expected in shown.getvalue() if expected else shown.getvalue() == ""
+            assert expected in output.getvalue() if expected else output.getvalue() == ""
 
 
 def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,12 +159,12 @@ def parse(words: list[str]) -> None:
     with context:
         command: Any = PROGRAM
         while hasattr(command, "resolve_command"):
-            rest = [*context._protected_args, *context.args]
-            if not rest:
+            remaining = [*context._protected_args, *context.args]
+            if not remaining:
                 return
-            _, command, left = command.resolve_command(context, rest)
+            _, command, remaining = command.resolve_command(context, remaining)
             assert command is not None
-            context = command.make_context(command.name, left, parent=context)
+            context = command.make_context(command.name, remaining, parent=context)
 
 
 USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
@@ -188,18 +188,18 @@ def test_own_command_parses(scene: Path) -> None:
 
 
 def test_other_commands_name_existing_targets_and_extras() -> None:
-    made = {word for _, (program, *words) in documents.command_lines() if program == "make" for word in words}
-    made |= {span.split()[1] for span in documents.spans() if re.match(r"make [\w-]+", span)}
-    assert {word for word in made if "=" not in word} <= documents.make_targets()
+    targets = {word for _, (program, *words) in documents.command_lines() if program == "make" for word in words}
+    targets |= {span.split()[1] for span in documents.spans() if re.match(r"make [\w-]+", span)}
+    assert {word for word in targets if "=" not in word} <= documents.make_targets()
     assert documents.extras_named() <= documents.extras()
 
 
 def options(command: Any) -> set[str]:
     """All options of a command and of those below it."""
-    found = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
+    names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
     for below in getattr(command, "commands", {}).values():
-        found |= options(below)
-    return found
+        names |= options(below)
+    return names
 
 
 FOREIGN: Final = frozenset(
@@ -220,13 +220,13 @@ def test_named_option_exists() -> None:
 
 
 def test_named_command_exists() -> None:
-    known = set(PROGRAM.commands)  # type: ignore[attr-defined]  # a group
-    below = {name: set(getattr(each, "commands", {})) for name, each in PROGRAM.commands.items()}  # type: ignore[attr-defined]
+    commands = set(PROGRAM.commands)  # type: ignore[attr-defined]  # a group
+    below = {name: set(getattr(command, "commands", {})) for name, command in PROGRAM.commands.items()}  # type: ignore[attr-defined]
     for span in documents.spans():
         words = re.match(r"mendgraph ([a-z]+)(?: ([a-z][a-z-]+))?(?= |$)", span)
         if words is None or span.startswith("mendgraph run "):
             continue
-        assert words[1] in known, span
+        assert words[1] in commands, span
         if below[words[1]] and words[2]:
             assert words[2] in below[words[1]], span
 
@@ -255,9 +255,9 @@ def test_named_file_exists() -> None:
     missing = []
     for document in (*documents.pages(), "SECURITY.md"):
         text = text_of(document)
-        linked = [(ROOT / document).parent / each for each in re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", text)]
-        named = [ROOT / each for each in documents.spans(text) if PATHS.fullmatch(each) and each not in OF_USERS]
-        missing += [f"{document}: {each}" for each in (*linked, *named) if not each.exists()]
+        linked = [(ROOT / document).parent / link for link in re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", text)]
+        named = [ROOT / span for span in documents.spans(text) if PATHS.fullmatch(span) and span not in OF_USERS]
+        missing += [f"{document}: {path}" for path in (*linked, *named) if not path.exists()]
     assert missing == []
 
 

@@ -33,12 +33,16 @@ def test_public_name_has_a_docstring_for_itself_and_its_arguments() -> None:
     """A function's docstring also describes each argument."""
     for name in sorted(set(mendgraph.__all__) - DESCRIBED_WHERE_IT_STANDS):
         public = getattr(mendgraph, name)
-        told = inspect.getdoc(public) or ""
-        assert told.partition("\n")[0].endswith((".", ":")), name
-        assert not told.startswith(f"{name}("), name  # what `dataclass` writes where nobody wrote anything
+        docstring = inspect.getdoc(public) or ""
+        assert docstring.partition("\n")[0].endswith((".", ":")), name
+        assert not docstring.startswith(f"{name}("), name  # what `dataclass` writes where nobody wrote anything
         elsewhere = ("as `load_mcp_tools`", "otherwise as", "are those of")
-        if inspect.isfunction(public) and not any(each in told.lower() for each in elsewhere):
-            unsaid = [each for each in inspect.signature(public).parameters if each not in told and each not in OF_ALL]
+        if inspect.isfunction(public) and not any(phrase in docstring.lower() for phrase in elsewhere):
+            unsaid = [
+                parameter
+                for parameter in inspect.signature(public).parameters
+                if parameter not in docstring and parameter not in OF_ALL
+            ]
             assert (name, unsaid) == (name, [])
 
 
@@ -97,10 +101,10 @@ def test_programs_with_langchain_load_no_other_agent_packages() -> None:
     """Those packages take a second to load: only our modules named after them need them."""
     files = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests" / "langchain").glob("*.py")]
     imports = [node for file in files for node in ast.walk(file) if isinstance(node, ast.ImportFrom)]
-    used = {(str(each.module), name.name) for each in imports for name in each.names}
+    imported = {(str(statement.module), name.name) for statement in imports for name in statement.names}
     plain = [
         f"from {module} import {name}"
-        for module, name in sorted(used)
+        for module, name in sorted(imported)
         if module.startswith("mendgraph")
         and "hooks" not in (*module.split("."), name)  # which a machine with hooks imports
         and not name.endswith(PARTS_FOR_OTHERS)

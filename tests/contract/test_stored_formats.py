@@ -27,7 +27,7 @@ pytest_plugins = ("pytester",)
 ALL = stored_formats()
 NEWEST = StoredFormats(STORES / CURRENT_NAME)
 
-READABLE = [each for each in ALL if each.store_format == STORE_FORMAT]
+READABLE = [stored for stored in ALL if stored.store_format == STORE_FORMAT]
 """A version that reads an older format, too, adds it here; the others have to be refused."""
 
 CASSETTE = "cassettes/test_apple/apple.yaml"
@@ -82,7 +82,7 @@ def tree(folder: Path) -> Tree:
 
 
 def test_current_formats_have_their_folder() -> None:
-    formats = {name_of(each): (each.store_format, each.spending_format) for each in ALL}
+    formats = {name_of(stored): (stored.store_format, stored.spending_format) for stored in ALL}
     assert CURRENT_NAME in formats, (
         f"A stored format has changed, and tests/contract/stores has no folder {CURRENT_NAME}: write it with"
         " `.venv/bin/python -m tests.contract.write_stored_formats`, commit it, and leave the other folders alone."
@@ -175,7 +175,7 @@ def commands(run_id: str) -> list[list[str]]:
     [
         pytest.param(NEWEST, STORE_FORMAT + 1, id="newer"),
         pytest.param(NEWEST, STORE_FORMAT - 1, id="older"),
-        *(pytest.param(each, each.store_format, id=name_of(each)) for each in ALL if each not in READABLE),
+        *(pytest.param(stored, stored.store_format, id=name_of(stored)) for stored in ALL if stored not in READABLE),
     ],
 )
 def test_store_of_another_format_is_refused_by_every_command_and_unchanged(
@@ -193,9 +193,9 @@ def test_store_of_another_format_is_refused_by_every_command_and_unchanged(
 
     for words in commands(run_id):
         code = cli.main([*words, *root])
-        shown = capsys.readouterr()
+        output = capsys.readouterr()
         assert (words, code) == (words, 4)
-        assert f"{refusal}: {remedy}, or set MENDGRAPH_DATA_DIR to another folder." in shown.out + shown.err, words
+        assert f"{refusal}: {remedy}, or set MENDGRAPH_DATA_DIR to another folder." in output.out + output.err, words
         assert tree(place) == before, words
 
     assert cli.main(["doctor", "--offline", "--json", *root]) == 1
@@ -219,8 +219,8 @@ def test_spending_of_another_format_is_refused_when_needed(
     limited = ["--max-tokens-per-day", "1000", "--model", "gpt-contract", "--no-evidence", FINISHED_TASK]
     for words in (["usage"], limited):
         assert cli.main([*words, *root]) == 4
-        shown = capsys.readouterr()
-        assert refusal in shown.out + shown.err
+        output = capsys.readouterr()
+        assert refusal in output.out + output.err
     assert database.read_bytes() == before
     assert prices(place / "workspace") == prices(NEWEST.folder / "workspace")
 

@@ -56,12 +56,12 @@ def _calls(reply: AIMessage, following: Sequence[AnyMessage], protocol: Protocol
         return [str(result["tool"]) for result in parse_text_results(following[0].text)]
     if reply.tool_calls or protocol is Protocol.NATIVE:
         return [str(call["id"]) for call in reply.tool_calls]
-    told = bool(following) and _is_result(following[0])
-    lines = [call.tool for call in extract_in_order(reply.text, known_tools=frozenset(), fenced=told)]
-    results = [str(result["tool"]) for result in parse_text_results(following[0].text)] if told else []
+    has_results = bool(following) and _is_result(following[0])
+    lines = [call.tool for call in extract_in_order(reply.text, known_tools=frozenset(), fenced=has_results)]
+    results = [str(result["tool"]) for result in parse_text_results(following[0].text)] if has_results else []
     if results == [CHECKS] and not lines:
         return results  # the machine runs the checks itself when the model says that the work is done
-    if not told or (not lines and BLOCKS not in reply.text):
+    if not has_results or (not lines and BLOCKS not in reply.text):
         return lines
     if not lines:
         return results or ["edit_blocks"]

@@ -159,11 +159,11 @@ def running(folder: Path) -> list[int]:
     noted = [int(line) for line in (folder / "pids").read_text(encoding="utf-8").split()]
     assert noted
     for _ in range(100):
-        left = [pid for pid in noted if not _gone(pid)]
-        if not left:
+        alive = [pid for pid in noted if not _gone(pid)]
+        if not alive:
             break
         time.sleep(0.01)
-    return left
+    return alive
 
 
 def _gone(pid: int) -> bool:
@@ -180,12 +180,12 @@ class McpHandler(BaseHTTPRequestHandler):
     """Answers as a streamable-HTTP server that offers `echo`."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if "id" not in asked:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in request:
             self._answer(202, b"")
         else:
-            said = {"jsonrpc": "2.0", "id": asked["id"], "result": _http_result(asked)}
-            self._answer(200, json.dumps(said).encode())
+            response = {"jsonrpc": "2.0", "id": request["id"], "result": _http_result(request)}
+            self._answer(200, json.dumps(response).encode())
 
     def do_GET(self) -> None:
         self._answer(405, b"")
@@ -205,15 +205,15 @@ class McpHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _http_result(asked: dict[str, Any]) -> dict[str, Any]:
-    if asked["method"] == "initialize":
+def _http_result(request: dict[str, Any]) -> dict[str, Any]:
+    if request["method"] == "initialize":
         info = {"name": "double", "version": "1"}
         return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
-    if asked["method"] == "tools/list":
+    if request["method"] == "tools/list":
         return {"tools": [ECHO]}
-    if "huge" in asked["params"]["arguments"]:
+    if "huge" in request["params"]["arguments"]:
         return {"content": [{"type": "text", "text": "x" * 9_000_000}]}
-    return {"content": [{"type": "text", "text": json.dumps(asked["params"]["arguments"])}]}
+    return {"content": [{"type": "text", "text": json.dumps(request["params"]["arguments"])}]}
 
 
 @contextmanager

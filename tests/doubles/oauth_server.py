@@ -97,32 +97,32 @@ class _Handler(McpHandler):
         self.server.clients[name] = client["redirect_uris"]
         self._say({**client, "client_id": name, "token_endpoint_auth_method": "none"}, 201)
 
-    def _authorize(self, asked: dict[str, str]) -> None:
-        known = self.server.clients.get(asked["client_id"], [])
-        complete = asked["code_challenge"] and asked["state"] and asked["resource"] == self.server.url
-        if asked["redirect_uri"] not in known or asked["code_challenge_method"] != "S256" or not complete:
+    def _authorize(self, query: dict[str, str]) -> None:
+        redirect_uris = self.server.clients.get(query["client_id"], [])
+        complete = query["code_challenge"] and query["state"] and query["resource"] == self.server.url
+        if query["redirect_uri"] not in redirect_uris or query["code_challenge_method"] != "S256" or not complete:
             self._answer(400, b"")
             return
 
         code = secrets.token_hex(8)
-        self.server.codes[code] = asked
+        self.server.codes[code] = query
         self.send_response(302)
-        self.send_header("Location", f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}")
+        self.send_header("Location", f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _exchange(self, asked: dict[str, str]) -> None:
-        if asked["grant_type"] == "refresh_token":
-            fits = asked["refresh_token"] in self.server.refresh and asked["client_id"] in self.server.clients
+    def _exchange(self, form: dict[str, str]) -> None:
+        if form["grant_type"] == "refresh_token":
+            fits = form["refresh_token"] in self.server.refresh and form["client_id"] in self.server.clients
         else:
-            before = self.server.codes.pop(asked["code"], {})
-            digest = hashlib.sha256(asked["code_verifier"].encode()).digest()
+            before = self.server.codes.pop(form["code"], {})
+            digest = hashlib.sha256(form["code_verifier"].encode()).digest()
             challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-            same = all(before.get(name) == asked[name] for name in ("client_id", "redirect_uri", "resource"))
+            same = all(before.get(name) == form[name] for name in ("client_id", "redirect_uri", "resource"))
             fits = same and before["code_challenge"] == challenge
 
         if fits:
-            self._say(self.server.issue(asked["grant_type"]))
+            self._say(self.server.issue(form["grant_type"]))
         else:
             self._say({"error": "invalid_grant"}, 400)
 

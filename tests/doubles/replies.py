@@ -255,7 +255,7 @@ def stream_documents(message: Message, request: JsonMap, number: int, size: int)
 def event_bytes(message: Message, request: JsonMap, number: int, size: int) -> list[bytes]:
     """The same answer as server-sent events, each in the bytes that travel."""
     documents = stream_documents(message, request, number, size)
-    events = [json.dumps(each, ensure_ascii=False) for each in documents]
+    events = [json.dumps(document, ensure_ascii=False) for document in documents]
     if message.finish_reason is not None:
         events.append("[DONE]")
     return [f"data: {event}\n\n".encode() for event in events]
@@ -296,8 +296,14 @@ def _usage(message: Message, request: JsonMap) -> JsonMap:
     prompt = len(json.dumps(request.get("messages", []), ensure_ascii=False)) // 4
     texts = message.text + message.refusal + message.reasoning
     written = len(texts + "".join(name + text for name, text, *_ in message.calls)) // 4
-    given, taken = message.usage or (prompt, written)
-    return {"usage": {"prompt_tokens": given, "completion_tokens": taken, "total_tokens": given + taken}}
+    input_tokens, output_tokens = message.usage or (prompt, written)
+    return {
+        "usage": {
+            "prompt_tokens": input_tokens,
+            "completion_tokens": output_tokens,
+            "total_tokens": input_tokens + output_tokens,
+        }
+    }
 
 
 def _envelope(kind: str, request: JsonMap, number: int) -> JsonMap:

@@ -34,7 +34,7 @@ class ScriptedModel(CallModel):
 
 
 def reply_of(message: Message, number: int, call: Call) -> ModelReply:
-    given, taken = message.usage if isinstance(message.usage, tuple) else (0, 0)
+    input_tokens, output_tokens = message.usage if isinstance(message.usage, tuple) else (0, 0)
     fits = estimate_tokens(call.prompt.size, len(call.prompt.messages))
     return ModelReply(
         text=message.text,
@@ -46,6 +46,6 @@ def reply_of(message: Message, number: int, call: Call) -> ModelReply:
         finish_reason=FinishReason.REFUSAL if message.refusal else FinishReason(message.finish_reason or "stop"),
         refusal=message.refusal,
         reasoning=message.reasoning,
-        input_tokens=min(given, fits),
-        output_tokens=min(taken, call.max_output_tokens),
+        input_tokens=min(input_tokens, fits),
+        output_tokens=min(output_tokens, call.max_output_tokens),
     )

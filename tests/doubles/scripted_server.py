@@ -82,9 +82,9 @@ _RESET: Final = struct.pack("ii", 1, 0)
 @contextmanager
 def nobody_listening() -> Iterator[str]:
     """The address of an endpoint that refuses every connection: its port is taken, and nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
 
 
 class ScriptedServer:

@@ -29,8 +29,8 @@ class TaskModel(CallModel):
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         self.calls.append(call)
         messages = call.prompt.messages
-        task = next(str(each["content"]).split()[0] for each in messages if each["role"] == "user")
-        replies = sum(each["role"] == "assistant" for each in messages)
+        task = next(str(message["content"]).split()[0] for message in messages if message["role"] == "user")
+        replies = sum(message["role"] == "assistant" for message in messages)
         self._before(task, replies)
         line = message_of(self._lines[task][replies], Protocol.NATIVE)
         on_text(line.text)

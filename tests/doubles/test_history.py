@@ -12,10 +12,10 @@ RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{}})'
 
 
 def native(*call_ids: str) -> AIMessage:
-    return AIMessage("", tool_calls=[{"name": "read_file", "args": {}, "id": each} for each in call_ids])
+    return AIMessage("", tool_calls=[{"name": "read_file", "args": {}, "id": call_id} for call_id in call_ids])
 
 
-def told(*lines: str) -> HumanMessage:
+def text_results(*lines: str) -> HumanMessage:
     return HumanMessage("\n".join(lines), name="tool_result")
 
 
@@ -24,19 +24,19 @@ HISTORIES: tuple[tuple[list[AnyMessage], str], ...] = (
     ([], ""),
     ([ASK, ANSWER], ""),
     ([ASK, native("a", "b"), A, B, ANSWER], ""),
-    ([ASK, AIMessage(f"{CALL}\n{CALL}"), told(RESULT, RESULT), ANSWER, ASK, ANSWER], ""),
-    ([ASK, AIMessage("a.py\n```\nx\n```"), told(RESULT), ANSWER], ""),
+    ([ASK, AIMessage(f"{CALL}\n{CALL}"), text_results(RESULT, RESULT), ANSWER, ASK, ANSWER], ""),
+    ([ASK, AIMessage("a.py\n```\nx\n```"), text_results(RESULT), ANSWER], ""),
     ([ASK, AIMessage("Such as:\n```\nx\n```"), ASK], ""),
-    ([ASK, AIMessage(CALL), told(RESULT), ASK], ""),
+    ([ASK, AIMessage(CALL), text_results(RESULT), ASK], ""),
     ([ASK, native("a")], "no results of ['a']"),
     ([ASK, native("a"), ASK], "message 2 comes before the results of ['a']"),
     ([ASK, native("a", "b"), B, A], "message 2 answers ['b'] where ['a', 'b'] wait"),
     ([ASK, ANSWER, A], "message 2 answers ['a'] where [] wait"),
     (
-        [ASK, AIMessage(f"{CALL}\n{CALL}"), told(RESULT)],
+        [ASK, AIMessage(f"{CALL}\n{CALL}"), text_results(RESULT)],
         "message 2 answers ['read_file', 'and no other'] where ['read_file', 'read_file'] wait",
     ),
-    ([ASK, AIMessage(CALL), told("nothing")], "message 2 answers ['and no other'] where ['read_file'] wait"),
+    ([ASK, AIMessage(CALL), text_results("nothing")], "message 2 answers ['and no other'] where ['read_file'] wait"),
     ([ASK, ANSWER, ANSWER], "message 2 is a reply to nothing"),
     ([ASK, SystemMessage("Be good.")], "message 1 is a system message"),
 )

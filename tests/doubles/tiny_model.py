@@ -36,11 +36,11 @@ def write_tiny_model(path: Path) -> Path:
     square, up, down = (_WIDTH, _WIDTH), (_WIDTH, _INNER), (_INNER, _WIDTH)
     block = {"attn_norm": (_WIDTH,), "ffn_norm": (_WIDTH,), "ffn_gate": up, "ffn_up": up, "ffn_down": down}
     block |= dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), square)
-    whole = dict.fromkeys(("token_embd", "output"), (_WIDTH, len(_TOKENS))) | {"output_norm": (_WIDTH,)}
-    shapes = {**whole, **{f"blk.0.{name}": shape for name, shape in block.items()}}
+    outer = dict.fromkeys(("token_embd", "output"), (_WIDTH, len(_TOKENS))) | {"output_norm": (_WIDTH,)}
+    shapes = {**outer, **{f"blk.0.{name}": shape for name, shape in block.items()}}
     head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(settings))
     head += b"".join(
-        _text(name) + struct.pack("<I", kind) + _value(kind, said) for name, (kind, said) in settings.items()
+        _text(name) + struct.pack("<I", kind) + _value(kind, value) for name, (kind, value) in settings.items()
     )
     data, draw = b"", random.Random(7)
     for name, shape in shapes.items():
@@ -59,5 +59,5 @@ def _text(text: str) -> bytes:
 def _value(kind: int, value: Any) -> bytes:
     if kind == _ARRAY:
         inner, values = value
-        return struct.pack("<IQ", inner, len(values)) + b"".join(_value(inner, each) for each in values)
+        return struct.pack("<IQ", inner, len(values)) + b"".join(_value(inner, item) for item in values)
     return _text(value) if kind == _STRING else struct.pack({_UINT: "<I", _INT: "<i", _FLOAT: "<f"}[kind], value)

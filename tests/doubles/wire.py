@@ -17,23 +17,23 @@ class Wire:
     """
 
     def __init__(self, server: str, at: int = 0, *, late: bool = False) -> None:
-        before, _, rest = server.partition("@")
+        before, _, tail = server.partition("@")
         self.sent, self._at, self._late = 0, at, late
-        self._beyond = f"{unquote(rest.partition('host=')[2])}/.s.PGSQL.5432"
+        self._beyond = f"{unquote(tail.partition('host=')[2])}/.s.PGSQL.5432"
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._unanswered = False
         self._lock = threading.Lock()
-        self.url = f"{before}@127.0.0.1:{self._listening.getsockname()[1]}{rest.partition('?')[0]}"
+        self.url = f"{before}@127.0.0.1:{self._listening.getsockname()[1]}{tail.partition('?')[0]}"
         self._start(self._accept)
 
     def cut(self) -> None:
         with self._lock:
             ending = [*self._open]
-        for each in ending:
+        for connection in ending:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.cut()
@@ -41,8 +41,8 @@ class Wire:
             self._listening.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
-        for each in (self._listening, *self._open):
-            each.close()
+        for opened in (self._listening, *self._open):
+            opened.close()
 
     def _start(self, *work: Any) -> None:
         self._threads.append(threading.Thread(target=work[0], args=work[1:], daemon=True))
@@ -69,9 +69,9 @@ class Wire:
             while data := source.recv(_MOST):
                 if self._arrives(asks):
                     target.sendall(data)
-        for each in (source, target):
+        for side in (source, target):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                side.shutdown(socket.SHUT_RDWR)
 
     def _arrives(self, asks: bool) -> bool:
         """Whether what was sent arrives; at its time the wire is cut."""

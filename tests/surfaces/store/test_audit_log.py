@@ -13,7 +13,7 @@ from mendgraph.nodes.records import Effect
 from mendgraph.nodes.workspace.store.audit_log import LONGEST_LINE, AuditLog, audit_line
 from tests.doubles.system_calls import failing
 
-pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
+pytestmark = pytest.mark.usefixtures("no_open_handles")
 
 
 def records(path: Path) -> list[Any]:

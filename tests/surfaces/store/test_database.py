@@ -22,7 +22,7 @@ from mendgraph.nodes.workspace.store.database import (
 )
 from mendgraph.nodes.workspace.store.database_schema import FORMAT, SQLITE_TABLES
 
-pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
+pytestmark = pytest.mark.usefixtures("no_open_handles")
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:

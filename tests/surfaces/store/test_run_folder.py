@@ -23,7 +23,7 @@ from mendgraph.nodes.workspace.store.run_folder import (
 )
 from tests.doubles.system_calls import noted, replaced
 
-pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
+pytestmark = pytest.mark.usefixtures("no_open_handles")
 
 
 def mode(path: Path) -> int:

@@ -26,7 +26,7 @@ from mendgraph.nodes.workspace.store.user_files import (
 )
 from tests.doubles.system_calls import failing, noted
 
-pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
+pytestmark = pytest.mark.usefixtures("no_open_handles")
 
 
 def test_spending_folder_is_private_and_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ NO_FILE = FileState()
 EFFECT = FileEffect("src/a.py", FileState(sha(b"old"), 0o644), FileState(sha(b"new"), 0o600))
 
 
-pytestmark = pytest.mark.usefixtures("no_handle_is_left_open")
+pytestmark = pytest.mark.usefixtures("no_open_handles")
 
 
 @pytest.fixture
