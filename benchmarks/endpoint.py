@@ -1,4 +1,4 @@
-"""What the benchmarks' endpoints have in common: a process of their own, and how requests and events are written."""
+"""The shared parts of the benchmarks' endpoints: a server process, HTTP heads and event streams."""
 
 import asyncio
 import multiprocessing
@@ -15,7 +15,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @contextmanager
 def in_process(target: Callable[..., None], *arguments: Any) -> Iterator[str]:
-    """The address at which `target(pipe, *arguments)` answers, as long as this is entered."""
+    """Run `target(pipe, *arguments)` in a new process, and yield the address that it sends."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
@@ -30,7 +30,7 @@ def in_process(target: Callable[..., None], *arguments: Any) -> Iterator[str]:
 
 
 def listen(pipe: Connection, serve: Serve) -> None:
-    """Answer with `serve` until the other end of the pipe closes; the first thing that it is sent is the address."""
+    """Send the address through the pipe, and serve connections until the other end of the pipe closes."""
 
     async def work() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**20, backlog=1_024)
@@ -41,7 +41,7 @@ def listen(pipe: Connection, serve: Serve) -> None:
 
 
 def content_length(head: str) -> int:
-    """How many bytes follow the head of a request."""
+    """Return the content length in the head of a request; 0 if it has none."""
     for line in head.split("\r\n"):
         name, _, value = line.partition(":")
         if name.lower() == "content-length":
@@ -49,17 +49,19 @@ def content_length(head: str) -> int:
     return 0
 
 
-def answer_head(kind: str, size: str) -> bytes:
-    """The head of an answer."""
-    return f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{size}\r\n\r\n".encode()
+def response_head(content_type: str, length_header: str) -> bytes:
+    """Return the head of a response."""
+    return f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{length_header}\r\n\r\n".encode()
 
 
 async def send_events(writer: asyncio.StreamWriter, events: Iterable[bytes]) -> None:
-    """Each event by itself, as they come from a model."""
-    writer.write(answer_head(EVENTS, "Transfer-Encoding: chunked"))
+    """Send each event as one chunk."""
+    writer.write(response_head(EVENTS, "Transfer-Encoding: chunked"))
+
     for event in events:
         if writer.is_closing():  # its client was killed
             raise ConnectionResetError
         writer.write(b"%x\r\n%s\r\n" % (len(event), event))
         await asyncio.sleep(0)
+
     writer.write(b"0\r\n\r\n")

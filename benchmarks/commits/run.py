@@ -22,7 +22,7 @@ from benchmarks.commits.history import AbsentError, Commit, Repository
 from benchmarks.commits.result import Row
 from benchmarks.commits.script import FORMS
 from benchmarks.commits.tables import report
-from benchmarks.overhead.environments import LANGCHAIN, OWN, prepare, python_of
+from benchmarks.overhead.environments import DEVELOPMENT, LANGCHAIN, prepare, python_of
 from benchmarks.real_model.child import clean_environment, root_of_project
 from mendgraph.nodes.guard.file_rules import check_file_guardrails
 from mendgraph.nodes.guard.scope import PROTECTED
@@ -82,7 +82,7 @@ def _played(place: Path, path: Path, contestants: Sequence[str], options: Any) -
     reasons = {commit.sha: why_apart(repository, commit) for commit in commits}
     rows: list[Row] = []
 
-    for environment in (OWN, LANGCHAIN):
+    for environment in (DEVELOPMENT, LANGCHAIN):
         names = [each for each in contestants if (each in RIVALS) is (environment == LANGCHAIN)]
         plan = [row for each in names for row in _rows(name, each, reasons, every_form=options.forms == "all")]
         if plan:

@@ -1,1 +1,1 @@
-"""What a step costs beside its model, measured against other ways to write an agent."""
+"""The cost of a step apart from its model, in mendgraph and in other agents."""

@@ -1,8 +1,7 @@
-"""A contestant at work in a process of its own: loads it, then does the jobs that come in and says what they cost.
+"""The worker process of a contestant: it imports the contestant, runs jobs and reports their CPU time.
 
-Each line of standard input is a job, each line of the real standard output an answer: `{"ready": true}`, then
-`{"cpu_s": ..., "process_cpu_s": ...}` or `{"error": ...}`. Imports are over before the first answer. The standard
-library alone.
+Each line of standard input is a job, and each line of the original standard output a response: `{"ready": true}` after
+the imports, then `{"cpu_s": ..., "process_cpu_s": ...}` or `{"error": ...}`. Standard library only.
 """
 
 import asyncio
@@ -25,47 +24,51 @@ LOADERS = {
     "pydantic-ai": "pydantic_agent:load",
     "mendgraph": "mendgraph_machine:load",
 }
-"""Where each contestant is: a module of `benchmarks.overhead.contestants` and its function."""
+"""The loader of each contestant: a module of `benchmarks.overhead.contestants`, and its function."""
 
 
 def load(name: str) -> Contestant:
-    """Import a contestant."""
-    module, function = LOADERS[name].split(":")
-    loaded: Contestant = getattr(importlib.import_module(f"benchmarks.overhead.contestants.{module}"), function)()
-    return loaded
+    """Import and return a contestant."""
+    module_name, function = LOADERS[name].split(":")
+    module = importlib.import_module(f"benchmarks.overhead.contestants.{module_name}")
+    contestant: Contestant = getattr(module, function)()
+    return contestant
 
 
 def cpu_s() -> float:
-    """CPU seconds, user and system, of this process and of those that it started and that have ended."""
-    return sum(
-        used.ru_utime + used.ru_stime
-        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
+    """Return the user and system CPU seconds of this process and of its completed child processes."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def do(contestant: Contestant, job: Job) -> dict[str, Any]:
-    """One job and its CPU seconds; what the last one left behind is collected before."""
+def measure(contestant: Contestant, job: Job) -> dict[str, Any]:
+    """Run one job and return its CPU seconds. Garbage of the previous job is collected first."""
     gc.collect()
     before = cpu_s()
+
     try:
         if job.count > 1:
             asyncio.run(contestant.arun(job))
         else:
             contestant.run(job)
-    except Exception as error:  # noqa: BLE001 - whatever it raises, it did not finish
+    except Exception as error:  # noqa: BLE001 - any exception of a contestant is a failed run
         return {"error": f"{type(error).__name__}: {str(error)[:600]}"}
+
     after = cpu_s()
     return {"cpu_s": after - before, "process_cpu_s": after}
 
 
 def main() -> None:
-    """Answer until standard input ends. What libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    """Run jobs until standard input closes. The output of libraries goes to standard error."""
+    responses = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
+
     contestant = load(sys.argv[1])
-    answers.write('{"ready": true}\n')
+    responses.write('{"ready": true}\n')
+
     for line in sys.stdin:
-        answers.write(json.dumps(do(contestant, Job(**json.loads(line)))) + "\n")
+        job = Job(**json.loads(line))
+        responses.write(json.dumps(measure(contestant, job)) + "\n")
 
 
 if __name__ == "__main__":

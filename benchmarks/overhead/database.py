@@ -1,4 +1,4 @@
-"""How large the database of a run becomes: in turns of 2 x 1 kB, and in one turn of edits with diffs of 2 kB."""
+"""The size of a run's database: after turns of 2 x 1 kB, and after one turn of edits with diffs of 2 kB."""
 
 import os
 import sqlite3
@@ -19,15 +19,30 @@ EDITS = 100
 
 
 def database_growth(turns: int, edits: int = EDITS) -> dict[str, Growth]:
-    """The sizes under durability "sync", also with LangGraph's own channel and saver. Nothing is left behind."""
-    with tempfile.TemporaryDirectory() as name:
-        os.environ[DATA_DIR_VARIABLE] = os.path.join(name, "data")
-        roots = [Path(name, each) for each in ("turns", "edits", "plain")]
-        for root in roots:
-            root.mkdir()
-        with closing(Store(str(roots[0]))) as talking, closing(Store(str(roots[1]))) as editing:
-            grown = {f"{turns} turns": talk(talking, roots[0], turns), f"{edits} edits": edit(editing, roots[1], edits)}
-        with closing(sqlite3.connect(os.path.join(name, "plain.sqlite"), check_same_thread=False)) as connection:
+    """Return the sizes under durability "sync", also those with LangGraph's own channel and saver."""
+    growths: dict[str, Growth] = {}
+
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ[DATA_DIR_VARIABLE] = os.path.join(directory, "data")
+
+        root = _make_root(directory, "turns")
+        with closing(Store(str(root))) as store:
+            growths[f"{turns} turns"] = talk(store, root, turns)
+
+        root = _make_root(directory, "edits")
+        with closing(Store(str(root))) as store:
+            growths[f"{edits} edits"] = edit(store, root, edits)
+
+        root = _make_root(directory, "plain")
+        database = os.path.join(directory, "plain.sqlite")
+        with closing(sqlite3.connect(database, check_same_thread=False)) as connection:
             plain: Any = SimpleNamespace(saver=SqliteSaver(connection, serde=serializer()))
-            grown[f"{turns} turns with add_messages"] = talk(plain, roots[2], turns, with_add_messages)
-    return grown
+            growths[f"{turns} turns with add_messages"] = talk(plain, root, turns, with_add_messages)
+
+    return growths
+
+
+def _make_root(directory: str, name: str) -> Path:
+    root = Path(directory, name)
+    root.mkdir()
+    return root

@@ -1,8 +1,8 @@
-"""The environments of the contestants, created by uv on first use.
+"""The environments of the contestants, which uv creates on first use.
 
-None has development dependencies: some packages import others, such as trio, only if these are installed. mendgraph and
-the loops share `.tools/rivals/mendgraph`; LangChain's agents share `.tools/rivals/langchain`, whose exact versions are
-in `langchain.txt`; pydantic-ai has the one that `make eval` uses.
+They lack development dependencies, because some packages import others, such as trio, if they are installed. mendgraph
+and the loops share `.tools/rivals/mendgraph`. LangChain's agents share `.tools/rivals/langchain`, whose versions
+`langchain.txt` pins. pydantic-ai shares the environment of `make eval`.
 """
 
 import os
@@ -11,39 +11,43 @@ import sys
 from pathlib import Path
 
 from benchmarks.real_model.child import root_of_project
-from benchmarks.real_model.rivals import environments as measured_rivals
+from benchmarks.real_model.rivals import environments as rivals
 
-OWN = ""
-"""The environment of the project itself, with its development dependencies."""
+DEVELOPMENT = ""
+"""The environment of the project, with its development dependencies."""
 MENDGRAPH = "mendgraph"
 LANGCHAIN = "langchain"
 PYDANTIC_AI = "pydantic-ai"
 
 
 def python_of(name: str) -> str:
-    """The Python of an environment that is there."""
-    return sys.executable if name == OWN else str(measured_rivals.environment_of(name) / "bin" / "python")
+    """Return the Python interpreter of an existing environment."""
+    if name == DEVELOPMENT:
+        return sys.executable
+    return str(rivals.environment_of(name) / "bin" / "python")
 
 
 def prepare(name: str) -> str | None:
-    """Make the environment if it is not there yet; None, or why it cannot be made."""
-    if name == OWN:
+    """Create the environment if it does not exist; return None, or the problem."""
+    if name == DEVELOPMENT:
         return None
     if name == MENDGRAPH:
-        return _install_project(measured_rivals.environment_of(MENDGRAPH))
+        return _install_project(rivals.environment_of(MENDGRAPH))
     if name == LANGCHAIN:
-        place = measured_rivals.environment_of(LANGCHAIN)
-        return measured_rivals.made(place, Path(__file__).with_name("langchain.txt"), "--compile-bytecode")
-    return measured_rivals.prepare(name)
+        requirements = Path(__file__).with_name("langchain.txt")
+        return rivals.install(rivals.environment_of(LANGCHAIN), requirements, "--compile-bytecode")
+    return rivals.prepare(name)
 
 
-def _install_project(place: Path) -> str | None:
-    """Install the project as its users do, with the locked versions; None, or why that fails."""
-    uv = measured_rivals.find_uv()
+def _install_project(environment: Path) -> str | None:
+    """Install the project without development dependencies, at the locked versions; return None, or the problem."""
+    uv = rivals.find_uv()
     if uv is None:
         return "uv is needed to create it: `make setup` installs one"
 
     command = [uv, "sync", "--quiet", "--frozen", "--no-dev", "--compile-bytecode", "--python", sys.executable]
-    environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(place)}
-    done = subprocess.run(command, cwd=root_of_project(), env=environment, capture_output=True, text=True, check=False)
-    return f"`uv sync` failed: {done.stderr.strip()[-600:]}" if done.returncode else None
+    variables = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(environment)}
+    process = subprocess.run(command, cwd=root_of_project(), env=variables, capture_output=True, text=True, check=False)
+    if process.returncode:
+        return f"`uv sync` failed: {process.stderr.strip()[-600:]}"
+    return None

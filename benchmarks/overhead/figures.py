@@ -1,16 +1,16 @@
-"""What the measured figures say: medians, ratios and growth. Pure."""
+"""Statistics of the measured figures: medians, ratios and growth. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 Series = Mapping[str, Sequence[float]]
-"""One figure for each round, by contestant; all contestants have as many."""
+"""The figures of each contestant, one for each round."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A contestant's figures. `ratio` is ours to its: the median of the ratios of the single rounds."""
+    """The figures of a contestant. `ratio` is the median over the rounds of mendgraph's figure divided by its own."""
 
     name: str
     median: float
@@ -20,34 +20,40 @@ class Row:
 
 
 def rows(series: Series, ours: str) -> list[Row]:
-    """A row for each contestant, cheapest first; `ours` is the one that all are compared with."""
-    found = [
-        Row(name, median(values), min(values), max(values), ratio(series.get(ours, ()), values))
+    """Return a row for each contestant, cheapest first. `ours` names the contestant to compare with."""
+    baseline = series.get(ours, ())
+    result = [
+        Row(name, median(values), min(values), max(values), ratio(baseline, values))
         for name, values in series.items()
         if values
     ]
-    return sorted(found, key=lambda row: row.median)
+    return sorted(result, key=lambda row: row.median)
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """The median over the rounds of ours divided by theirs; None where nothing can be compared.
+    """Return the median over the rounds of `ours` divided by `theirs`; None without a common round.
 
-    Contestants of a round ran one after the other, so that what slows the machine for a while slows both.
+    The runs of a round follow each other, so a temporary slowdown of the machine affects both.
     """
-    pairs = [one / other for one, other in zip(ours, theirs, strict=False) if other]
-    return median(pairs) if pairs else None
+    ratios = [our_cost / their_cost for our_cost, their_cost in zip(ours, theirs, strict=False) if their_cost]
+    return median(ratios) if ratios else None
 
 
 def growth(steps: Sequence[int], costs: Sequence[float]) -> float:
-    """What each step costs more than the one before it, in the unit of the costs.
+    """Return by how much each step costs more than the previous step, in the unit of the costs.
 
-    `costs` are those of three whole runs of so many steps. A run costs a fixed part, a part for each step, and for each
-    step a part for each step before it: a parabola, and this is twice its leading coefficient (divided differences).
+    `costs` are those of three complete runs with these numbers of steps. The cost of a run is a parabola in its steps:
+    a fixed part, a part per step, and a part per pair of steps. The result is twice the leading coefficient, computed
+    by divided differences.
     """
-    (first, middle, last), (a, b, c) = steps, costs
-    return 2 * ((c - b) / (last - middle) - (b - a) / (middle - first)) / (last - first)
+    first, middle, last = steps
+    first_cost, middle_cost, last_cost = costs
+
+    early_slope = (middle_cost - first_cost) / (middle - first)
+    late_slope = (last_cost - middle_cost) / (last - middle)
+    return 2 * (late_slope - early_slope) / (last - first)
 
 
 def per_unit(costs: Series, units: float) -> dict[str, list[float]]:
-    """CPU seconds of whole runs as milliseconds of a unit."""
+    """Convert CPU seconds of complete runs to milliseconds per unit."""
     return {name: [1_000 * cost / units for cost in values] for name, values in costs.items()}

@@ -1,4 +1,4 @@
-"""What importing costs: CPU seconds of a fresh Python, in the environment that it belongs to."""
+"""The cost of imports: CPU seconds of a new Python process in the environment of the package."""
 
 import os
 import subprocess
@@ -28,14 +28,17 @@ HELP = "mendgraph --help"
 
 
 def import_costs(rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of each import, in turns, after an unmeasured turn that leaves the byte code behind."""
-    commands: list[tuple[str, Sequence[str]]] = [
-        (name, [python_of(environment), "-P", "-c", code]) for name, environment, code in IMPORTS
-    ]
-    commands.append((HELP, [str(Path(python_of(MENDGRAPH)).with_name("mendgraph")), "--help"]))
-    costs: dict[str, list[float]] = {name: [] for name, _ in commands}
+    """Return the CPU seconds of each import, by round. The first round, which writes the byte code, is not counted."""
+    commands: dict[str, Sequence[str]] = {}
+    for name, environment, code in IMPORTS:
+        commands[name] = [python_of(environment), "-P", "-c", code]
+
+    console_script = Path(python_of(MENDGRAPH)).with_name("mendgraph")
+    commands[HELP] = [str(console_script), "--help"]
+
+    costs: dict[str, list[float]] = {name: [] for name in commands}
     for turn in range(rounds + 1):
-        for name, command in commands:
+        for name, command in commands.items():
             cost = _cpu_s(command)
             if turn:
                 costs[name].append(cost)
@@ -46,8 +49,9 @@ def _cpu_s(command: Sequence[str]) -> float:
     with tempfile.TemporaryDirectory() as home:
         environment = clean_environment(os.environ, Path(home), {"PYTHONPATH": str(root_of_project())})
         process = subprocess.Popen(command, env=environment, cwd=home, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
+        _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed")
-    return used.ru_utime + used.ru_stime
+    return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""What a contestant is told to do. Runs in the environments of all of them: the standard library alone."""
+"""The job of a contestant. The environments of all contestants import this module: standard library only."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,17 +6,17 @@ from typing import Any, Protocol
 
 KEY = "not-needed"
 TASK = "Read all files."
-"""It names no file, so that none of the agents reads one ahead."""
+"""It names no file, so that no agent reads one in advance."""
 MODEL = "m"
 MOST_STEPS = 100_000
-"""For the limits of frameworks that count steps: none may end a run."""
+"""The step limit of the frameworks, which no run reaches."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run, or `count` of them at once in one event loop; the endpoint at `url` says when a run is over.
+    """`count` concurrent runs in one event loop. The endpoint at `url` ends a run with an answer without calls.
 
-    `folder` holds the files. `keep` is an empty folder for what the run stores: nothing is stored without `stored`.
+    `folder` has the files. With `stored`, the run stores its data in the empty folder `keep`.
     """
 
     url: str
@@ -28,24 +28,25 @@ class Job:
 
 
 class Contestant(Protocol):
-    """An agent, imported and ready."""
+    """An imported agent."""
 
     def run(self, job: Job) -> None:
-        """Do the job in this thread."""
+        """Run the job in this thread."""
 
     async def arun(self, job: Job) -> None:
-        """Do it `count` times at once."""
+        """Run the job `count` times concurrently."""
 
 
 async def drain(graph: Any, job: Job, request: Any, config: Any, modes: Any = "messages", **options: Any) -> None:
-    """Run a compiled graph in the event loop; where the job is streamed, somebody listens."""
+    """Run a compiled graph in the event loop, and consume its events if the job streams."""
     if not job.stream:
         await graph.ainvoke(request, config, **options)
         return
+
     async for _ in graph.astream(request, config, stream_mode=modes, **options):
         pass
 
 
 def read_file(folder: str, path: str) -> str:
-    """What the tool of every contestant but the coding agents does, which have one of their own."""
+    """Read a file: the tool of all contestants except the coding agents, which have their own."""
     return (Path(folder) / path).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""How much of a run's requests an endpoint's prompt cache could reuse. Pure."""
+"""The share of a run's requests that an endpoint's prompt cache could reuse. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,10 +8,10 @@ import orjson
 
 @dataclass
 class PrefixRecord:
-    """The requests of one run: how many bytes of tools and messages they have, and how many of these repeat.
+    """The byte counts of the tools and messages of one run: `total`, and `cacheable` by an endpoint.
 
-    A request's prompt are its tools and then its messages, as endpoints put them. What can be cached of it are the
-    bytes up to the first message that differs from the request before; nothing where the tools differ.
+    The prompt of a request has its tools first and then its messages. Cacheable are the bytes up to the first message
+    that differs from the previous request; nothing if the tools differ.
     """
 
     requests: int = 0
@@ -23,26 +23,38 @@ class PrefixRecord:
     _messages: list[bytes] = field(default_factory=list)
 
     def add(self, body: bytes) -> None:
-        """The next request of the run."""
+        """Add the next request of the run."""
         request: dict[str, Any] = orjson.loads(body)
         tools = orjson.dumps(request.get("tools", []))
-        messages = [orjson.dumps(each) for each in request["messages"]]
-        same = _common(self._messages, messages) if tools == self._tools else -1
-        if self.requests and same < len(self._messages):
+        messages = [orjson.dumps(message) for message in request["messages"]]
+
+        if self.requests == 0:
+            self.first = len(body)
+        elif tools != self._tools:
             self.breaks += 1
-        if self.requests and same >= 0:
-            self.cacheable += len(tools) + sum(map(len, messages[:same]))
-        self.first = self.first or len(body)
+        else:
+            prefix = _common_prefix(self._messages, messages)
+            self.cacheable += len(tools) + sum(map(len, messages[:prefix]))
+            self.breaks += prefix < len(self._messages)
+
         self.total += len(tools) + sum(map(len, messages))
         self.requests += 1
-        self._tools, self._messages = tools, messages
+        self._tools = tools
+        self._messages = messages
 
     @property
     def percent(self) -> float:
         """The cacheable share of all bytes."""
-        return 100 * self.cacheable / self.total if self.total else 0.0
+        if not self.total:
+            return 0.0
+        return 100 * self.cacheable / self.total
 
 
-def _common(before: list[bytes], after: list[bytes]) -> int:
-    pairs = enumerate(zip(before, after, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(before), len(after)))
+def _common_prefix(before: list[bytes], after: list[bytes]) -> int:
+    """Return the number of equal messages at the beginning of two requests."""
+    count = 0
+    for previous, current in zip(before, after, strict=False):
+        if previous != current:
+            break
+        count += 1
+    return count

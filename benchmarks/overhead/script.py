@@ -1,7 +1,7 @@
-"""What the benchmark's endpoint answers: so many steps of reading files, then the end. Pure.
+"""The replies of the benchmark's endpoint: a number of file reads, then an answer. Pure.
 
-The script is told in the address that a client is given, and how far a run has come is told by its request. So the
-endpoint remembers nothing that could mix two runs up.
+The client's base URL encodes the script, and each request shows the progress of its run. So the endpoint needs no
+state, and cannot confuse two runs.
 """
 
 import json
@@ -14,10 +14,10 @@ from tests.doubles.replies import Calls, Message, Say, completion_document, stre
 
 LINES: Final = 90
 FILE: Final = "".join(f"line_{number:03} = {'x' * 30!r}\n" for number in range(LINES))
-"""What stands in each file, 4 kB."""
+"""The content of each file, 4 kB."""
 FILES: Final = 200
 PIECE: Final = 8
-"""Characters of a chunk, in replies that come in many."""
+"""Characters of a chunk in a reply of many chunks."""
 END: Final = b"data: [DONE]\n\n"
 
 _RESULT: Final = re.compile(rb'"role"\s*:\s*"tool"')
@@ -30,9 +30,10 @@ _ADDRESS: Final = re.compile(
 
 @dataclass(frozen=True)
 class Script:
-    """`parallel` calls in each of `steps` replies, after a text of `pieces` chunks.
+    """`steps` replies with `parallel` calls each, after a text of `pieces` chunks.
 
-    `argument` is what the tool calls the path of a file. Of a `recorded` run, each request is compared with the last.
+    `argument` is the name of the tool's path parameter. In a `recorded` run the endpoint compares each request with the
+    previous one.
     """
 
     steps: int
@@ -42,16 +43,19 @@ class Script:
     recorded: bool = False
 
     def path(self, run: str) -> str:
-        """Where a client finds this script, for the run of this name."""
+        """Return the path of the base URL for a run of this script."""
         return f"/{self.steps}/{self.parallel}/{self.pieces}/{self.argument}/{int(self.recorded)}/{run}/v1"
 
     def reply(self, results: int) -> Message:
-        """The next reply to a request with so many tool results."""
-        done = results // self.parallel
+        """Return the reply to a request with this number of tool results."""
+        completed = results // self.parallel
         text = "".join(f"word_{number:02} " for number in range(self.pieces))
-        if done >= self.steps:
+        if completed >= self.steps:
             return Say(f"{text}Done.")
-        return Calls([self._call(done * self.parallel + each) for each in range(self.parallel)], text)
+
+        first = completed * self.parallel
+        calls = [self._call(number) for number in range(first, first + self.parallel)]
+        return Calls(calls, text)
 
     def _call(self, number: int) -> tuple[str, str]:
         root = "/" if self.argument == "file_path" else ""  # deepagents sees its folder as a file system
@@ -59,35 +63,47 @@ class Script:
 
 
 def file_name(number: int) -> str:
-    """The file that the call of this number reads."""
+    """Return the name of the file that this call reads."""
     return f"data_{number % FILES:03}.py"
 
 
 def find_script(path: str) -> tuple[Script, str] | None:
-    """The script and the run's name in the path of a request."""
-    found = _ADDRESS.match(path)
-    if found is None:
+    """Return the script and the name of the run in the path of a request; None for other paths."""
+    match = _ADDRESS.match(path)
+    if match is None:
         return None
-    steps, parallel, pieces = (int(found[name]) for name in ("steps", "parallel", "pieces"))
-    return Script(steps, parallel, pieces, found["argument"], found["recorded"] == "1"), found["run"]
+
+    script = Script(
+        steps=int(match["steps"]),
+        parallel=int(match["parallel"]),
+        pieces=int(match["pieces"]),
+        argument=match["argument"],
+        recorded=match["recorded"] == "1",
+    )
+    return script, match["run"]
 
 
 def count_results(body: bytes) -> int:
-    """How many tool results a request carries; inside of a text their key would have its quotes escaped."""
+    """Return the number of tool results in a request. Inside of a text, JSON escapes the quotes of the pattern."""
     return len(_RESULT.findall(body))
 
 
 def answer(script: Script, body: bytes) -> tuple[str, list[bytes]]:
-    """Content type and parts of the answer to a request, an event each where it is streamed.
+    """Return the content type and the parts of the response; a part is an event if the request asks for a stream.
 
-    What it used is about a token for four bytes.
+    The reported usage is one token for four bytes.
     """
     results = count_results(body)
     reply = script.reply(results)
     message = Message(reply.text, reply.calls, reply.finish_reason, usage=(len(body) // 4, 20))
     number = results // script.parallel + 1
+
     if not _STREAM.search(body):
-        return "application/json", [json.dumps(completion_document(message, {}, number)).encode()]
-    asked: JsonMap = {"stream_options": {"include_usage": bool(_WITH_USAGE.search(body))}}
-    chunks = stream_documents(message, asked, number, PIECE if script.pieces else 0)
-    return "text/event-stream", [*(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks), END]
+        completion = completion_document(message, {}, number)
+        return "application/json", [json.dumps(completion).encode()]
+
+    request: JsonMap = {"stream_options": {"include_usage": bool(_WITH_USAGE.search(body))}}
+    piece = PIECE if script.pieces else 0
+    chunks = stream_documents(message, request, number, piece)
+    events = [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks]
+    return "text/event-stream", [*events, END]

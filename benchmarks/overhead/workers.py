@@ -1,4 +1,4 @@
-"""The contestants as processes that take turns: started, warmed up, told what to do, and ended."""
+"""The worker processes of the contestants, which take turns."""
 
 import json
 import os
@@ -28,12 +28,12 @@ CREATE_AGENT_STORED = "create_agent, with SqliteSaver"
 
 
 class FailedRunError(RuntimeError):
-    """A contestant did not do what the script asks for, so that there is nothing to compare."""
+    """A contestant did not follow the script, so its cost cannot be compared."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """A contestant under the name of its row. `argument` is what its tool calls a path."""
+    """A contestant and the name of its row. `argument` is the name of its tool's path parameter."""
 
     name: str
     loader: str
@@ -56,34 +56,40 @@ ENTRANTS = (
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a job took: CPU seconds, those of its process since the start, bytes on the disk, the endpoint's counts."""
+class JobCost:
+    """The cost of one job.
+
+    `process_cpu_s` includes the start of the worker. `statistics` are the request counts of the endpoint.
+    """
 
     cpu_s: float
     process_cpu_s: float
-    kept: int
-    seen: Mapping[str, Any]
+    stored_bytes: int
+    statistics: Mapping[str, Any]
 
 
-class Times(NamedTuple):
-    """How often and in which way a script is run: streamed, several at once, and whether once before it counts."""
+class RunOptions(NamedTuple):
+    """Options for a script: streaming, the number of concurrent runs, and an unmeasured first run."""
 
     stream: bool = False
     at_once: int = 1
     warm: bool = True
 
 
-ONCE = Times()
+ONE_RUN = RunOptions()
 
 
 class Worker:
-    """One contestant in its process."""
+    """The process of one contestant."""
 
     def __init__(self, entrant: Entrant, home: Path) -> None:
-        self.entrant, self._home = entrant, home
+        self.entrant = entrant
+        self._home = home
         self._numbers = count()
+
+        command = [python_of(entrant.environment), "-P", "-m", "benchmarks.overhead.child", entrant.loader]
         self._process = subprocess.Popen(
-            [python_of(entrant.environment), "-P", "-m", "benchmarks.overhead.child", entrant.loader],
+            command,
             cwd=home,
             env=clean_environment(os.environ, home, {"PYTHONPATH": str(root_of_project())}),
             stdin=subprocess.PIPE,
@@ -91,58 +97,64 @@ class Worker:
             stderr=(home / "stderr.txt").open("wb"),
             text=True,
         )
-        self._read()
+        self._read_response()
 
-    def run(self, script: Script, server: str, files: Path, *, stream: bool = False, at_once: int = 1) -> Ran:
-        """One job by this script, or several of them at once.
+    def run(self, script: Script, server: str, files: Path, *, stream: bool = False, at_once: int = 1) -> JobCost:
+        """Run the script, `at_once` times in one event loop, and return the cost.
 
         Raises:
-            FailedRunError: it failed, or did not make the steps of the script.
+            FailedRunError: The run failed, or its requests do not match the script.
         """
-        number = next(self._numbers)
-        run = f"{self._home.name}-{number}"
+        run_name = f"{self._home.name}-{next(self._numbers)}"
         script = replace(script, argument=self.entrant.argument)
+
         with tempfile.TemporaryDirectory(dir=self._home) as keep:
-            job = Job(server + script.path(run), str(files), keep, stream, self.entrant.stored, at_once)
-            self._write(asdict(job))
-            answered = self._read()
-            kept = sum(path.stat().st_size for path in Path(keep).rglob("*") if path.is_file())
-        seen = httpx2.get(f"{server}{STATISTICS}{run}", trust_env=False).json()
-        if seen["finished"] != at_once or seen["requests"] != at_once * (script.steps + 1):
-            raise FailedRunError(f"{self.entrant.name} made {seen['requests']} requests in {at_once} runs of {script}")
-        return Ran(answered["cpu_s"], answered["process_cpu_s"], kept, seen)
+            job = Job(server + script.path(run_name), str(files), keep, stream, self.entrant.stored, at_once)
+            self._send_job(job)
+            response = self._read_response()
+            stored_bytes = sum(path.stat().st_size for path in Path(keep).rglob("*") if path.is_file())
+
+        statistics = httpx2.get(f"{server}{STATISTICS}{run_name}", trust_env=False).json()
+        requests = statistics["requests"]
+        if statistics["finished"] != at_once or requests != at_once * (script.steps + 1):
+            raise FailedRunError(f"{self.entrant.name} made {requests} requests in {at_once} runs of {script}")
+
+        return JobCost(response["cpu_s"], response["process_cpu_s"], stored_bytes, statistics)
 
     def close(self) -> None:
-        """End the process, which ends with its standard input."""
+        """Close the pipes, upon which the process exits; kill it after 10 seconds."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def _write(self, job: dict[str, Any]) -> None:
+    def _send_job(self, job: Job) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.write(json.dumps(asdict(job)) + "\n")
         self._process.stdin.flush()
 
-    def _read(self) -> dict[str, Any]:
+    def _read_response(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        answered: dict[str, Any] = json.loads(line) if line else {"error": "it ended"}
-        if "error" in answered:
-            words = (self._home / "stderr.txt").read_text("utf-8", "replace").strip()[-600:]
-            raise FailedRunError(f"{self.entrant.name}: {answered['error']}\n{words}".rstrip())
-        return answered
+        response: dict[str, Any] = json.loads(line) if line else {"error": "the process exited"}
+
+        if "error" in response:
+            stderr = (self._home / "stderr.txt").read_text("utf-8", "replace").strip()[-600:]
+            raise FailedRunError(f"{self.entrant.name}: {response['error']}\n{stderr}".rstrip())
+        return response
 
 
 class Workers:
-    """Some contestants, as a context manager, on one endpoint and one folder of files."""
+    """A context manager that starts a worker for each contestant, on one endpoint and one folder of files."""
 
     def __init__(self, server: str, entrants: Iterable[Entrant]) -> None:
-        self._server, self._entrants = server, tuple(entrants)
+        self._server = server
+        self._entrants = tuple(entrants)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -152,43 +164,73 @@ class Workers:
         self._files.mkdir()
         for number in range(FILES):
             (self._files / file_name(number)).write_text(FILE, "utf-8")
+
         self._workers: list[Worker] = []
         with self._stack:
             for number, entrant in enumerate(self._entrants):
                 home = root / f"home{number}"
                 home.mkdir()
-                self._workers.append(Worker(entrant, home))
-                self._stack.callback(self._workers[-1].close)
+                worker = Worker(entrant, home)
+                self._stack.callback(worker.close)
+                self._workers.append(worker)
+
             self._stack = self._stack.pop_all()
+
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
 
-    def take_turns(
-        self, taking_part: Callable[[Entrant], bool], scripts: Sequence[Script], rounds: int, times: Times = ONCE
-    ) -> dict[str, list[list[Ran]]]:
-        """What each contestant took for each script, round by round, after an unmeasured run of the first script.
+    def run_rounds(
+        self, plays: Callable[[Entrant], bool], scripts: Sequence[Script], rounds: int, options: RunOptions = ONE_RUN
+    ) -> dict[str, list[list[JobCost]]]:
+        """Run the scripts and return the costs of each contestant, by round and script.
 
-        In each round somebody else begins. One that fails is left out, and it is said why.
+        A run of the first script warms each contestant up. The contestants rotate: each round begins with another one.
+        A contestant that fails is excluded, with a message on standard error.
         """
-        ran: dict[str, list[list[Ran]]] = {}
-        workers = [worker for worker in self._workers if taking_part(worker.entrant)]
-        for turn in range(-1 if times.warm else 0, rounds):
-            first = turn % max(len(workers), 1)
-            for worker in workers[first:] + workers[:first]:
-                try:
-                    took = self._run_all(worker, scripts if turn >= 0 else scripts[:1], times)
-                except FailedRunError as error:
-                    print(f"Left out: {error}", file=sys.stderr)
-                    workers = [each for each in workers if each is not worker]
-                    ran.pop(worker.entrant.name, None)
-                else:
-                    ran.setdefault(worker.entrant.name, []).extend([took] if turn >= 0 else [])
-        return ran
+        costs: dict[str, list[list[JobCost]]] = {}
+        workers = [worker for worker in self._workers if plays(worker.entrant)]
+
+        if options.warm:
+            workers = self._run_round(workers, scripts[:1], options, {}, turn=-1)
+        for turn in range(rounds):
+            workers = self._run_round(workers, scripts, options, costs, turn)
+
+        names = {worker.entrant.name for worker in workers}
+        return {name: rounds_of_name for name, rounds_of_name in costs.items() if name in names}
+
+    def _run_round(
+        self,
+        workers: list[Worker],
+        scripts: Sequence[Script],
+        options: RunOptions,
+        costs: dict[str, list[list[JobCost]]],
+        turn: int,
+    ) -> list[Worker]:
+        """Run the scripts once on each worker, add the costs, and return the workers that succeeded."""
+        first = turn % max(len(workers), 1)
+        failures = []
+
+        for worker in workers[first:] + workers[:first]:
+            try:
+                job_costs = [
+                    worker.run(script, self._server, self._files, stream=options.stream, at_once=options.at_once)
+                    for script in scripts
+                ]
+            except FailedRunError as error:
+                print(f"Excluded: {error}", file=sys.stderr)
+                failures.append(worker)
+            else:
+                costs.setdefault(worker.entrant.name, []).append(job_costs)
+
+        return [worker for worker in workers if worker not in failures]
 
     def first_runs(self, plays: Callable[[Entrant], bool], script: Script, rounds: int) -> dict[str, list[float]]:
-        """Return the CPU seconds of new processes: the imports and the first run. The first round leaves byte code."""
+        """Return the CPU seconds of new processes: the imports and the first run.
+
+        The first round, which writes the byte code, is not counted.
+        """
         costs: dict[str, list[float]] = {}
         homes = count()
         for turn in range(rounds + 1):
@@ -196,14 +238,9 @@ class Workers:
                 home = self._root / f"first{next(homes)}"
                 home.mkdir()
                 with closing(Worker(entrant, home)) as worker:
-                    run = worker.run(script, self._server, self._files)
+                    cost = worker.run(script, self._server, self._files)
 
                 if turn:
-                    costs.setdefault(entrant.name, []).append(run.process_cpu_s)
+                    costs.setdefault(entrant.name, []).append(cost.process_cpu_s)
 
         return costs
-
-    def _run_all(self, worker: Worker, scripts: Sequence[Script], times: Times) -> list[Ran]:
-        return [
-            worker.run(each, self._server, self._files, stream=times.stream, at_once=times.at_once) for each in scripts
-        ]

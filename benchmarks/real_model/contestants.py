@@ -44,7 +44,7 @@ def our_contestants(label: str, options: Mapping[str, Any], *, ablate: bool) -> 
 def rival_contestant(name: str) -> Contestant:
     """A rival, whose environment is there."""
     environment = {"PYTHONPATH": str(root_of_project()), **environments.SETTINGS}
-    return Contestant(name, "default", environments.command(name), environment=environment)
+    return Contestant(name, "default", environments.adapter_command(name), environment=environment)
 
 
 def run_task(

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from benchmarks.overhead.environments import LANGCHAIN, OWN, prepare
+from benchmarks.overhead.environments import DEVELOPMENT, LANGCHAIN, prepare
 from benchmarks.real_model.rivals import environments
 from benchmarks.redteam import tables
 from benchmarks.redteam.child import MODULES
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write each result as a line of JSON")
     said = parser.parse_args(arguments)
     started, chosen = time.monotonic(), [name for name in MODULES if not said.only or name in said.only]
-    missing = {name: why for name in chosen if (why := made(PLACES.get(name, OWN)))}
+    missing = {name: why for name in chosen if (why := made(PLACES.get(name, DEVELOPMENT)))}
     chosen = [name for name in chosen if name not in missing]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="redteam-") as place, ThreadPoolExecutor(AT_ONCE) as pool:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 def made(environment: str) -> str | None:
     """Make an environment; None, or why it cannot be made."""
     if environment == MINI:
-        return environments.made(environments.environment_of(MINI), Path(__file__).with_name(f"{MINI}.txt"))
+        return environments.install(environments.environment_of(MINI), Path(__file__).with_name(f"{MINI}.txt"))
     return prepare(environment)
 
 
@@ -71,7 +71,7 @@ def attacked(contestant: str, place: Path, goals: str) -> list[Row]:
     """All goals against one contestant, in a process of its own."""
     home = place / contestant.replace(", ", "-").replace(" ", "-")
     home.mkdir()
-    where = PLACES.get(contestant, OWN)
+    where = PLACES.get(contestant, DEVELOPMENT)
     python = str(environments.environment_of(where) / "bin" / "python") if where else sys.executable
     command = [python, "-P", "-m", "benchmarks.redteam.child", contestant, str(home), "0", "1", goals]
     found, failure = rows_of(command, home, {"MSWEA_SILENT_STARTUP": "1"})

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing, suppress
 from multiprocessing.connection import Connection
 from typing import Final
 
-from benchmarks.endpoint import answer_head, content_length, in_process, listen, send_events
+from benchmarks.endpoint import content_length, in_process, listen, response_head, send_events
 from benchmarks.scale.script import events, run_of
 
 COUNTS: Final = "/counts/"
@@ -32,7 +32,7 @@ class SlowEndpoint:
                     begin = path.removeprefix(COUNTS)
                     found = {name: made for name, made in self._requests.items() if name.startswith(begin)}
                     told = json.dumps(found).encode()
-                    writer.write(answer_head("application/json", f"Content-Length: {len(told)}") + told)
+                    writer.write(response_head("application/json", f"Content-Length: {len(told)}") + told)
                 else:
                     await self._answer(writer, body)
                 await writer.drain()

@@ -1,1 +1,1 @@
-"""The agents that are measured, each in a module that is loaded by the Python of its own environment."""
+"""The measured agents. The Python of each agent's environment imports its module."""

@@ -1,4 +1,4 @@
-"""LangChain's `create_agent` with one tool, and deepagents on a folder, as their documentation shows them."""
+"""LangChain's `create_agent` with one tool, and deepagents on a folder, as in their documentation."""
 
 import asyncio
 import sqlite3
@@ -18,39 +18,41 @@ from benchmarks.overhead.job import KEY, MODEL, MOST_STEPS, TASK, Job
 CONFIG: Any = {"recursion_limit": MOST_STEPS, "configurable": {"thread_id": "t"}}
 REQUEST: Any = {"messages": [{"role": "user", "content": TASK}]}
 PROFILE: Any = {"max_input_tokens": 10_000_000}
-"""A window in which deepagents has nothing to summarize: a summary makes its requests shorter than the others'."""
+"""A window so large that deepagents does not summarize: a summary would shorten its requests."""
 
 Build = Callable[[Job, Any], Any]
 
 
 class LangchainAgent:
-    """An agent that LangChain or deepagents builds: a compiled graph."""
+    """A compiled graph of LangChain or deepagents."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
 
     def run(self, job: Job) -> None:
-        """Do the job; with a saver as a thread whose steps are on the disk before the next one begins."""
+        """Run the job. With a saver, each step is on the disk before the next step begins."""
         if not job.stored:
             _run(self._build(job, None), job)
             return
+
         database = str(Path(job.keep, "checkpoints.sqlite"))
         with closing(sqlite3.connect(database, check_same_thread=False)) as connection:
             _run(self._build(job, SqliteSaver(connection)), job, durability="sync")
 
     async def arun(self, job: Job) -> None:
-        """Do it several times at once."""
+        """Run the job `count` times concurrently."""
         agent = self._build(job, None)
-        await asyncio.gather(*(jobs.drain(agent, job, REQUEST, CONFIG) for _ in range(job.count)))
+        runs = [jobs.drain(agent, job, REQUEST, CONFIG) for _ in range(job.count)]
+        await asyncio.gather(*runs)
 
 
 def load_create_agent() -> LangchainAgent:
-    """`create_agent`."""
+    """Return `create_agent`."""
     return LangchainAgent(_create_agent)
 
 
 def load_deepagents() -> LangchainAgent:
-    """`create_deep_agent` with the tools that it brings."""
+    """Return `create_deep_agent` with its default tools."""
     from deepagents import create_deep_agent
     from deepagents.backends import FilesystemBackend
 
@@ -78,5 +80,6 @@ def _run(agent: Any, job: Job, **options: Any) -> None:
     if not job.stream:
         agent.invoke(REQUEST, CONFIG, **options)
         return
+
     for _ in agent.stream(REQUEST, CONFIG, stream_mode="messages", **options):
         pass

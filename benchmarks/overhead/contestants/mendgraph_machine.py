@@ -1,4 +1,4 @@
-"""The whole machine, with guard, gateway, ledger and loop control: without a checkpointer, or with the store."""
+"""The complete graph of mendgraph, without a checkpointer or with the store."""
 
 import asyncio
 import os
@@ -14,11 +14,12 @@ LIMIT = 10**9
 
 
 class Machine:
-    """Our graph. Its replies are streamed in any case."""
+    """The graph of mendgraph. It always streams its replies."""
 
     def run(self, job: Job) -> None:
-        """Do the job; as a session of the store, each step of which is on the disk before the next one begins."""
+        """Run the job. With the store, each step is on the disk before the next step begins."""
         context = _context(job)
+
         if job.stored:
             run_task(TASK, context, durability="sync")
         elif job.stream:
@@ -28,20 +29,22 @@ class Machine:
             build_graph().invoke(REQUEST, CONFIG, context=context)
 
     async def arun(self, job: Job) -> None:
-        """Do it several times at once."""
-        graph, context = build_graph(), _context(job)
+        """Run the job `count` times concurrently."""
+        graph = build_graph()
+        context = _context(job)
         modes = ["custom", "updates"]
-        await asyncio.gather(*(drain(graph, job, REQUEST, CONFIG, modes, context=context) for _ in range(job.count)))
+        runs = [drain(graph, job, REQUEST, CONFIG, modes, context=context) for _ in range(job.count)]
+        await asyncio.gather(*runs)
 
 
 def load() -> Machine:
-    """Our graph, with what it imports when a run starts."""
+    """Return the graph, after the imports of a run."""
     build_graph()
     return Machine()
 
 
 def _context(job: Job) -> AgentContext:
-    """Limits that end no run, and a window in which nothing has to be compacted."""
+    """Return a context whose limits stop no run and whose window needs no compaction."""
     os.environ[DATA_DIR_VARIABLE] = job.keep
     return AgentContext(
         workspace=job.folder,

@@ -1,9 +1,9 @@
-"""A pydantic-ai `Agent` with one tool, as its documentation shows it."""
+"""A pydantic-ai `Agent` with one tool, as in its documentation."""
 
 import asyncio
 from typing import Any
 
-# They are in an environment of their own.
+# The environment of this contestant has these packages.
 from pydantic_ai import Agent, UsageLimits  # type: ignore[import-not-found]
 from pydantic_ai.models.openai import OpenAIChatModel  # type: ignore[import-not-found]
 from pydantic_ai.providers.openai import OpenAIProvider  # type: ignore[import-not-found]
@@ -18,21 +18,25 @@ class PydanticAgent:
     """The agent."""
 
     def run(self, job: Job) -> None:
-        """Do the job."""
+        """Run the job."""
         if job.stream:
-            asyncio.run(_streamed(_agent(job)))
+            asyncio.run(_stream(_agent(job)))
         else:
             _agent(job).run_sync(TASK, usage_limits=UNLIMITED)
 
     async def arun(self, job: Job) -> None:
-        """Do it several times at once."""
+        """Run the job `count` times concurrently."""
         agent = _agent(job)
-        ways = (_streamed(agent) if job.stream else agent.run(TASK, usage_limits=UNLIMITED) for _ in range(job.count))
-        await asyncio.gather(*ways)
+        if job.stream:
+            runs = [_stream(agent) for _ in range(job.count)]
+        else:
+            runs = [agent.run(TASK, usage_limits=UNLIMITED) for _ in range(job.count)]
+
+        await asyncio.gather(*runs)
 
 
 def load() -> PydanticAgent:
-    """The agent."""
+    """Return the agent."""
     return PydanticAgent()
 
 
@@ -45,7 +49,7 @@ def _agent(job: Job) -> Any:
     return Agent(model, tools=[read_file])
 
 
-async def _streamed(agent: Any) -> None:
+async def _stream(agent: Any) -> None:
     async with agent.run_stream_events(TASK, usage_limits=UNLIMITED) as events:
         async for _ in events:
             pass

@@ -1,4 +1,4 @@
-"""A graph of two nodes on `ChatOpenAI`, as LangGraph's documentation shows it."""
+"""A graph of two nodes on `ChatOpenAI`, as in LangGraph's documentation."""
 
 import asyncio
 from typing import Any
@@ -16,24 +16,26 @@ REQUEST: Any = {"messages": [{"role": "user", "content": TASK}]}
 
 
 class TwoNodes:
-    """The model and its tools."""
+    """A graph of a model node and a tool node."""
 
     def run(self, job: Job) -> None:
-        """Do the job."""
+        """Run the job."""
         if not job.stream:
             _graph(job).invoke(REQUEST, CONFIG)
             return
+
         for _ in _graph(job).stream(REQUEST, CONFIG, stream_mode="messages"):
             pass
 
     async def arun(self, job: Job) -> None:
-        """Do it several times at once."""
+        """Run the job `count` times concurrently."""
         graph = _graph(job, asynchronous=True)
-        await asyncio.gather(*(jobs.drain(graph, job, REQUEST, CONFIG) for _ in range(job.count)))
+        runs = [jobs.drain(graph, job, REQUEST, CONFIG) for _ in range(job.count)]
+        await asyncio.gather(*runs)
 
 
 def load() -> TwoNodes:
-    """The graph."""
+    """Return the graph."""
     return TwoNodes()
 
 

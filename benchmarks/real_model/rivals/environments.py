@@ -1,6 +1,6 @@
-"""The rivals that there are, and an environment for each: made by uv on first use, from pinned requirements.
+"""The rivals, and the environment of each. uv creates an environment on first use, from pinned requirements.
 
-An environment lies in `.tools/rivals/<name>`, beside our own uv, and is made again when its requirements change.
+An environment is in `.tools/rivals/<name>`, and is created again when its requirements change.
 """
 
 import hashlib
@@ -20,50 +20,57 @@ RIVALS = {
 """The adapter of each rival; its requirements are in `<name>.txt`."""
 
 SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-"""What keeps the rivals' libraries from looking things up on the network."""
+"""Environment variables that keep the rivals' libraries off the network."""
 
 
 def prepare(name: str, folder: Path | None = None) -> str | None:
-    """Make the rival's environment if it is not there yet; None, or why it cannot be made."""
-    return made(environment_of(name, folder), Path(__file__).parent / f"{name}.txt")
+    """Create the environment of a rival if it does not exist; return None, or the problem."""
+    return install(environment_of(name, folder), Path(__file__).parent / f"{name}.txt")
 
 
-def made(place: Path, requirements: Path, *more: str) -> str | None:
-    """Make an environment of these requirements if it is not there yet; None, or why it cannot be made.
+def install(environment: Path, requirements: Path, *options: str) -> str | None:
+    """Create an environment with these requirements if it does not exist; return None, or the problem.
 
-    `more` are further arguments of `uv pip install`.
+    `options` are further arguments of `uv pip install`.
     """
-    wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    mark = place / ".requirements"
-    if mark.is_file() and mark.read_text("utf-8") == wanted:
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    digest_file = environment / ".requirements"
+    if digest_file.is_file() and digest_file.read_text("utf-8") == digest:
         return None
+
     uv = find_uv()
     if uv is None:
-        return "uv is needed to make it: `make setup` brings one"
-    steps = (
-        [uv, "venv", "--clear", "--no-project", "--python", sys.executable, str(place)],
-        [uv, "pip", "install", "--python", str(place / "bin" / "python"), "-r", str(requirements), *more],
+        return "uv is needed to create it: `make setup` installs one"
+
+    python = environment / "bin" / "python"
+    commands = (
+        [uv, "venv", "--clear", "--no-project", "--python", sys.executable, str(environment)],
+        [uv, "pip", "install", "--python", str(python), "-r", str(requirements), *options],
     )
-    for step in steps:
-        done = subprocess.run([*step, "--quiet"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            return f"`uv {step[1]}` failed: {done.stderr.strip()[-600:]}"
-    mark.write_text(wanted, "utf-8")
+    for command in commands:
+        process = subprocess.run([*command, "--quiet"], capture_output=True, text=True, check=False)
+        if process.returncode:
+            return f"`uv {command[1]}` failed: {process.stderr.strip()[-600:]}"
+
+    digest_file.write_text(digest, "utf-8")
     return None
 
 
-def command(name: str, folder: Path | None = None) -> list[str]:
-    """How the rival is started. The caller puts our root on PYTHONPATH: the adapters are modules of ours."""
+def adapter_command(name: str, folder: Path | None = None) -> list[str]:
+    """Return the command that starts a rival's adapter. It needs the project's root on PYTHONPATH."""
     adapter = f"benchmarks.real_model.rivals.{RIVALS[name]}"
     return [str(environment_of(name, folder) / "bin" / "python"), "-P", "-m", adapter]
 
 
 def environment_of(name: str, folder: Path | None = None) -> Path:
-    """Where the rival's environment belongs."""
+    """Return the directory of a rival's environment."""
     return (folder or root_of_project() / ".tools" / "rivals") / name
 
 
 def find_uv() -> str | None:
-    """The uv on the path, or the one that `make` has installed."""
-    own = root_of_project() / ".tools" / "uv" / "bin" / "uv"
-    return shutil.which("uv") or (str(own) if own.is_file() else None)
+    """Return the uv on the path, or the one that `make setup` installed."""
+    if uv := shutil.which("uv"):
+        return uv
+
+    installed = root_of_project() / ".tools" / "uv" / "bin" / "uv"
+    return str(installed) if installed.is_file() else None

@@ -23,7 +23,7 @@ LONGEST_S: Final = 900.0
 
 def measured(at_once: int) -> Iterator[str]:
     """The table, or why there is none."""
-    if why := environments.made(environments.environment_of(NAME), Path(__file__).with_name(f"{NAME}.txt")):
+    if why := environments.install(environments.environment_of(NAME), Path(__file__).with_name(f"{NAME}.txt")):
         yield f"\nAgentDojo was not run: {why}"
         return
     with tempfile.TemporaryDirectory(prefix="agentdojo-") as home, ThreadPoolExecutor(at_once) as pool:
