@@ -85,7 +85,7 @@ class RunResult:
         """Return kind, reason, message, answer and run in one line of printable characters."""
         outcome = self.outcome
         text = outcome.message
-        if outcome.answer not in text:
+        if outcome.answer.removesuffix(".") not in text:
             text = f"{text} {outcome.answer}"
 
         message = shown(" ".join(text.split()), _LONGEST_MESSAGE)

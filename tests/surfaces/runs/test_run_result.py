@@ -57,6 +57,13 @@ def test_result_is_one_printable_line_and_html_in_a_notebook() -> None:
     assert len(page) < 9_500
 
 
+def test_answer_that_the_message_contains_is_not_repeated() -> None:
+    message = "Changed a.py; 2 tests pass."
+    done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message=message, answer="Changed a.py.")
+    result = RunResult(done, (), (), Plan(), "run-1")
+    assert str(result) == "FINISHED (answered): Changed a.py; 2 tests pass. [run run-1]"
+
+
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
