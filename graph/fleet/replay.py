@@ -44,7 +44,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.language.history import is_added, is_typed
 from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
-from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import Copy, delete_copy, make_copy
 from mendgraph.nodes.workspace.files.change_records import FileState
 from mendgraph.nodes.workspace.files.sandbox import StrPath, check_workspace

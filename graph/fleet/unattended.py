@@ -15,7 +15,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.language.display import count_of, listed, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 from mendgraph.nodes.workspace.copies import workspace_copies
-from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.run_commits import commit_files
 from mendgraph.nodes.workspace.processes.git import find_identity
 from mendgraph.nodes.workspace.store.run_folder import data_folder, workspace_folder

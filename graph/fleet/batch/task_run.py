@@ -27,7 +27,7 @@ from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode, invalid
-from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import Copy, compare_copy, find_left_out, make_copy
 from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.store.database import uses_postgres

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mendgraph.nodes.execute_tools.commands.copied_project import editable_folders
 from mendgraph.nodes.language.command_lines import prefix_of
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.sandbox import is_below
@@ -112,13 +113,21 @@ def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
 
 
 def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
-    """Return all variables of a program: no secrets, and nothing that leads back to our own virtual environment."""
-    return {
+    """Return all variables of a program: no secrets, and nothing that leads back to our own virtual environment.
+
+    In a copy of a project, Python finds the project's packages in the copy.
+    """
+    env = {
         "PATH": ":".join(_program_folders(root, readable)),
         "LANG": os.environ.get("LANG", "C.UTF-8"),
         "HOME": HOME,
         "TMPDIR": SCRATCH,
     }
+    folders = editable_folders(root)
+    if folders:
+        env["PYTHONPATH"] = ":".join(folders)
+
+    return env
 
 
 def own_installation() -> tuple[str, ...]:

@@ -16,11 +16,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.commands.copied_project import original_project
 from mendgraph.nodes.workspace.files.handles import closing, open_directory, open_root, read_beginning
 from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
 LOOKED_FOR: Final = (
-    "pytest in .venv, venv, .tox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; a test script in"
+    "pytest in .venv, venv, .tox, .nox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; a test script in"
     " package.json; Cargo.toml; go.mod; a target test in Makefile"
 )
 _ELSEWHERE: Final = (
@@ -102,7 +103,7 @@ def find_runners(root: str) -> Runners:
     """Return the test runners of the workspace `root` (a path without links), or none if it cannot be read."""
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
-        environments = [*_inside(handle, root), *_outside(root, home)]
+        environments = [*_inside(handle, root), *_of_tools(root, home), *_of_original(root, home)]
         environments.sort(key=lambda environment: not environment.has_pytest)
         path = _outer_path(root)
         commands = tuple(_commands(handle, path))
@@ -171,13 +172,25 @@ def _read(folder_fd: int, name: str) -> _Environment:
 
 
 def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
-    for parts in [(".venv",), ("venv",), *((".tox", name) for name in _names(root_fd, ".tox"))]:
+    sessions = [(tool, name) for tool in (".tox", ".nox") for name in _names(root_fd, tool)]
+    for parts in [(".venv",), ("venv",), *sessions]:
         if "python" in _names(root_fd, *parts, "bin"):
             with closing(open_directory(root_fd, parts)) as folder:
                 yield _read(folder, "/".join((root, *parts)))
 
 
-def _outside(root: str, home: str) -> Iterator[_Environment]:
+def _of_original(root: str, home: str) -> Iterator[_Environment]:
+    """Yield the environments of the project of which the workspace is a copy."""
+    project = original_project(root)
+    if project is not None and os.path.isdir(project):
+        with closing(open_root(project)) as handle:
+            yield from _inside(handle, project)
+
+        yield from _of_tools(project, home)
+
+
+def _of_tools(root: str, home: str) -> Iterator[_Environment]:
+    """Yield the environments that tools keep elsewhere for this folder, and the activated one."""
     hashes: dict[str, str] = {}
     for name in ("sha256", "md5"):
         digest = hashlib.new(name, os.fsencode(root), usedforsecurity=False).digest()

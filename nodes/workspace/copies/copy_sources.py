@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
+from mendgraph.nodes.workspace.copies.installed_links import link_installed
 from mendgraph.nodes.workspace.files.handles import closing, open_root
 from mendgraph.nodes.workspace.processes.git import (
     HEAD,
@@ -231,8 +232,9 @@ class GitSource(NamedTuple):
         """Fill the empty folder."""
         records = required(add_worktree(self.repository, self.commit, folder, WORKSPACE))
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
-        git = PrivateGit(os.path.join(folder, BASE), os.path.join(folder, root))
-        links = _link_installed(self.repository.path, os.path.join(folder, root))
+        path = os.path.join(folder, root)
+        git = PrivateGit(os.path.join(folder, BASE), path)
+        links = link_installed(self.repository.path, path, self._package_folders())
         git.create(os.path.join(self.repository.common, "objects"), self.repository.object_format, links)
         tree, modules = git.store(self.tree)
         notes = self.notes
@@ -242,29 +244,12 @@ class GitSource(NamedTuple):
 
         return SourceCopy(root, self.commit, tree, notes, records)
 
-
-INSTALLED: Final = (".venv", "venv", "node_modules")
-"""Folders that a project's tests need and git does not store: the copy has links to them."""
-
-
-def _link_installed(workspace: str, root: str) -> list[str]:
-    """Create these links in the copy at `root`; return their names."""
-    links = []
-
-    for name in INSTALLED:
-        target = os.path.join(workspace, name)
-        link = os.path.join(root, name)
-        if os.path.isdir(target) and not os.path.lexists(link):
-            os.symlink(os.path.realpath(target), link)
-            links.append(name)
-
-    return links
-
-
-def installed_folders(root: str) -> tuple[str, ...]:
-    """Return the targets of these links in the copy at `root`: folders of the user's workspace that tests read."""
-    links = (os.path.join(root, name) for name in INSTALLED)
-    return tuple(os.path.realpath(link) for link in links if os.path.islink(link))
+    def _package_folders(self) -> list[str]:
+        """Return the folders of the workspace that have a `package.json`."""
+        result = self.repository.run("ls-tree", "-r", "-z", "--name-only", self.tree)
+        names = required(succeeded(result, "list the files of", self.repository.path)).stdout.split(b"\0")
+        files = [os.fsdecode(name) for name in names]
+        return [os.path.dirname(file) for file in files if os.path.basename(file) == "package.json"]
 
 
 class FolderSource(NamedTuple):

@@ -20,7 +20,6 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.copies.copy_sources import (
     BASE,
     GITLINK,
-    INSTALLED,
     WORKSPACE,
     CopyError,
     GitSource,
@@ -28,6 +27,7 @@ from mendgraph.nodes.workspace.copies.copy_sources import (
     find_source,
     required,
 )
+from mendgraph.nodes.workspace.copies.installed_links import INSTALLED, PACKAGES
 from mendgraph.nodes.workspace.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_directory, open_root
 from mendgraph.nodes.workspace.files.tree_walk import is_bytecode
@@ -450,7 +450,20 @@ def _uncommitted_files(repository: Repository, root: str) -> list[str]:
     ignored = git_output(repository, "ls-files", "-z", *_IGNORED).split("\0")
     names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, root)])
     files = [name for name in names if name and name.rstrip("/") not in INSTALLED]
-    return [name for name in files if not _is_cache(root, name)]
+    return [name for name in files if not (_is_cache(root, name) or _is_installed(root, name))]
+
+
+def _is_installed(root: str, name: str) -> bool:
+    """Return whether it is a link to an installed package, or what tools store beside these."""
+    parts = name.split("/")
+    if PACKAGES not in parts:
+        return False
+
+    folder = os.path.join(root, *parts[: parts.index(PACKAGES) + 1])
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return any(entry.is_symlink() for entry in entries)
+
+    return False
 
 
 _IGNORED: Final = ("--others", "--ignored", "--exclude-standard")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.records import ToolError
-from mendgraph.nodes.workspace.copies.copy_sources import installed_folders
+from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import (
     BEGUN,
     FINISHED,
@@ -25,7 +25,7 @@ from tests.workspace.processes.git_places import Tree, committed, git, head, rep
 
 def test_links_to_installed_folders_are_not_changes(tmp_path: Path) -> None:
     """The project's ignore pattern ends with a slash, so it does not match a link."""
-    names = (".venv", "venv", "node_modules")
+    names = (".venv", "venv")
     project = repository(tmp_path / "project", {"a.txt": "a", ".gitignore": "".join(f"{name}/\n" for name in names)})
     write(project, {f"{name}/bin/python": "1" for name in names})
 
@@ -36,6 +36,26 @@ def test_links_to_installed_folders_are_not_changes(tmp_path: Path) -> None:
     assert compare_copy(copy.folder) == b""
     delete_copy(copy.folder)
     assert all((project / name / "bin/python").exists() for name in names)
+
+
+def test_installed_packages_are_links_and_those_of_the_project_lead_into_the_copy(tmp_path: Path) -> None:
+    files = {"package.json": "{}", "web/package.json": "{}", "core/a.js": "1", ".gitignore": "node_modules\n"}
+    project = repository(tmp_path / "project", files)
+    installed = project / "node_modules"
+    write(project, {f"{folder}/x.js": "1" for folder in ("node_modules/x", "node_modules/.vite", "web/node_modules/y")})
+    (installed / "@acme").mkdir()
+    (installed / "@acme/core").symlink_to("../../core")
+
+    copy = made_copy(project, tmp_path / "copy")
+    root = Path(copy.root)
+    write(root, {"node_modules/.vite/results.json": "1", "core/a.js": "2"})
+
+    assert (root / "node_modules/x").readlink() == installed / "x"
+    assert (root / "node_modules/@acme/core/a.js").read_text() == "2"
+    assert (root / "web/node_modules/y").readlink() == project / "web/node_modules/y"
+    assert installed_folders(copy.root) == (str(installed),)
+    assert (installed / ".vite/x.js").exists()
+    assert b"node_modules" not in patch_of(copy)
 
 
 def test_unfinished_copy_of_another_source_is_replaced(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def mark(root: Path, kind: str) -> str:
     return base64.urlsafe_b64encode(hashlib.new(kind, os.fsencode(root)).digest()).decode()[:8]
 
 
-@rows(".venv", "venv", ".tox/py312")
+@rows(".venv", "venv", ".tox/py312", ".nox/tests")
 def test_environment_in_the_workspace_is_found(name: str, places: Places) -> None:
     places.environment(places.root / ".venv", has_pytest=False)
     places.environment(places.root / name)
