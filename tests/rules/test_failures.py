@@ -35,5 +35,5 @@ def test_os_failure_names_the_path_and_the_problem(number: int, code: Code, reas
 
 
 @rows(("a.py", "'a.py'"), ("a\u202eb", r"'a\u202eb'"), ("\udc80", r"'\udc80'"), ("x" * 300, f"'{'x' * 200}...'"))
-def test_path_is_quoted_on_one_line(path: str, shown: str) -> None:
-    assert quoted(path) == shown
+def test_path_is_quoted_on_one_line(path: str, expected: str) -> None:
+    assert quoted(path) == expected

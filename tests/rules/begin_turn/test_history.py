@@ -80,8 +80,8 @@ def test_first_turn_has_no_step_to_close() -> None:
     assert closed_step([AIMessage("x")], {}, {}) == [AIMessage("x")]
 
 
-def text(given: str) -> str:
-    return given.replace("swordfish", "***")
+def text(value: str) -> str:
+    return value.replace("swordfish", "***")
 
 
 @rows(
@@ -100,6 +100,6 @@ def test_request_is_redacted_and_keeps_its_id(content: Any, clean: Any) -> None:
 
 
 @rows("a\ud800", ["a\ud800"], [{"type": "text", "text": "a\ud800"}])
-def test_lone_surrogates_in_a_request_are_replaced(said: Any) -> None:
-    clean = scrub_requests([HumanMessage(said)], text)
+def test_lone_surrogates_in_a_request_are_replaced(content: Any) -> None:
+    clean = scrub_requests([HumanMessage(content)], text)
     assert clean[0].text == "a\ufffd"

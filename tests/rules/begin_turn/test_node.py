@@ -27,7 +27,9 @@ NO_REQUEST = "There is no request: send a message of a person, with text."
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
 
-def begun(state: BeginTurnState, profile: Profile | None = None, problem: StopCause | None = None) -> dict[str, Any]:
+def update_of(
+    state: BeginTurnState, profile: Profile | None = None, problem: StopCause | None = None
+) -> dict[str, Any]:
     profile = profile or Profile()
     preload = preload_of(profile, checked=False)
     using = TurnResources(profile, problem, lambda new: ("replaced", new), str, Workspace(), preload=preload)
@@ -57,8 +59,8 @@ def fresh(**changed: object) -> dict[str, Any]:
 
 def test_turn_starts_with_fresh_state_and_keeps_the_plan() -> None:
     plan = Plan(steps=(PlanStep(title="one"),))
-    assert begun(BeginTurnState(messages=[HumanMessage("Fix it")])) == fresh()
-    assert begun(BeginTurnState(messages=[HumanMessage("Fix it")], plan=plan)) == fresh(plan=plan)
+    assert update_of(BeginTurnState(messages=[HumanMessage("Fix it")])) == fresh()
+    assert update_of(BeginTurnState(messages=[HumanMessage("Fix it")], plan=plan)) == fresh(plan=plan)
 
 
 FIX = HumanMessage("Fix it")
@@ -81,7 +83,7 @@ def test_history_without_an_open_request_is_invalid(history: list[AnyMessage], o
     """For example, if the thread's last turn has ended and no message was added since."""
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message=NO_REQUEST)
     state = BeginTurnState(messages=history, outcome=outcome)
-    assert begun(state, BLOCKS) == fresh(profile=BLOCKS, stop=stop)
+    assert update_of(state, BLOCKS) == fresh(profile=BLOCKS, stop=stop)
 
 
 @rows(
@@ -93,14 +95,14 @@ def test_history_without_an_open_request_is_invalid(history: list[AnyMessage], o
 def test_handed_on_conversation_uses_the_last_request_of_a_person(since: list[AnyMessage]) -> None:
     """The later messages stay unchanged, each call has one result, and a message of ours is appended."""
     history = [HumanMessage("Fix calc.py"), *since]
-    update = begun(BeginTurnState(messages=history))
+    update = update_of(BeginTurnState(messages=history))
     assert (update["stop"], update["preload"]) == (None, read_ahead(["calc.py"]))
-    *known, added = update["messages"][1]
-    assert known == (close_dangling_calls(history) or history)
+    *earlier, added = update["messages"][1]
+    assert earlier == (close_dangling_calls(history) or history)
     assert (isinstance(added, HumanMessage), added.text, is_request(added)) == (True, HANDED_ON, False)
 
 
 @rows([], [HumanMessage("Fix calc.py")])
 def test_problem_of_the_context_is_reported_first(history: list[AnyMessage]) -> None:
     stop = StopCause(reason=StopReason.INVALID_REQUEST, message="There is no folder 'x'.")
-    assert begun(BeginTurnState(messages=history), problem=stop) == fresh(stop=stop)
+    assert update_of(BeginTurnState(messages=history), problem=stop) == fresh(stop=stop)

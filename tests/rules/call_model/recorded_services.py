@@ -28,7 +28,7 @@ class Settle:
     """It was settled."""
 
     number: int
-    used: Used
+    usage: Used
 
 
 @dataclass(frozen=True)
@@ -145,14 +145,14 @@ class RecordedServices(CallServices):
 
 
 def visit_to_the_end(
-    services: Callable[[], RecordedServices], given: CallModelState, settings: CallSettings
+    services: Callable[[], RecordedServices], initial: CallModelState, settings: CallSettings
 ) -> tuple[RecordedServices, list[JsonMap]]:
     """The updates of all visits of a model call, and the services of the sync one.
 
     Each visit makes one request at most, sync and async with the same effects and the same update.
     """
     one, other = services(), services()
-    state, updates = given, list[JsonMap]()
+    state, updates = initial, list[JsonMap]()
     while not updates or updates[-1].get("pending_call"):
         sent = len(one.of(Call))
         updates.append(call_model(state, settings, [], one))

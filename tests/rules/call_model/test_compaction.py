@@ -32,9 +32,9 @@ def settled(verdict: Verdict, reply: str) -> Compacted | StopCause | None:
     return verdict.conclude(reply) if isinstance(verdict, NeedsSummary) else verdict
 
 
-def talk(steps: int, said: str = "I think about it. " * 60, protocol: Protocol = Protocol.NATIVE) -> list[AnyMessage]:
+def talk(steps: int, text: str = "I think about it. " * 60, protocol: Protocol = Protocol.NATIVE) -> list[AnyMessage]:
     """A turn in which nothing can be cleared, because it has only messages of the model."""
-    return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(9, f"f{at}.py"), said=said))])
+    return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(9, f"f{at}.py"), text=text))])
 
 
 @rows(*Protocol)
@@ -82,10 +82,10 @@ The request, which you are working on:
 @rows(*Protocol)
 def test_model_summarizes_the_beginning_if_clearing_is_not_enough(protocol: Protocol) -> None:
     history = talk(40, protocol=protocol)
-    asked = compact(history, WHOLE, Plan(steps=(PlanStep(title="Mend"),)), ["a.py", "a.py"], size_of, BUDGET)
-    assert isinstance(asked, NeedsSummary)
-    assert [message["role"] for message in asked.messages] == ["system", "user"]
-    done = asked.conclude(f"```json\n{GOOD}\n```")
+    needed = compact(history, WHOLE, Plan(steps=(PlanStep(title="Mend"),)), ["a.py", "a.py"], size_of, BUDGET)
+    assert isinstance(needed, NeedsSummary)
+    assert [message["role"] for message in needed.messages] == ["system", "user"]
+    done = needed.conclude(f"```json\n{GOOD}\n```")
     view = shown(history, done.window)
     assert (done.kind, done.window.no_summary) == ("summarised", False)
     assert view[0].text == done.window.head == HEAD
@@ -99,13 +99,13 @@ def test_second_summary_includes_the_first_and_sliding_keeps_it() -> None:
     history = talk(80)
     first = settled(look(history[:61]), GOOD)
     assert isinstance(first, Compacted)
-    asked = look(history, first.window)
-    assert isinstance(asked, NeedsSummary)
-    assert "Done so far:\n- read a.py" in asked.messages[1]["content"]
-    second = asked.conclude('{"findings": ["all new"]}')
+    needed = look(history, first.window)
+    assert isinstance(needed, NeedsSummary)
+    assert "Done so far:\n- read a.py" in needed.messages[1]["content"]
+    second = needed.conclude('{"findings": ["all new"]}')
     assert "all new" in second.window.head
     assert "read a.py" not in second.window.head
-    slid = asked.conclude(GARBAGE)
+    slid = needed.conclude(GARBAGE)
     assert "- read a.py" in slid.window.head
 
 
@@ -145,34 +145,34 @@ def test_compacted_view_of_any_history_is_valid_and_fits(
 
 @rows((GOOD, Protocol.NATIVE), (GARBAGE, Protocol.TEXT))
 def test_three_hundred_steps_in_16k_never_overflow_and_rarely_compact(reply: str, protocol: Protocol) -> None:
-    history, window, made = with_ids([TASK]), WHOLE, StandIns()
+    history, window, stand_ins = with_ids([TASK]), WHOLE, StandIns()
     done: list[Compacted] = []
-    asked = 0
+    summaries = 0
     for at in range(300):
-        step = exchange(protocol, read(300 + at * 7_919 % 1_500, f"f{at % 7}.py"), said="I look at the next file.")
+        step = exchange(protocol, read(300 + at * 7_919 % 1_500, f"f{at % 7}.py"), text="I look at the next file.")
         history += with_ids(step, first=len(history))
-        verdict = compact(history, window, EMPTY_PLAN, ("a.py",), size_of, BUDGET, stand_ins=made)
-        asked += isinstance(verdict, NeedsSummary)
+        verdict = compact(history, window, EMPTY_PLAN, ("a.py",), size_of, BUDGET, stand_ins=stand_ins)
+        summaries += isinstance(verdict, NeedsSummary)
         now = settled(verdict, reply)
         assert not isinstance(now, StopCause)
         if now is not None:
             done.append(now)
             window = now.window
-        view = shown(history, window, made)
+        view = shown(history, window, stand_ins)
         assert tokens(view) <= MOST
         assert any(TASK.text in message.text for message in view)
         assert close_dangling_calls(view) is None
     assert 5 <= len(done) <= 30
-    assert all(each.tokens_after < 0.7 * each.tokens_before for each in done)
-    assert asked == (1 if reply == GARBAGE else [each.kind for each in done].count("summarised"))
+    assert all(compaction.tokens_after < 0.7 * compaction.tokens_before for compaction in done)
+    assert summaries == (1 if reply == GARBAGE else [compaction.kind for compaction in done].count("summarised"))
 
 
 def test_request_for_a_summary_is_clipped_to_fit() -> None:
     old = with_ids([message for at in range(40) for message in exchange(Protocol.NATIVE, read(5_000, f"f{at}.py"))])
-    whole, clipped = (summary_request(old, "R", "", size_of, most) for most in (40_000, 10_000))
-    assert whole is not None
+    complete, clipped = (summary_request(old, "R", "", size_of, most) for most in (40_000, 10_000))
+    assert complete is not None
     assert clipped is not None
-    assert len(whole[1]["content"]) > len(clipped[1]["content"])
+    assert len(complete[1]["content"]) > len(clipped[1]["content"])
     assert summary_request(old, "R", "", size_of, 100) is None
 
 

@@ -64,9 +64,9 @@ def test_context_overrides_environment_and_embedded_model_is_last(
     ({"ANTHROPIC_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}, ""),
 )
 def test_default_model_comes_from_the_environment(environment: dict[str, str], name: str) -> None:
-    found = find_endpoint(None, None, environment)
-    assert isinstance(found, Endpoint)
-    assert found.full_name == name
+    endpoint = find_endpoint(None, None, environment)
+    assert isinstance(endpoint, Endpoint)
+    assert endpoint.full_name == name
 
 
 def test_default_models_have_prices_and_providers_match_langchain() -> None:
@@ -184,11 +184,11 @@ def test_unusable_or_sixth_fallback_is_an_error(fallbacks: list[str], message: s
 
 def test_name_hides_the_password_and_each_model_has_its_own_breaker() -> None:
     hidden = ModelChoice(model="n", base_url="https://user:hunter2@llm.example/v1", key_variable="K")
-    assert [each.name for each in (ModelChoice(), OWN, LOCAL, ELSEWHERE, hidden)] == [
+    assert [choice.name for choice in (ModelChoice(), OWN, LOCAL, ELSEWHERE, hidden)] == [
         "the default model",
         "m",
         "local",
         "n at llm.example",
         "n at llm.example",
     ]
-    assert [each.breaker_key for each in (ModelChoice(), OWN, ELSEWHERE)] == [" ", " m", f"{OTHER} n"]
+    assert [choice.breaker_key for choice in (ModelChoice(), OWN, ELSEWHERE)] == [" ", " m", f"{OTHER} n"]

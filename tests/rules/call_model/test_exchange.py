@@ -60,10 +60,10 @@ def play(
 
     Returns what reached the endpoint, and the update.
     """
-    given = {"messages": [TASK], "profile": Profile(), "spending": Spending(), **state}
-    settings = replace(settings, blocks=block_form(given["profile"]))
-    services, updates = visit_to_the_end(lambda: Unbooked(results), cast("CallModelState", given), settings)
-    return [each for each in services.effects if isinstance(each, ModelChoice | Call)], merged(updates)
+    initial = {"messages": [TASK], "profile": Profile(), "spending": Spending(), **state}
+    settings = replace(settings, blocks=block_form(initial["profile"]))
+    services, updates = visit_to_the_end(lambda: Unbooked(results), cast("CallModelState", initial), settings)
+    return [effect for effect in services.effects if isinstance(effect, ModelChoice | Call)], merged(updates)
 
 
 def test_reply_is_charged_and_counts_a_step() -> None:
@@ -75,15 +75,15 @@ def test_reply_is_charged_and_counts_a_step() -> None:
 
 
 @rows((0, 2, 2), (1, 3, 3), (2, 0, 2), (0, 0, 0))
-def test_settled_corrections_count_as_tries_of_the_turn(opened: int, asked: int, tries: int) -> None:
+def test_settled_corrections_count_as_tries_of_the_turn(opened: int, corrected: int, tries: int) -> None:
     corrections, profile = [Correction(reply="x", prompt="y")] * opened, Profile(edit_form=EditForm.BLOCKS)
-    before = Spending(mending=Mending(asked_again=asked))
+    before = Spending(mending=Mending(asked_again=corrected))
     reply = REPLY.model_copy(update={"input_tokens": 700})
     [_, call], update = play([reply], settings(seed=10), corrections=corrections, spending=before, profile=profile)
-    assert call.prompt == build_block_prompt(BlockForm(profile), profile, [], [TASK], corrections, 0.0, asked)
+    assert call.prompt == build_block_prompt(BlockForm(profile), profile, [], [TASK], corrections, 0.0, corrected)
     assert (call.prompt.failed_tries, call.seed) == (tries, 10 + tries)
     assert update["spending"].gauge == Gauge(size=call.prompt.size, messages=len(call.prompt.messages), tokens=700)
-    assert update["spending"].mending == Mending(asked_again=asked)
+    assert update["spending"].mending == Mending(asked_again=corrected)
 
 
 @rows(False, True)
@@ -128,7 +128,7 @@ def test_timeout_at_the_turns_deadline_is_a_wall_clock_stop(kind: Kind, max_seco
 def test_overlong_prompt_that_cannot_shrink_ends_the_run() -> None:
     failure = ProviderFailure(kind=Kind.CONTEXT_OVERFLOW, message="too long")
     effects, update = play([failure], settings(fallback="n"))
-    assert [type(each) for each in effects] == [ModelChoice, Call]
+    assert [type(effect) for effect in effects] == [ModelChoice, Call]
     assert (update["stop"].reason, update["stop"].diagnostics) == (StopReason.CONTEXT_OVERFLOW, ("too long",))
 
 
@@ -150,7 +150,7 @@ OWN_LIMIT = "The model's thoughts took all 1,024 output tokens of its reply, whi
 def test_reply_that_is_all_reasoning_ends_the_run_without_a_second_call(changed: dict[str, Any], message: str) -> None:
     reply = THOUGHT.model_copy(update=changed)
     effects, update = play([reply], settings(limits=ROOMY))
-    assert [each.max_output_tokens for each in effects[1:]] == [2_048]
+    assert [call.max_output_tokens for call in effects[1:]] == [2_048]
     assert update["spending"].usage.total_output_tokens == 2_048
     assert update["reply"] == (None if message else reply)
     stop = update.get("stop")

@@ -64,12 +64,13 @@ class Summarising(RecordedServices):
 class Fitted:
     """What is shown after a call, what was spent, and the prompt that was sent or why none was.
 
-    `asked` is how often the model was asked for a summary, `compactions` what was told of them: each saved something.
+    `summary_requests` counts the requests for a summary; `compactions` are the kinds of the events, each of which
+    reports fewer tokens than before.
     """
 
     window: Window
     spending: Spending
-    asked: int
+    summary_requests: int
     compactions: list[str]
     services: RecordedServices
     prompt: Prompt | None
@@ -94,25 +95,25 @@ def fit(
     **more: Any,
 ) -> Fitted:
     """Make a call whose requests for a summary come to `result`; `refused`: its endpoint called it too long before."""
-    given = {"messages": messages, "profile": profile, "spending": Spending(), "window": window, **more}
+    initial = {"messages": messages, "profile": profile, "spending": Spending(), "window": window, **more}
     if refused:
-        given["window"] = window.model_copy(update={"tokens": whole(messages, profile)})
-        given["pending_call"] = PendingCall(edge=SHORTENED, overflow="Too long.", is_too_long=True)
+        initial["window"] = window.model_copy(update={"tokens": tokens_of(messages, profile)})
+        initial["pending_call"] = PendingCall(edge=SHORTENED, overflow="Too long.", is_too_long=True)
     budget = CallBudget(limits=RunLimits(max_output_tokens_per_call=most))
     settings = CallSettings(budget, window_tokens=window_tokens, blocks=block_form(profile))
-    services, updates = visit_to_the_end(lambda: Summarising(result), cast("CallModelState", given), settings)
-    update = {"window": given["window"], **merged(updates)}
+    services, updates = visit_to_the_end(lambda: Summarising(result), cast("CallModelState", initial), settings)
+    update = {"window": initial["window"], **merged(updates)}
     calls: list[Call] = services.of(Call)
     summaries = [call for call in calls if call.quiet]
     assert all(call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for call in summaries)
-    told = [event.payload for event in services.of(Emit) if event.name == "context.compacted"]
-    assert all(payload["tokens_after"] < payload["tokens_before"] for payload in told)
+    payloads = [event.payload for event in services.of(Emit) if event.name == "context.compacted"]
+    assert all(payload["tokens_after"] < payload["tokens_before"] for payload in payloads)
     sent = calls[-1] if len(calls) > len(summaries) else None
     return Fitted(
         window=update["window"],
         spending=update["spending"],
-        asked=len(summaries),
-        compactions=[payload["kind"] for payload in told],
+        summary_requests=len(summaries),
+        compactions=[payload["kind"] for payload in payloads],
         services=services,
         prompt=sent.prompt if sent else None,
         most_output=sent.max_output_tokens if sent else 0,
@@ -120,30 +121,30 @@ def fit(
     )
 
 
-def whole(messages: list[AnyMessage], profile: Profile = NATIVE) -> int:
+def tokens_of(messages: list[AnyMessage], profile: Profile = NATIVE) -> int:
     """The tokens of a request that holds all, as estimated."""
     prompt = prompt_of(profile, [], messages, (), None)
     return estimate_input(prompt.size, len(prompt.messages), Spending().gauge)
 
 
-def history(steps: int, characters: int = 3_000, said: str = "") -> list[AnyMessage]:
+def history(steps: int, characters: int = 3_000, text: str = "") -> list[AnyMessage]:
     """A request and so many steps, each of which has read a file of so many characters."""
     messages: list[AnyMessage] = [HumanMessage("Mend calc.py.")]
     for _ in range(steps):
-        messages += exchange(Protocol.NATIVE, read(characters), said=said)
+        messages += exchange(Protocol.NATIVE, read(characters), text=text)
     return with_ids(messages)
 
 
 READS = history(20)
 """About 21,000 tokens, nearly all of them in results."""
-TALKS = history(20, 0, said="I look at it. " * 200)
+TALKS = history(20, 0, text="I look at it. " * 200)
 """About as many, none of them in results."""
 
 
 @rows(None, 100_000)
 def test_prompt_that_fits_is_sent_in_full(window_tokens: int | None) -> None:
     fitted = fit(READS, window_tokens)
-    assert (fitted.asked, fitted.compactions, fitted.window, fitted.stop) == (0, [], WHOLE, None)
+    assert (fitted.summary_requests, fitted.compactions, fitted.window, fitted.stop) == (0, [], WHOLE, None)
     assert fitted.prompt == build_prompt(NATIVE, [], READS, (), None)
 
 
@@ -158,8 +159,8 @@ def test_conversation_that_cannot_be_cleared_is_summarized_and_charged() -> None
     plan = Plan(steps=(PlanStep(title="mend add"),))
     change = FileChange(path="src/a.py", kind=ChangeKind.EDITED, sha256_before="a", sha256_after="b", diff="")
     fitted = fit(TALKS, 20_000, plan=plan, changes=[change])
-    assert (fitted.compactions, fitted.asked, fitted.window.no_summary) == (["summarised"], 1, False)
-    paid = fitted.services.of(Settle)[0].used
+    assert (fitted.compactions, fitted.summary_requests, fitted.window.no_summary) == (["summarised"], 1, False)
+    paid = fitted.services.of(Settle)[0].usage
     assert (paid.input_tokens, paid.output_tokens, fitted.spending.usage.total_calls) == (9_000, 40, 2)
     assert fitted.prompt is not None
     head = fitted.prompt.messages[1]["content"]
@@ -176,7 +177,7 @@ def test_conversation_that_cannot_be_cleared_is_summarized_and_charged() -> None
 )
 def test_window_slides_if_there_is_no_summary(result: Result, calls: int) -> None:
     fitted = fit(TALKS, 20_000, result=result)
-    assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, calls)
+    assert (fitted.compactions, fitted.stop, fitted.summary_requests) == (["slid"], None, calls)
     assert fitted.spending.usage.total_calls == calls + 1
     assert fitted.window.no_summary is isinstance(result, ModelReply)
     assert fitted.tokens + MOST <= 20_000
@@ -184,7 +185,7 @@ def test_window_slides_if_there_is_no_summary(result: Result, calls: int) -> Non
 
 def test_summary_is_not_retried_after_it_was_too_long() -> None:
     fitted = fit(TALKS, 20_000, pending_call=PendingCall(edge=SHORTENED, summaries=1))
-    assert (fitted.compactions, fitted.stop, fitted.asked) == (["slid"], None, 0)
+    assert (fitted.compactions, fitted.stop, fitted.summary_requests) == (["slid"], None, 0)
     assert fitted.tokens + MOST <= 20_000
 
 
@@ -199,22 +200,22 @@ def test_stop_ends_a_summary_and_its_request_is_charged() -> None:
 
 def test_refused_request_is_halved_and_the_smaller_window_remembered() -> None:
     fitted = fit(READS, None, refused=True)
-    assert (fitted.window.tokens, fitted.compactions) == (whole(READS), ["cleared"])
-    assert fitted.tokens <= whole(READS) * 0.55
+    assert (fitted.window.tokens, fitted.compactions) == (tokens_of(READS), ["cleared"])
+    assert fitted.tokens <= tokens_of(READS) * 0.55
     later = fit(READS, None, window=fitted.window)
-    assert (later.prompt, later.asked, later.compactions) == (fitted.prompt, 0, [])
+    assert (later.prompt, later.summary_requests, later.compactions) == (fitted.prompt, 0, [])
 
 
 def test_block_form_trims_without_a_summary_and_halves_after_a_refusal() -> None:
     turns: list[AnyMessage] = [HumanMessage("What is it?"), AIMessage("It is so. " * 100)]
     messages = with_ids([*turns * 20, HumanMessage("Mend calc.py.")])
     fitted = fit(messages, 4_000, profile=BLOCKS)
-    assert (fitted.asked, fitted.compactions, fitted.window) == (0, [], WHOLE)
-    assert fitted.tokens + MOST <= 4_000 < whole(messages, BLOCKS)
+    assert (fitted.summary_requests, fitted.compactions, fitted.window) == (0, [], WHOLE)
+    assert fitted.tokens + MOST <= 4_000 < tokens_of(messages, BLOCKS)
     assert fitted.most_output >= MOST
     halved = fit(messages, None, profile=BLOCKS, refused=True)
-    assert (halved.window.tokens, halved.stop) == (whole(messages, BLOCKS), None)
-    assert halved.tokens <= whole(messages, BLOCKS) // 2
+    assert (halved.window.tokens, halved.stop) == (tokens_of(messages, BLOCKS), None)
+    assert halved.tokens <= tokens_of(messages, BLOCKS) // 2
     notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 40),)
     noted = fit(messages, 4_000, profile=BLOCKS, notes=notes)
     assert noted.tokens + MOST <= 4_000
@@ -243,17 +244,17 @@ def test_every_sent_request_fits(
     messages: list[AnyMessage], window_tokens: int | None, reply: ModelReply, refused: bool, most: int
 ) -> None:
     fitted = fit(messages, window_tokens, result=reply, most=most, refused=refused)
-    known = min((each for each in (window_tokens, fitted.window.tokens) if each), default=None)
+    limit = min((tokens for tokens in (window_tokens, fitted.window.tokens) if tokens), default=None)
     assert len(fitted.compactions) <= MOST_ROUNDS
-    assert fitted.asked <= 1
-    assert fitted.spending.usage.total_calls == fitted.asked + (fitted.prompt is not None)
+    assert fitted.summary_requests <= 1
+    assert fitted.spending.usage.total_calls == fitted.summary_requests + (fitted.prompt is not None)
     assert (fitted.prompt is None) is (fitted.stop is not None)
     if fitted.prompt is None:
         assert fitted.stop is not None
         assert fitted.stop.reason is StopReason.CONTEXT_OVERFLOW
         return
     assert any(message["role"] == "user" and "Request" in message["content"] for message in fitted.prompt.messages)
-    if known is not None:
-        assert fitted.tokens + min(most, known // OUTPUT_SHARE) <= known
+    if limit is not None:
+        assert fitted.tokens + min(most, limit // OUTPUT_SHARE) <= limit
     if refused:
         assert fitted.window != WHOLE

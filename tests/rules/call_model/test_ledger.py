@@ -89,8 +89,8 @@ def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost:
     return Reservation(input_tokens=estimated, max_output_tokens=most, max_seconds=seconds, cost_usd=cost)
 
 
-def too_long(needed: int, left: int, limit: str, required: int) -> StopCause:
-    message = f"The next call needs about {needed} input tokens, and {left} are left."
+def too_long(needed: int, remaining: int, limit: str, required: int) -> StopCause:
+    message = f"The next call needs about {needed} input tokens, and {remaining} are left."
     return stopped(StopReason.MAX_INPUT_TOKENS, message, limit=limit, required=required)
 
 
@@ -215,9 +215,9 @@ def test_cost_limit_requires_a_price(limit: str, reason: StopReason) -> None:
     (Used(input_tokens=101, output_tokens=50), True),
     (Used(cost_usd=None), False),
 )
-def test_entry_is_exceeded_by_a_more_expensive_call(used: Used, passed: bool) -> None:
+def test_entry_is_exceeded_by_a_more_expensive_call(usage: Used, passed: bool) -> None:
     entry = Entry(thread="t", model="m", purpose="reply", input_tokens=100, output_tokens=50, cost_usd=0.5)
-    assert entry.is_passed_by(used) is passed
+    assert entry.is_passed_by(usage) is passed
     assert not entry.model_copy(update={"cost_usd": None}).is_passed_by(Used())
 
 
@@ -241,14 +241,14 @@ def test_cached_and_reasoning_tokens_are_capped_by_input_and_output(
     cached: int, written: int, counted: tuple[int, int]
 ) -> None:
     price = Price(input=1_000_000.0, output=0.0, cached_input=100.0, cache_write=10_000_000.0)
-    told = Used(
+    reported = Used(
         input_tokens=100, cached_tokens=cached, cache_write_tokens=written, output_tokens=7, reasoning_tokens=cached
     )
-    used = priced(told, price)
-    assert (used.cached_tokens, used.cache_write_tokens) == counted
-    assert used.reasoning_tokens == max(0, min(cached, 7))
-    assert used.cost_usd is not None
-    assert abs(used.cost_usd - (100 - sum(counted)) - counted[0] * 0.0001 - counted[1] * 10.0) < 1e-6
+    usage = priced(reported, price)
+    assert (usage.cached_tokens, usage.cache_write_tokens) == counted
+    assert usage.reasoning_tokens == max(0, min(cached, 7))
+    assert usage.cost_usd is not None
+    assert abs(usage.cost_usd - (100 - sum(counted)) - counted[0] * 0.0001 - counted[1] * 10.0) < 1e-6
 
 
 def test_run_limits_are_bounded_by_default() -> None:

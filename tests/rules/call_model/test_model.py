@@ -115,11 +115,11 @@ def test_open_circuit_sends_no_request(in_loop: bool) -> None:
 
 @rows(False, True)
 @rows((Kind.RATE_LIMITED, "abandoned"), (Kind.TIMEOUT, "failed"), (Kind.INCOMPLETE_STREAM, "failed"))
-def test_only_an_outage_counts_as_a_failure_of_the_provider(kind: Kind, told: str, in_loop: bool) -> None:
+def test_only_an_outage_counts_as_a_failure_of_the_provider(kind: Kind, report: str, in_loop: bool) -> None:
     breaker = Breaker()
     failure = ProviderFailure(kind=kind, message="no swordfish", retry_after_s=1.0)
     assert ask(in_loop, failure, breaker) == failure.model_copy(update={"message": "no ***"})
-    assert breaker.told == ["admit", told]
+    assert breaker.told == ["admit", report]
 
 
 @rows(False, True)

@@ -77,19 +77,21 @@ class Played(NamedTuple):
 
 def play(results: Sequence[Result], *models: ModelChoice, before: Spending | None = None, **more: Any) -> Played:
     """Make one call, sync and async; `more` are fields of the budget, and what `RecordedServices` are given."""
-    given = {name: more.pop(name) for name in ("unreachable", "refusals", "lost", "stop_at", "stop") if name in more}
+    services_options = {
+        name: more.pop(name) for name in ("unreachable", "refusals", "lost", "stop_at", "stop") if name in more
+    }
     state = CallModelState(messages=[TASK], profile=Profile(), spending=before or Spending())
     settings = CallSettings(CallBudget(models=models or (OURS,), thread="t", **more))
-    services, updates = visit_to_the_end(lambda: RecordedServices(results, **given), state, settings)
+    services, updates = visit_to_the_end(lambda: RecordedServices(results, **services_options), state, settings)
     update = merged(updates)
     return Played(services, updates, update["spending"], update["reply"], update.get("stop"))
 
 
-def used(tokens_in: int, tokens_out: int, cost: float | None = None) -> Used:
+def usage(tokens_in: int, tokens_out: int, cost: float | None = None) -> Used:
     return Used(calls=1, input_tokens=tokens_in, output_tokens=tokens_out, cost_usd=cost, seconds=SECONDS)
 
 
-def told(what: Used) -> Emit:
+def usage_event(what: Used) -> Emit:
     payload = {"purpose": "reply", "model": "ours", **what.model_dump(exclude={"calls"})}
     return Emit(name="model.usage", payload=payload)
 
@@ -107,13 +109,13 @@ def test_retry_has_its_own_reservation_and_settlement() -> None:
     reserved: JsonMap = {"input_tokens": ESTIMATE, "output_tokens": 2_048, "cost_usd": None}
     entry = Entry(thread="t", model="ours", purpose="reply", **reserved)
     sent = Call(prompt=PROMPT, max_output_tokens=2_048, timeout_s=300.0)
-    free, paid = used(0, 0, 0.0), used(70, 3)
+    free, paid = usage(0, 0, 0.0), usage(70, 3)
     played = play([BUSY, REPLY])
     assert played.services.effects == [
         *(ModelChoice(model="ours", base_url=None), Reserve(entry=entry), sent),
-        *(Settle(number=11, used=free), told(free), Wait(seconds=0.375, reason="rate_limited!")),
+        *(Settle(number=11, usage=free), usage_event(free), Wait(seconds=0.375, reason="rate_limited!")),
         *(ModelChoice(model="ours", base_url=None), Reserve(entry=entry, after=11), sent),
-        *(Settle(number=12, used=paid), told(paid)),
+        *(Settle(number=12, usage=paid), usage_event(paid)),
     ]
     assert (played.reply, played.stop) == (REPLY, None)
     assert played.spending == spent(2, 70, 3, seconds=4.375, unpriced_calls=1, gauge=GAUGE, booked=12)
@@ -137,8 +139,14 @@ def test_fallbacks_are_tried_in_order_after_all_retries() -> None:
     played = play([DOWN, DOWN, BUSY, BUSY, REPLY], OURS, OTHER, THIRD, retries=1)
     assert played.course == "crsetwcrset" + "t" + "crsetwcrset" + "t" + "crset"
     assert played.of(Emit)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
-    assert [each.model for each in played.of(ModelChoice)] == ["ours", "ours", "other", "other", "third"]
-    assert [each.entry.model for each in played.of(Reserve)] == ["ours", "ours", "other", "other", "third"]
+    assert [choice.model for choice in played.of(ModelChoice)] == ["ours", "ours", "other", "other", "third"]
+    assert [reservation.entry.model for reservation in played.of(Reserve)] == [
+        "ours",
+        "ours",
+        "other",
+        "other",
+        "third",
+    ]
     assert (played.reply, played.spending.usage.total_calls, played.spending.booked) == (REPLY, 5, 15)
 
 
@@ -172,7 +180,7 @@ def test_lost_call_is_charged_once_before_the_next_request() -> None:
         [BUSY, REPLY], lost=UnsettledUsage(gone, 10), before=spent(1, 60, 5, booked=8), price_of=lambda _: FREE
     )
     assert played.course == "c" + "r" + "rsetw" + "crset"
-    assert [each.after for each in played.of(Reserve)] == [8, 10, 11]
+    assert [reservation.after for reservation in played.of(Reserve)] == [8, 10, 11]
     seconds = 3.0 + 2 * SECONDS + 0.375
     assert played.spending == spent(5, 170, 13, seconds=seconds, cached_tokens=4, cost_usd=0.25, gauge=GAUGE, booked=12)
 
@@ -188,7 +196,7 @@ def test_lost_call_is_charged_once_before_the_next_request() -> None:
 def test_missing_usage_is_estimated_and_charged(result: Result, tokens_in: int, tokens_out: int) -> None:
     played = play([result], retries=0, price_of=lambda _: CHEAP)
     assert played.spending.usage[:3] == (1, tokens_in, tokens_out)
-    assert played.of(Settle) == [Settle(number=11, used=used(tokens_in, tokens_out, played.spending.cost_usd))]
+    assert played.of(Settle) == [Settle(number=11, usage=usage(tokens_in, tokens_out, played.spending.cost_usd))]
     assert played.spending.cost_usd == pytest.approx((tokens_in * 1.0 + tokens_out * 2.0) / 1_000_000)
 
 
@@ -196,7 +204,7 @@ def test_unsent_call_returns_its_reservation() -> None:
     played = play([], stop_at=1, stop="by Ctrl-C")
     nothing = Used(cost_usd=0.0)
     assert played.spending == Spending(booked=11)
-    assert played.services.effects[2:] == [Settle(number=11, used=nothing), told(nothing)]
+    assert played.services.effects[2:] == [Settle(number=11, usage=nothing), usage_event(nothing)]
 
 
 @rows((0, "c", 0, 0), (1, "cret", 0, 11), (5, "crsetw", 1, 11), (6, "crsetwc", 1, 11), (7, "crsetwcret", 1, 12))

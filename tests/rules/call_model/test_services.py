@@ -81,11 +81,11 @@ def test_nothing_is_sent_after_a_stop_request(in_loop: bool) -> None:
 
     assert sent(in_loop, Acting(unwanted), services) == StoppedCall(reason="by SIGTERM")
     waiting = PendingCall(attempt=1, wait_s=LONG_S, reason="busy")
-    given = CallModelState(messages=[], profile=Profile(), spending=Spending(), pending_call=waiting)
+    state = CallModelState(messages=[], profile=Profile(), spending=Spending(), pending_call=waiting)
     if in_loop:
-        update = asyncio.run(acall_model(given, CallSettings(), (), services))
+        update = asyncio.run(acall_model(state, CallSettings(), (), services))
     else:
-        update = call_model(given, CallSettings(), (), services)
+        update = call_model(state, CallSettings(), (), services)
     assert (update["stop"].message, update["spending"]) == ("The run was stopped by SIGTERM.", Spending())
 
 

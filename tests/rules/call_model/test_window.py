@@ -40,10 +40,10 @@ def test_unknown_ids_hide_nothing(window: Window) -> None:
 
 
 def test_old_stand_ins_are_evicted() -> None:
-    made: StandIns = {str(number): (TASK, TASK) for number in range(MOST_STAND_INS + 1)}
+    stand_ins: StandIns = {str(number): (TASK, TASK) for number in range(MOST_STAND_INS + 1)}
     history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900))])
-    shown(history, Window(cleared=("m2",)), made)
-    assert list(made) == ["m2"]
+    shown(history, Window(cleared=("m2",)), stand_ins)
+    assert list(stand_ins) == ["m2"]
 
 
 def test_memory_shows_a_bounded_view_and_keeps_all_messages() -> None:
@@ -64,10 +64,10 @@ def test_memory_shows_a_bounded_view_and_keeps_all_messages() -> None:
 
 
 def test_memory_can_summarize_what_slides_out() -> None:
-    asked: list[list[JsonMap]] = []
+    requests: list[list[JsonMap]] = []
 
     def summarise(messages: list[JsonMap]) -> str:
-        asked.append(messages)
+        requests.append(messages)
         return '{"done": ["read it"], "findings": ["x is 42"], "left": [], "files": []}'
 
     memory = Memory(6_000, reply_tokens=100, summarise=summarise)
@@ -75,7 +75,7 @@ def test_memory_can_summarize_what_slides_out() -> None:
     for number in range(80):
         memory.add(AIMessage(f"I think {number} " * 20), HumanMessage("tool_result({})", name="tool_result"))
     assert "x is 42" in memory.shown()[0].text
-    assert [message["role"] for message in asked[0]] == ["system", "user"]
+    assert [message["role"] for message in requests[0]] == ["system", "user"]
 
 
 def cleared(protocol: Protocol, *given_back: ToolResult, tool: str = "read_file") -> list[JsonMap]:
@@ -86,7 +86,7 @@ def cleared(protocol: Protocol, *given_back: ToolResult, tool: str = "read_file"
     [message] = messages
     assert message is not None
     parsed = parse_text_results(message.text)
-    assert [each.pop("tool") for each in parsed] == [tool] * len(parsed)
+    assert [envelope.pop("tool") for envelope in parsed] == [tool] * len(parsed)
     return parsed
 
 
@@ -100,8 +100,8 @@ FOUND = ToolResult.success(matches=[{"path": "a.py", "line": 1}] * 20, has_more=
     ("edit_file", EDITED, {"path": "a.py", "action": "edited"}, "600 {}; read a.py to see it as it is"),
     ("search_files", FOUND, {"has_more": False, "more": None}, f"501 {{}}; make the same call {FEWER}"),
 )
-def test_large_fields_are_replaced_by_a_note(tool: str, result: ToolResult, kept: JsonMap, note: str) -> None:
-    data = {**kept, "left_out": note.format("characters, to save room")}
+def test_large_fields_are_replaced_by_a_note(tool: str, result: ToolResult, fields: JsonMap, note: str) -> None:
+    data = {**fields, "left_out": note.format("characters, to save room")}
     for protocol in Protocol:
         assert cleared(protocol, result, tool=tool) == [{"ok": True, "data": data}]
 
@@ -137,9 +137,9 @@ def contents(messages: list[AnyMessage]) -> list[str]:
 
 
 def test_notes_come_first_in_one_message_with_the_request() -> None:
-    made: StandIns = {}
-    view = with_notes([ASKED, REPLY], NOTES, made)
+    stand_ins: StandIns = {}
+    view = with_notes([ASKED, REPLY], NOTES, stand_ins)
     assert contents(view) == [f"{notes_text(NOTES)}\n\nThe request:\nMend it.", "Done."]
     assert view[1] is REPLY
-    again = with_notes([ASKED, REPLY, ASKED], NOTES, made)
+    again = with_notes([ASKED, REPLY, ASKED], NOTES, stand_ins)
     assert again[0] is view[0]

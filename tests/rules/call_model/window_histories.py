@@ -25,7 +25,7 @@ def with_ids(messages: Sequence[AnyMessage], first: int = 0) -> list[AnyMessage]
     return [message.model_copy(update={"id": f"m{at}"}) for at, message in enumerate(messages, start=first)]
 
 
-def exchange(protocol: Protocol, *results: ToolResult, said: str = "", tool: str = "read_file") -> list[AnyMessage]:
+def exchange(protocol: Protocol, *results: ToolResult, text: str = "", tool: str = "read_file") -> list[AnyMessage]:
     """A reply with a call for each result, and the results."""
     calls = []
     for at, result in enumerate(results):
@@ -36,7 +36,7 @@ def exchange(protocol: Protocol, *results: ToolResult, said: str = "", tool: str
         CallResult(call_id=call.call_id, tool=call.tool, result=result)
         for call, result in zip(calls, results, strict=True)
     ]
-    return settle_exchange(ModelReply(text="\n".join(filter(None, [said, *lines]))), calls, done, protocol)
+    return settle_exchange(ModelReply(text="\n".join(filter(None, [text, *lines]))), calls, done, protocol)
 
 
 def read(characters: int, path: str = "a.py") -> ToolResult:
@@ -63,6 +63,6 @@ def histories(draw: st.DrawFn, turns: int = 3, steps: int = 12) -> list[AnyMessa
         if turn:
             messages.append(AIMessage("Done: " + draw(st.text(max_size=50))))
         messages.append(HumanMessage(f"Request {turn}: " + draw(st.text(max_size=80))))
-        for each in draw(st.lists(st.lists(results, min_size=1, max_size=3), max_size=steps)):
-            messages += exchange(protocol, *each, said=draw(st.sampled_from(["", "I look at it. " * 40])))
+        for step_results in draw(st.lists(st.lists(results, min_size=1, max_size=3), max_size=steps)):
+            messages += exchange(protocol, *step_results, text=draw(st.sampled_from(["", "I look at it. " * 40])))
     return with_ids(messages)

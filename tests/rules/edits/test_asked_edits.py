@@ -30,9 +30,9 @@ MOVE = "Move the function count from a.py to b.py."
 
 
 def merged(block: str, task: str = "", path: str = "", source: str = SOURCE) -> Merged:
-    found = replace_definitions(source, block, task=task, path=path)
-    assert isinstance(found, Merged), found
-    return found
+    outcome = replace_definitions(source, block, task=task, path=path)
+    assert isinstance(outcome, Merged), outcome
+    return outcome
 
 
 @rows(
@@ -60,12 +60,12 @@ def merged(block: str, task: str = "", path: str = "", source: str = SOURCE) -> 
     ),
 )
 def test_definition_is_deleted_if_the_request_says_so(block: str, task: str, deleted: str | None) -> None:
-    found = replace_definitions(SOURCE, block, task=task, path="a.py")
+    outcome = replace_definitions(SOURCE, block, task=task, path="a.py")
     if deleted is None:  # the block changes nothing either
-        assert isinstance(found, Refusal)
+        assert isinstance(outcome, Refusal)
     else:
-        assert isinstance(found, Merged)
-        assert " ".join(found.deleted) == deleted
+        assert isinstance(outcome, Merged)
+        assert " ".join(outcome.deleted) == deleted
 
 
 @rows(
@@ -122,8 +122,8 @@ def test_name_that_the_block_does_not_rename_is_kept(block: str, task: str) -> N
     ("from b import count\ndef count(text):\n    return 0\n", "a.py", False),
 )
 def test_moved_definition_is_removed_if_the_block_says_so(block: str, path: str, moved: bool) -> None:
-    found = merged(block, MOVE, path)
-    assert (found.deleted, "def count" not in found.text) == (("count",) if moved else (), moved)
+    result = merged(block, MOVE, path)
+    assert (result.deleted, "def count" not in result.text) == (("count",) if moved else (), moved)
 
 
 @rows(
@@ -139,8 +139,8 @@ def test_import_from_itself_and_self_calling_function_are_refused(block: str, ta
 def test_moved_names_are_imported_only_from_their_new_module() -> None:
     source = "from a import count, size\n\nfrom a import (\n    other,\n)\n\nprint(count, size, other)\n"
     block = "from b import count\nfrom b import other\nfrom c import size\n"
-    found = merged(block, "Move count and other from a.py to b.py.", "d.py", source)
-    assert found.text == "from a import size\n\n" + block + "\nprint(count, size, other)\n"
+    result = merged(block, "Move count and other from a.py to b.py.", "d.py", source)
+    assert result.text == "from a import size\n\n" + block + "\nprint(count, size, other)\n"
     for line in ("from a import count as n\n", "from a import count; X = 1\n"):
         assert line in merged("from b import count\n", "Move count from a.py to b.py.", "c.py", line).text
 
@@ -151,9 +151,9 @@ def test_definition_moves_with_its_imports_and_leaves_its_old_file() -> None:
     assert definition_text(source, "count") == f"import re\n\n{definition}"
     assert (definition_text(source, "json"), definition_text("(", "x")) == ("", "")
     block, task = "X = 2\ndef count(text):\n    return 2\n", "Move count from a.py to b.py."
-    found = replace_definitions(source, block, task=task, path="a.py", there={"count"})
-    assert isinstance(found, Merged)
-    assert (found.deleted, "def count" in found.text, "X = 2" in found.text) == (("count",), False, True)
+    outcome = replace_definitions(source, block, task=task, path="a.py", there={"count"})
+    assert isinstance(outcome, Merged)
+    assert (outcome.deleted, "def count" in outcome.text, "X = 2" in outcome.text) == (("count",), False, True)
 
 
 @rows(
@@ -173,8 +173,8 @@ def test_definition_text_includes_its_imports_and_overloads(source: str, text: s
     f"from tools import count\n\n{COUNT}",
 )
 def test_import_replaces_a_definition(block: str) -> None:
-    found = merged(block, "Use the count of tools.py.", "a.py")
-    assert (found.deleted, "from tools import count" in found.text) == (("count",), True)
+    result = merged(block, "Use the count of tools.py.", "a.py")
+    assert (result.deleted, "from tools import count" in result.text) == (("count",), True)
 
 
 @rows(
@@ -192,8 +192,8 @@ def test_import_unrelated_to_the_request_replaces_nothing(source: str, block: st
     ("app/shop.py", "from .shop import X", False),
     ("foo/__init__.py", "from foo import X", False),
 )
-def test_file_may_import_from_another_module_of_its_name(path: str, line: str, kept: bool) -> None:
-    assert merged(f"{line}\n\nY = 2\n", "", path, "Y = 1\n").text == (f"{line}\n\nY = 2\n" if kept else "Y = 2\n")
+def test_file_may_import_from_another_module_of_its_name(path: str, line: str, stays: bool) -> None:
+    assert merged(f"{line}\n\nY = 2\n", "", path, "Y = 1\n").text == (f"{line}\n\nY = 2\n" if stays else "Y = 2\n")
 
 
 def without(text: str, name: str) -> Merged:
@@ -268,7 +268,7 @@ PROPERTY = "    @property\n    def x(self): ...\n    @x.setter\n    def x(self, 
 )
 @rows("\n", "\r\n")
 def test_definition_is_deleted_only_with_its_own_comments(
-    newline: str, source: str, name: str, gone: str, left: str
+    newline: str, source: str, name: str, gone: str, replacement: str
 ) -> None:
-    found = without(source.replace("\n", newline), name)
-    assert (found.text, found.deleted) == (source.replace(gone, left, 1).replace("\n", newline), (name,))
+    result = without(source.replace("\n", newline), name)
+    assert (result.text, result.deleted) == (source.replace(gone, replacement, 1).replace("\n", newline), (name,))

@@ -129,10 +129,10 @@ SAME = "already has, so nothing would change."
     (A, " \n    def f(self): pass\ndef g(): pass", "The block is not valid Python (line 3: it is indented less"),
 )
 def test_block_that_cannot_be_merged_is_refused(source: str, block: str, reason: str) -> None:
-    found = replace_definitions(source, block, "calc.py")
-    assert isinstance(found, Refusal)
-    assert found.reason.startswith(reason)
-    assert found.unchanged is ("identical" in reason)
+    outcome = replace_definitions(source, block, "calc.py")
+    assert isinstance(outcome, Refusal)
+    assert outcome.reason.startswith(reason)
+    assert outcome.unchanged is ("identical" in reason)
 
 
 @rows(900, 1500, 100_000)
@@ -196,9 +196,9 @@ print(area(1))
 
 
 def merged(block: str, *, source: str = SOURCE, task: str = "") -> Merged:
-    found = replace_definitions(source, block, "f.py", task=task)
-    assert isinstance(found, Merged)
-    return found
+    outcome = replace_definitions(source, block, "f.py", task=task)
+    assert isinstance(outcome, Merged)
+    return outcome
 
 
 GROW = "    '''Grow.\n\n    A lot.\n    '''\n    self.r += 9\n"
@@ -244,9 +244,9 @@ def test_definition_of_the_same_name_is_replaced_and_a_new_one_added(
 
 @rows(SOURCE, "class Point: pass\n", "class Empty:\n    pass\n", "import math\nprint(area(1))\n...\n")
 def test_block_identical_to_the_source_changes_nothing(block: str) -> None:
-    found = replace_definitions(SOURCE, block, "f.py")
-    assert isinstance(found, Refusal)
-    assert found.unchanged
+    outcome = replace_definitions(SOURCE, block, "f.py")
+    assert isinstance(outcome, Refusal)
+    assert outcome.unchanged
 
 
 @rows(
@@ -267,15 +267,15 @@ def test_block_identical_to_the_source_changes_nothing(block: str) -> None:
     ("class Circle: sides = 1", "Write the class Circle over several lines, as it is in f.py."),
 )
 def test_ambiguous_block_is_refused(block: str, refusal: str) -> None:
-    found = replace_definitions(SOURCE, block, "f.py")
-    assert isinstance(found, Refusal)
-    assert found.reason.startswith(refusal)
+    outcome = replace_definitions(SOURCE, block, "f.py")
+    assert isinstance(outcome, Refusal)
+    assert outcome.reason.startswith(refusal)
 
 
 def test_member_of_a_nested_class_has_its_full_name() -> None:
     source = "class A:\n    class M:\n        def x(self):\n            return 1\n"
-    found = merged(source.replace("1", "2"), source=source)
-    assert found == Merged(source.replace("1", "2"), ("A.M.x",))
+    result = merged(source.replace("1", "2"), source=source)
+    assert result == Merged(source.replace("1", "2"), ("A.M.x",))
 
 
 NAMESAKES = f"{A.replace(' f', ' size')}\ndef size(x):\n    return 2\n\ndef width(x):\n    return 3\n"
@@ -287,9 +287,9 @@ def test_method_and_function_of_the_same_name_are_distinguished(definition: str,
 
 
 def test_unnamed_statements_are_ignored_unless_the_text_is_whole() -> None:
-    found = merged("def area(r):\n    return 1\n\nprint(area(2))\nclass Circle:\n    sides = 1\n    f(x)\n")
-    assert found.ignored == ("line 7 `f(x)`", "line 4 `print(area(2))`")
-    assert found.changed == ("area", "Circle.sides")
+    result = merged("def area(r):\n    return 1\n\nprint(area(2))\nclass Circle:\n    sides = 1\n    f(x)\n")
+    assert result.ignored == ("line 7 `f(x)`", "line 4 `print(area(2))`")
+    assert result.changed == ("area", "Circle.sides")
     source = "import sys\n\nx = 1\nfor i in range(3):\n    print(i)\nprint(x)\n"
     other = source.replace("range(3)", "range(4)")
     assert merged(other, source=source) == Merged(other, ("line 4",))
@@ -313,9 +313,9 @@ def test_new_method_goes_to_the_named_or_only_class() -> None:
 
 def test_usage_example_in_a_block_is_ignored() -> None:
     block = "def area(r):\n    return 1\n\nused = 1\ndef f(): return used\nr = 2\nresult = area(r)\nprint(result)\n"
-    found = merged(block)
-    assert found.ignored == ("line 6 `r = 2`", "line 7 `result = area(r)`", "line 8 `print(result)`")
-    assert found.changed == ("area", "used", "f")
+    result = merged(block)
+    assert result.ignored == ("line 6 `r = 2`", "line 7 `result = area(r)`", "line 8 `print(result)`")
+    assert result.changed == ("area", "used", "f")
 
 
 @rows(
@@ -327,8 +327,8 @@ def test_usage_example_in_a_block_is_ignored() -> None:
     ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
 )
 def test_definition_in_a_block_replaces_its_namesake(old: str, block: str, new: str | None) -> None:
-    found = replace_definitions(old, block)
-    assert (found.text if isinstance(found, Merged) else None) == new
+    outcome = replace_definitions(old, block)
+    assert (outcome.text if isinstance(outcome, Merged) else None) == new
 
 
 MAIN = "if __name__ == 'x':\n    f()\n"
@@ -368,9 +368,9 @@ def test_elision_comments_are_not_added_and_a_moved_first_line_keeps_its_body() 
 
 def test_result_that_does_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "parse", lambda _text: SyntaxProblem(3, "invalid syntax"))
-    found = replace_definitions("x = 1\n", "x = 2\n", "calc.py")
-    assert isinstance(found, Refusal)
-    assert found.reason.startswith("With this block calc.py would not be valid Python (line 3: invalid syntax)")
+    outcome = replace_definitions("x = 1\n", "x = 2\n", "calc.py")
+    assert isinstance(outcome, Refusal)
+    assert outcome.reason.startswith("With this block calc.py would not be valid Python (line 3: invalid syntax)")
 
 
 # --- Documentation that is kept
@@ -413,10 +413,10 @@ NOTE = 'def last(xs):\n    """The very last one."""\n    # from behind\n    retu
 )
 def test_docstrings_that_the_request_does_not_name_are_kept(task: str, stays: bool) -> None:
     block = f'def first(xs):\n    """Finds the first."""\n    return xs[0]\n\n\n{NOTE}'
-    found = replace_definitions(LOOP, block, task=task)
-    assert isinstance(found, Merged)
-    assert (found.changed, found.ignored) == (("first",) if stays else ("first", "last"), ())
-    assert ("from behind" in found.text) is not stays
+    outcome = replace_definitions(LOOP, block, task=task)
+    assert isinstance(outcome, Merged)
+    assert (outcome.changed, outcome.ignored) == (("first",) if stays else ("first", "last"), ())
+    assert ("from behind" in outcome.text) is not stays
     alone = replace_definitions(LOOP, NOTE, "f.py", task=task)
-    said = "The block changes only comments and documentation of f.py that the request is not about."
-    assert (alone == Refusal(said, unchanged=True)) is stays
+    reason = "The block changes only comments and documentation of f.py that the request is not about."
+    assert (alone == Refusal(reason, unchanged=True)) is stays

@@ -32,20 +32,20 @@ def test_applying_the_diff_gives_the_new_text(before: list[str], after: list[str
 
 def applied(before: list[str], diff: str) -> list[str]:
     """The result of `patch` for a diff; fails if a line is not in its place."""
-    result, used = [], 0
+    result, position = [], 0
     for line in diff.splitlines(keepends=True)[2:]:
         if line.startswith("@@"):
             start, _, length = line.split()[1][1:].partition(",")
             first = int(start) - (0 if length == "0" else 1)
-            result += before[used:first]
-            used = first
+            result += before[position:first]
+            position = first
             continue
         if line[0] in " -":
-            assert before[used] == line[1:]
-            used += 1
+            assert before[position] == line[1:]
+            position += 1
         if line[0] in " +":
             result.append(line[1:])
-    return result + before[used:]
+    return result + before[position:]
 
 
 KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'

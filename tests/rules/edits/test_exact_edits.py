@@ -24,8 +24,8 @@ CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    retu
     ("def sub(x, y):", (5, 5, "def sub(a, b):")),
     ("something else entirely", None),
 )
-def test_nearest_lines_are_shown_verbatim(wanted: str, best: tuple[int, int, str] | None) -> None:
-    assert nearest_region(CODE, wanted) == (best and (*best, False))
+def test_nearest_lines_are_shown_verbatim(old_text: str, best: tuple[int, int, str] | None) -> None:
+    assert nearest_region(CODE, old_text) == (best and (*best, False))
 
 
 def test_private_key_lines_are_redacted_in_the_nearest_region() -> None:
@@ -48,12 +48,12 @@ BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
     ("  a\n    b  \nc", "a \n  b", "x", INDENT, "  x\nc"),
     ("a\nb\n", "  a\n", "", INDENT, "b\n"),
 )
-def test_loose_match_is_unique(text: str, wanted: str, replacement: str, tier: Tier, result: str) -> None:
-    assert list(find_spots(text, wanted)) == []
-    found = find_loosely(text, wanted, replacement)
-    assert found is not None
-    assert (found.tier, len(found.spots)) == (tier, 1)
-    assert replace_spots(text, found.spots, found.replacement) == result
+def test_loose_match_is_unique(text: str, old_text: str, replacement: str, tier: Tier, result: str) -> None:
+    assert list(find_spots(text, old_text)) == []
+    match = find_loosely(text, old_text, replacement)
+    assert match is not None
+    assert (match.tier, len(match.spots)) == (tier, 1)
+    assert replace_spots(text, match.spots, match.replacement) == result
 
 
 @rows(
@@ -64,24 +64,24 @@ def test_loose_match_is_unique(text: str, wanted: str, replacement: str, tier: T
     ("a\n  b\n", "   a\n     b", "  less indented"),
     ("  a\n\n  b\n", "\nb\n", "\n  as the file, or deeper\n"),
 )
-def test_text_that_differs_too_much_does_not_match(text: str, wanted: str, replacement: str) -> None:
-    assert find_loosely(text, wanted, replacement) is None
+def test_text_that_differs_too_much_does_not_match(text: str, old_text: str, replacement: str) -> None:
+    assert find_loosely(text, old_text, replacement) is None
 
 
 @rows(
     ("a \nb\na\t\nb\n", "a\nb  ", Match(BLANKS, (Spot(0, 4, 1), Spot(5, 9, 3)), "x")),
     ("  a\n    a\n", "      a", Match(INDENT, (Spot(0, 3, 1), Spot(4, 9, 2)), "x")),
 )
-def test_all_loose_matches_of_one_tier_are_listed(text: str, wanted: str, found: Match) -> None:
-    replacement = "x" if found.tier is BLANKS else "    x"
-    assert find_loosely(text, wanted, replacement) == found
+def test_all_loose_matches_of_one_tier_are_listed(text: str, old_text: str, match: Match) -> None:
+    replacement = "x" if match.tier is BLANKS else "    x"
+    assert find_loosely(text, old_text, replacement) == match
 
 
 def test_search_for_a_highly_repetitive_block_is_bounded() -> None:
     text = "    f()\n" * 20_000
-    found = find_loosely(text, "f()\n" * 10_000, "x\n")
-    assert found is not None
-    assert len(found.spots) > 1
+    match = find_loosely(text, "f()\n" * 10_000, "x\n")
+    assert match is not None
+    assert len(match.spots) > 1
 
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "    b", "a  ", "b\t", "", "  ", "    "]), max_size=8)
@@ -99,9 +99,9 @@ NEW = st.sampled_from(["N", "  N\n    N", "N\n", "", "\n  N\n"])
 
 
 @given(TIER_TEXTS, WANTED, NEW)
-def test_unique_exact_match_is_always_replaced(text: str, wanted: str, new: str) -> None:
-    spots = list(find_spots(text, wanted))
-    edited = replace_text(text, "a", wanted, new, replace_all=False)
+def test_unique_exact_match_is_always_replaced(text: str, old_text: str, new: str) -> None:
+    spots = list(find_spots(text, old_text))
+    edited = replace_text(text, "a", old_text, new, replace_all=False)
     if len(spots) == 1 and isinstance(edited, Replacement):
         assert edited.tier is Tier.EXACT
         assert edited.text == replace_spots(text, spots, new)

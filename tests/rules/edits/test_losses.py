@@ -37,8 +37,8 @@ def test_elision_comments_are_recognized() -> None:
     ("def f(x):\n    raise NotImplementedError('later')\n", ""),
     ("def f(x):\n    return x[..., 0]\n", ""),
 )
-def test_elision_in_a_new_function_body_is_reported(new: str, said: str) -> None:
-    assert elision_in(read(WHOLE).units[0], read(new).units[0]) == said
+def test_elision_in_a_new_function_body_is_reported(new: str, report: str) -> None:
+    assert elision_in(read(WHOLE).units[0], read(new).units[0]) == report
 
 
 @rows(

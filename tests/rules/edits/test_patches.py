@@ -25,7 +25,7 @@ def patch(body: str) -> str:
 
 
 def hunk(*lines: str, headers: tuple[str, ...] = (), ends_file: bool = False, line: int = 3) -> Hunk:
-    return Hunk(headers, tuple((each[0], each[1:]) for each in lines), ends_file, line)
+    return Hunk(headers, tuple((line[0], line[1:]) for line in lines), ends_file, line)
 
 
 def updated(*hunks: Hunk, path: str = "a.py", target: str = "", line: int = 2) -> UpdatedFile:
@@ -133,9 +133,9 @@ MALFORMED: list[tuple[str, int, str]] = [
 
 def test_invalid_patch_is_refused_with_its_line() -> None:
     for text, line, message in MALFORMED:
-        found = parse_patch(text)
-        assert found == PatchError(line, message)
-        assert found.sentence == f"Line {line} of the patch: {message}"
+        error = parse_patch(text)
+        assert error == PatchError(line, message)
+        assert error.sentence == f"Line {line} of the patch: {message}"
         assert patched_paths(text) == []
 
 
@@ -171,9 +171,9 @@ def apply(text: str, body: str) -> Patched | PatchError:
 
 
 def error_of(text: str, body: str) -> PatchError:
-    found = apply(text, body)
-    assert isinstance(found, PatchError), found
-    return found
+    outcome = apply(text, body)
+    assert isinstance(outcome, PatchError), outcome
+    return outcome
 
 
 @rows(
@@ -223,10 +223,10 @@ def error_of(text: str, body: str) -> PatchError:
     (CALC, f"@@ class B\n@@ def f\n{TWO}", CALC[:-32] + CALC[-32:].replace("1", "2"), None),
 )
 def test_hunk_is_applied_where_it_fits(text: str, body: str, result: str, tier: int | None) -> None:
-    found = apply(text, body)
-    assert isinstance(found, Patched), found
-    assert found.text == result
-    assert tier is None or found[1] == tier
+    outcome = apply(text, body)
+    assert isinstance(outcome, Patched), outcome
+    assert outcome.text == result
+    assert tier is None or outcome[1] == tier
 
 
 AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, until it fits in one."
@@ -239,9 +239,9 @@ AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, u
     ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
 )
 def test_hunk_that_fits_in_several_places_is_refused(text: str, body: str, places: str) -> None:
-    found = error_of(text, body)
-    assert found.message == f"this hunk fits in several places of 'a.py', at lines {places}: {AMBIGUOUS}"
-    assert found.suggestions == ()
+    error = error_of(text, body)
+    assert error.message == f"this hunk fits in several places of 'a.py', at lines {places}: {AMBIGUOUS}"
+    assert error.suggestions == ()
 
 
 NEAR = (
@@ -262,17 +262,17 @@ MISSES = [
 def test_hunk_that_fits_nowhere_is_refused(
     text: str, body: str, line: int, message: str, suggestions: tuple[str, ...] | None
 ) -> None:
-    found = error_of(text, body)
-    assert found.line == line
-    assert found.message.startswith(message)
-    assert suggestions is None or found.suggestions == suggestions
+    error = error_of(text, body)
+    assert error.line == line
+    assert error.message.startswith(message)
+    assert suggestions is None or error.suggestions == suggestions
 
 
 @rows("", "*** End of File\n")
 @rows(("a\nb\n", "-b\n", "-a\n"), ("a\n", "-a\n+b\n", "-a\n+c\n"))
 def test_hunks_must_be_in_file_order_and_not_overlap(text: str, first: str, second: str, end: str) -> None:
-    found = error_of(text, f"{first}@@\n{second}{end}")
-    assert found.message.startswith("the lines of this hunk do not occur in 'a.py' from line ")
+    error = error_of(text, f"{first}@@\n{second}{end}")
+    assert error.message.startswith("the lines of this hunk do not occur in 'a.py' from line ")
 
 
 def test_search_in_many_repeated_lines_is_bounded() -> None:
@@ -280,8 +280,8 @@ def test_search_in_many_repeated_lines_is_bounded() -> None:
     text = "x\n" * lines
     assert error_of(text, "-x\n" * 10_000).line == 3
     assert error_of(text, "-x\n" * 10_000 + "-y\n").line == 3
-    found = error_of(text, "@@ x\n" + "-y\n")
-    assert found.message == "the line 'x' after '@@' occurs more than 50 times in 'a.py'."
+    error = error_of(text, "@@ x\n" + "-y\n")
+    assert error.message == "the line 'x' after '@@' occurs more than 50 times in 'a.py'."
 
 
 # --- A diff, written as a patch, gives the text that it was made from
@@ -313,11 +313,11 @@ def test_generated_diff_gives_the_new_text_or_is_refused(old: list[str], new: li
     body = rendered(old, new, context)
     if not body:
         return
-    found = apply("".join(f"{line}\n" for line in old), body)
-    if context == 20 or isinstance(found, Patched):
-        assert found == Patched("".join(f"{line}\n" for line in new), 0)
+    outcome = apply("".join(f"{line}\n" for line in old), body)
+    if context == 20 or isinstance(outcome, Patched):
+        assert outcome == Patched("".join(f"{line}\n" for line in new), 0)
     else:
-        assert "several places" in found.message or "only adds lines" in found.message
+        assert "several places" in outcome.message or "only adds lines" in outcome.message
 
 
 @rows("<<EOF", "<<'EOF'", 'apply_patch <<"EOF"', "applypatch <<EOF")

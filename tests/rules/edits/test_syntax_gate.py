@@ -70,8 +70,8 @@ def test_syntax_problem_is_reported_with_its_line() -> None:
     ("x = 1\n", "x = 2\n", None),
     ("(", "x = 2\n", None),
 )
-def test_only_text_that_parsed_before_can_be_broken(before: str | None, after: str, said: str | None) -> None:
-    assert broken_by("a.py", before, after) == said
+def test_only_text_that_parsed_before_can_be_broken(before: str | None, after: str, problem: str | None) -> None:
+    assert broken_by("a.py", before, after) == problem
 
 
 def test_parser_warnings_are_suppressed() -> None:
@@ -91,8 +91,8 @@ def test_yaml_is_checked_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) ->
 @settings(max_examples=40)
 @given(st.sampled_from([".py", ".json", ".toml", ".yaml", ".txt"]), st.text(max_size=40), st.text(max_size=40))
 def test_any_text_can_be_checked(suffix: str, before: str, after: str) -> None:
-    said = broken_by(f"a{suffix}", before, after)
-    assert said is None or "no longer parses as " in said
+    problem = broken_by(f"a{suffix}", before, after)
+    assert problem is None or "no longer parses as " in problem
 
 
 def test_check_of_hostile_yaml_is_bounded() -> None:

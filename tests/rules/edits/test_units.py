@@ -18,10 +18,10 @@ def test_units_round_trip_unchanged(text: str) -> None:
     ("(" * 500, "line 1: too many nested parentheses"),
     ("x = 1\n\x0cy = 2\n", "it holds control characters that cannot be written again"),
 )
-def test_syntax_problem_is_a_value(text: str, shown: str) -> None:
+def test_syntax_problem_is_a_value(text: str, message: str) -> None:
     problem = read_units(text)
     assert isinstance(problem, SyntaxProblem)
-    assert str(problem) == shown
+    assert str(problem) == message
 
 
 @given(st.text(alphabet="ab =:()\"'#\n\r\t\\@,;", max_size=40))

@@ -114,10 +114,10 @@ SAID = [
 def test_prose_of_a_docstring_can_state_an_example(words: str, want: str | None) -> None:
     indented = words.replace("\n", "\n    ")
     text = f'def f(a=1):\n    """Do it.\n\n    {indented}\n    """\n    return a\n'
-    found = [each for each in docstring_examples(text, in_words=True) if each.want]
-    assert [each.want.strip() for each in found] == ([] if want is None else [want])
-    assert {each.origin for each in found} <= {Origin.DOCSTRING}
-    assert [each.source for each in docstring_examples(text, in_words=False) if ">>>" not in words] == []
+    examples = [example for example in docstring_examples(text, in_words=True) if example.want]
+    assert [example.want.strip() for example in examples] == ([] if want is None else [want])
+    assert {example.origin for example in examples} <= {Origin.DOCSTRING}
+    assert [example.source for example in docstring_examples(text, in_words=False) if ">>>" not in words] == []
 
 
 @rows("def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n")
@@ -141,8 +141,8 @@ def test_changed_definitions_are_those_that_an_edit_touches(old: str, new: str, 
 
 
 def test_task_example_precedes_the_same_docstring_example() -> None:
-    said = Example("price", "price( 1 )", "5", Origin.TASK, Kind.VALUE)
-    assert merged_examples((said,), ALL[:3]) == (said, ALL[0], ALL[2])
+    example = Example("price", "price( 1 )", "5", Origin.TASK, Kind.VALUE)
+    assert merged_examples((example,), ALL[:3]) == (example, ALL[0], ALL[2])
 
 
 def task(source: str, want: str, kind: Kind = Kind.VALUE) -> Example:
@@ -181,6 +181,6 @@ def test_first_failure_of_each_group_is_reported_with_its_setup() -> None:
     group = [printed("s = S()\n"), printed("s.a()\n", "1\n"), printed("s.b()\n", "2\n"), printed("s.c()\n", "3\n")]
     passed, different = Result(Status.PASSED), Result(DIFFERENT, "0")
     examples, results = [*group, task("f(1)", "2")], [passed, passed, different, different, Result(ENDLESS)]
-    told = [(2, "s = S(); s.b() gives 0, but must give 2."), (4, "f(1) does not end within 5 s.")]
-    assert failures(examples, results, 5.0) == told
+    expected = [(2, "s = S(); s.b() gives 0, but must give 2."), (4, "f(1) does not end within 5 s.")]
+    assert failures(examples, results, 5.0) == expected
     assert failures(examples, [Result()] * 5, 5.0) == []

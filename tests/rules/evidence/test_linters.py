@@ -97,7 +97,7 @@ def test_linter_is_configured_only_by_its_own_settings(tool: str, settings: str)
 def test_new_diagnostics_are_matched_by_message_and_count(
     before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]], expected: list[str]
 ) -> None:
-    old, now = ([Diagnostic("a.py", line, text) for line, text in each] for each in (before, after))
+    old, now = ([Diagnostic("a.py", line, text) for line, text in diagnostics] for diagnostics in (before, after))
     assert [str(diagnostic) for diagnostic in new_diagnostics(old, now)] == expected
 
 

@@ -63,8 +63,8 @@ NOTHING = [
 
 
 def test_expected_value_is_read_from_the_task_unless_in_doubt() -> None:
-    found = [(text, task_examples(text, NAMES, "calc")) for text, *_ in VALUES]
-    assert [(text, *_in_words(examples)) for text, examples in found] == [
+    parsed = [(text, task_examples(text, NAMES, "calc")) for text, *_ in VALUES]
+    assert [(text, *_in_words(examples)) for text, examples in parsed] == [
         (text, ("value", source, want)) for text, source, want in VALUES
     ]
     for text, kind, source, want in OTHERS:
@@ -73,23 +73,27 @@ def test_expected_value_is_read_from_the_task_unless_in_doubt() -> None:
 
 
 def _in_words(examples: tuple[Example, ...]) -> list[tuple[str, str, str]]:
-    return [(each.kind.value, each.source, each.want) for each in examples]
+    return [(example.kind.value, example.source, example.want) for example in examples]
 
 
 def test_several_examples_in_one_request_are_read() -> None:
     text = "Fix add: add(1, 2) gives 2, expected 3, and add(2, 2) should be 4.\n\nassert add(0, 0) == 0\n"
-    found = task_examples(text + "add(2, 2) should be 4", NAMES)
-    assert [(each.source, each.want) for each in found] == [("add(1, 2)", "3"), ("add(2, 2)", "4"), ("add(0, 0)", "0")]
+    examples = task_examples(text + "add(2, 2) should be 4", NAMES)
+    assert [(example.source, example.want) for example in examples] == [
+        ("add(1, 2)", "3"),
+        ("add(2, 2)", "4"),
+        ("add(0, 0)", "0"),
+    ]
     text = 'I need luhn.py with f(number), which must skip blanks. f("18 2") is True, f("18 3") is False.'
-    found = task_examples(text, NAMES, "luhn")
-    assert [(each.source, each.want) for each in found] == [('f("18 2")', "True"), ('f("18 3")', "False")]
+    examples = task_examples(text, NAMES, "luhn")
+    assert [(example.source, example.want) for example in examples] == [('f("18 2")', "True"), ('f("18 3")', "False")]
 
 
 def test_example_of_a_new_name_is_read_after_the_request_introduces_it() -> None:
     first, second = "Put f into calc.py; what comes before counts: f(2) gives 4", "calc.py shows squares, f(2) is 4"
     for text in (first, second):
         assert task_examples(text, NAMES, "calc") == ()
-        assert [each.want for each in task_examples(text, NAMES, "calc", ["f"])] == ["4"]
+        assert [example.want for example in task_examples(text, NAMES, "calc", ["f"])] == ["4"]
     wrong = "Put f into calc.py. f(2) currently gives 3", "It is not so that f(2) gives 3"
     for text in (*wrong, "Add f to calc.py. f(2) is wrong"):
         assert task_examples(text, NAMES, "calc", ["f"]) == ()

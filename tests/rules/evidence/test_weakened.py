@@ -86,8 +86,8 @@ def test_tests_and_settings_are_recognized_by_file_name() -> None:
     ("", "[pytest]\naddopts = -q\n[flake8]\ncommand = flake8 --ignore=E501\n", ""),
     ("", "[testenv]\ncommands = flake8 --ignore=E501\n", ""),
 )
-def test_settings_that_skip_tests_are_reported(before: str, after: str, said: str) -> None:
-    assert ignored_tests(before, after) == said
+def test_settings_that_skip_tests_are_reported(before: str, after: str, report: str) -> None:
+    assert ignored_tests(before, after) == report
 
 
 CLASS = "class T(Base):\n    def test_a(self):\n        assert 1\n"

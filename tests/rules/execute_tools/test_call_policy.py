@@ -86,14 +86,14 @@ def test_redaction_mark_in_arguments_is_refused_for_effects(effect: Effect) -> N
 
 
 def test_quota_counts_the_calls_of_a_turn() -> None:
-    used = {"t": 1}
-    limited = policy(CallRules(quotas={"t": 2}), used=used)
+    counts = {"t": 1}
+    limited = policy(CallRules(quotas={"t": 2}), used=counts)
     assert limited.take(TOOL) is None
-    assert used == {"t": 2}
+    assert counts == {"t": 2}
     message = "The quota of t is used up: it may be called 2 times. Go on with what you have."
     assert limited.take(TOOL) == refused("t", message, ToolErrorCode.RATE_LIMITED, "QuotaError")
     assert limited.take(make(name="u")) is None
-    assert used == {"t": 2, "u": 1}
+    assert counts == {"t": 2, "u": 1}
 
 
 def opens(tool: Tool, run: ToolOutcome | None) -> bool:
@@ -147,8 +147,8 @@ def test_failing_tool_is_paused_and_an_untaken_call_leaves_no_probe() -> None:
 )
 def test_offered_tools_may_be_used(rules: CallRules, names: set[str]) -> None:
     tools = [make(Effect.READ, "read"), make(Effect.WRITE, "write"), make(Effect.EXECUTE, "run")]
-    assert policy(rules).offered(each.spec for each in tools) == names
-    assert {each.name for each in tools if policy(rules).permit(each, {}) is None} == names
+    assert policy(rules).offered(tool.spec for tool in tools) == names
+    assert {tool.name for tool in tools if policy(rules).permit(tool, {}) is None} == names
 
 
 NOT_FINITE, NO_CALL = "finite and not negative, unlike", "A rate limit needs at least one call"
@@ -196,7 +196,7 @@ def test_rate_limits_of_two_threads_are_separate() -> None:
     memory, rules = PolicyMemory(Clock()), CallRules(rate_limits={"t": RateLimit(1, 10.0)})
     one, other = (CallPolicy(rules, memory, scope=scope) for scope in ("one", "other"))
     assert (one.take(TOOL), other.take(TOOL)) == (None, None)
-    assert [each.take(TOOL) is None for each in (one, other)] == [False, False]
+    assert [policy.take(TOOL) is None for policy in (one, other)] == [False, False]
 
 
 def test_rate_window_slides_for_each_key() -> None:
@@ -234,8 +234,15 @@ def opened(clock: Clock) -> CircuitBreaker:
 
 def test_consecutive_failures_open_the_circuit(clock: Clock) -> None:
     breaker = CircuitBreaker(BreakerConfig(failures=3, open_s=10.0), clock)
-    for each in (breaker.failed, breaker.failed, breaker.succeeded, breaker.failed, breaker.failed, breaker.abandoned):
-        each()
+    for report in (
+        breaker.failed,
+        breaker.failed,
+        breaker.succeeded,
+        breaker.failed,
+        breaker.failed,
+        breaker.abandoned,
+    ):
+        report()
     assert breaker.admit() == 0.0
     breaker.failed()
     clock.now = 4.0
@@ -255,8 +262,8 @@ def test_single_probe_decides_whether_the_circuit_closes(report: str, waits: lis
 def test_late_report_of_an_earlier_call_changes_nothing(clock: Clock) -> None:
     breaker = opened(clock)
     clock.now = 4.0
-    for each in (breaker.succeeded, breaker.failed, breaker.abandoned):
-        each()
+    for report in (breaker.succeeded, breaker.failed, breaker.abandoned):
+        report()
     assert breaker.admit() == 6.0
 
 

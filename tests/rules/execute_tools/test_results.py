@@ -39,7 +39,7 @@ class Found(BaseModel):
 @dataclass
 class Counted:
     lines: int
-    found: tuple[Found, ...] = ()
+    entries: tuple[Found, ...] = ()
 
 
 PLAIN_FOUND = {"at": "2026-01-02T00:00:00Z", "key": "**********"}
@@ -57,8 +57,8 @@ SHAPES = [
     (float("nan"), ToolOutput.ok(value=None)),
     (Found(), ToolOutput.ok(**PLAIN_FOUND)),
     ([Found()], ToolOutput.ok(value=[PLAIN_FOUND])),
-    (Counted(3, (Found(),)), ToolOutput.ok(lines=3, found=[PLAIN_FOUND])),
-    ({"a": Counted(3)}, ToolOutput.ok(a={"lines": 3, "found": []})),
+    (Counted(3, (Found(),)), ToolOutput.ok(lines=3, entries=[PLAIN_FOUND])),
+    ({"a": Counted(3)}, ToolOutput.ok(a={"lines": 3, "entries": []})),
 ]
 
 
@@ -84,7 +84,7 @@ def size(result: ToolResult) -> int:
     return len(orjson.dumps(result.data))
 
 
-def kept(result: ToolResult) -> tuple[list[str], list[str]]:
+def clipped_and_stored(result: ToolResult) -> tuple[list[str], list[str]]:
     """The value of `clipped`, and the stored texts."""
     texts: list[str] = []
 
@@ -103,8 +103,8 @@ def test_long_string_shows_head_and_tail_and_is_stored_in_full() -> None:
         "n": 1,
         "clipped": ["text: 183616 of 200000 characters left out"],
     }
-    said, texts = kept(result)
-    assert said == ["text: 183616 of 200000 characters left out", 'all of it: read_file path="@result/1"']
+    notes, texts = clipped_and_stored(result)
+    assert notes == ["text: 183616 of 200000 characters left out", 'all of it: read_file path="@result/1"']
     assert texts == [text]
 
 
@@ -112,15 +112,15 @@ def test_long_list_shows_head_and_tail_and_is_stored_in_full() -> None:
     result = ToolResult(ok=True, data={"deep": {"hits": [f"{number:0100}" for number in range(5_000)]}})
     hits = clip(result).data["deep"]["hits"]
     assert (len(hits), int(hits[0]), int(hits[99]), int(hits[100]), int(hits[-1])) == (200, 0, 99, 4_900, 4_999)
-    said, texts = kept(result)
-    assert said[0] == "deep.hits: 4800 of 5000 items left out after item 100"
+    notes, texts = clipped_and_stored(result)
+    assert notes[0] == "deep.hits: 4800 of 5000 items left out after item 100"
     assert orjson.loads(texts[0]) == result.data
 
 
 def test_result_with_very_many_fields_is_left_out_with_a_note() -> None:
     clipped = clip(ToolResult(ok=True, data={f"key{number}": "x" * 100 for number in range(10_000)}))
-    said = "the whole result (1128891 bytes of JSON) was left out; ask for less at a time"
-    assert clipped.data == {"clipped": [said]}
+    note = "the whole result (1128891 bytes of JSON) was left out; ask for less at a time"
+    assert clipped.data == {"clipped": [note]}
 
 
 def test_result_that_cannot_be_stored_is_clipped_with_a_note() -> None:
@@ -141,17 +141,17 @@ def test_errors_are_bounded_too() -> None:
     {"nested": [[[["x" * 99] * 20] * 20] * 20]},
 )
 def test_clipped_result_always_fits(data: dict[str, Any]) -> None:
-    said, texts = kept(ToolResult(ok=True, data=data))
+    notes, texts = clipped_and_stored(ToolResult(ok=True, data=data))
     assert len(texts) == 1
-    assert said[-1] == 'all of it: read_file path="@result/1"'
+    assert notes[-1] == 'all of it: read_file path="@result/1"'
     assert size(clip(ToolResult(ok=True, data=data))) <= LARGEST_RESULT
 
 
 def test_result_of_exactly_the_limit_is_shown_in_full() -> None:
     room = LARGEST_RESULT - len(orjson.dumps({"text": ""}))
-    whole = ToolResult(ok=True, data={"text": "x" * room})
-    assert size(whole) == 65_536
-    assert clip(whole) is whole
+    largest = ToolResult(ok=True, data={"text": "x" * room})
+    assert size(largest) == 65_536
+    assert clip(largest) is largest
     assert "clipped" in clip(ToolResult(ok=True, data={"text": "x" * (room + 1)})).data
 
 
@@ -190,9 +190,9 @@ REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
 def test_failure_has_error_string_code_and_message(
     failure: ToolOutcome, error: str, code: ToolErrorCode, message: str
 ) -> None:
-    told = failure.result.error
-    assert told is not None
-    assert (failure.error, told.code, told.message) == (error, code, message)
+    tool_error = failure.result.error
+    assert tool_error is not None
+    assert (failure.error, tool_error.code, tool_error.message) == (error, code, message)
 
 
 def with_code(code: int) -> Exception:

@@ -56,11 +56,11 @@ SCHEMAS: tuple[tuple[JsonMap, JsonMap, str], ...] = (
 
 
 @rows(*SCHEMAS)
-def test_schema_is_made_valid_and_can_be_described(schema: JsonMap, usable: JsonMap, told: str) -> None:
-    shown = shown_schema(schema)
-    assert shown == usable
-    spec = ToolSpec(name="t", description="It acts.", parameters=shown, effect=Effect.READ)
-    assert describe_tool(spec) == f'- t({{"a"?: {told}}}): It acts.'
+def test_schema_is_made_valid_and_can_be_described(schema: JsonMap, usable: JsonMap, description: str) -> None:
+    parameters = shown_schema(schema)
+    assert parameters == usable
+    spec = ToolSpec(name="t", description="It acts.", parameters=parameters, effect=Effect.READ)
+    assert describe_tool(spec) == f'- t({{"a"?: {description}}}): It acts.'
 
 
 @rows(None, [], {})
@@ -114,18 +114,18 @@ def test_langchain_tool_with_an_unusable_schema_is_the_only_one_unavailable(tmp_
         for at, (schema, _) in enumerate(UNDESCRIBED)
     ]
     plain = StructuredTool(name="plain", description="Plain.", args_schema=with_argument(TEXT), func=lambda a: a)
-    calls = use(*((each.name, {}) for each in odd), ("plain", {"a": "x"}))
+    calls = use(*((tool.name, {}) for tool in odd), ("plain", {"a": "x"}))
     with ScriptedServer([message_of(calls, Protocol.NATIVE), Say("It is done.")]) as server:
         context = AgentContext(workspace=str(tmp_path), base_url=server.base_url, model="m", evidence=False)
         result = run_task("Use all.", context, tools=[*odd, plain])
-    functions = {each["function"]["name"]: each["function"] for each in server.requests[0]["tools"]}
-    *refused, answer = [each.text for each in result.messages if isinstance(each, ToolMessage)]
-    assert ['"unavailable"' in each for each in refused] == [True] * len(odd)
+    functions = {schema["function"]["name"]: schema["function"] for schema in server.requests[0]["tools"]}
+    *refused, answer = [message.text for message in result.messages if isinstance(message, ToolMessage)]
+    assert ['"unavailable"' in message for message in refused] == [True] * len(odd)
     assert answer == "x"
     for tool, (_, reason) in zip(odd, UNDESCRIBED, strict=True):
-        said = functions[tool.name]["description"]
-        assert said.startswith(f"Not available. The tool '{tool.name}' has a schema that cannot be used: ")
-        assert reason in said
+        description = functions[tool.name]["description"]
+        assert description.startswith(f"Not available. The tool '{tool.name}' has a schema that cannot be used: ")
+        assert reason in description
 
 
 @pytest.mark.parametrize("protocol", Protocol)

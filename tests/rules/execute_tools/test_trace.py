@@ -54,10 +54,10 @@ class Page:
     ({"value": {1}}, {"value": [1]}),
     ({"value": Page("a", (1,))}, {"value": {"name": "a", "lines": [1]}}),
 )
-def test_payloads_are_redacted_and_serializable(payload: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_payloads_are_redacted_and_serializable(payload: dict[str, Any], expected: dict[str, Any]) -> None:
     sink = TraceSink()
     sink.emit("a", payload)
-    assert sink.events[0].payload == kept
+    assert sink.events[0].payload == expected
 
 
 SECRET = "xyzzy" + "-4711-plugh"
@@ -72,10 +72,10 @@ def call(tool: str = "write_file", **arguments: Any) -> ToolCall:
 def lines(folder: Path) -> list[JsonMap]:
     """The log lines, without times."""
     written = (folder / "audit.jsonl").read_text("utf-8").splitlines() if (folder / "audit.jsonl").exists() else []
-    found = [json.loads(line) for line in written]
-    for line in found:
+    records = [json.loads(line) for line in written]
+    for line in records:
         assert line.pop("time").endswith("+00:00")
-    return found
+    return records
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def test_call_is_logged_with_its_verdict_and_result(log: RunLog, tmp_path: Path)
     log.call(3, call(path="a.py", content="x"), ALLOW, done)
     [line] = lines(tmp_path)
     assert len(line.pop("arguments_sha256")) == 64
-    told = {"event": "call", "run_id": "t", "step": 3, "tool": "write_file", "path": "a.py", "target": ""}
+    fields = {"event": "call", "run_id": "t", "step": 3, "tool": "write_file", "path": "a.py", "target": ""}
     verdict = {"verdict": "allow", "rule": ""}
-    assert line == {**told, **verdict, "ok": True, "error_type": "", "ms": 7, "attempts": 2, "changed": ["a.py"]}
+    assert line == {**fields, **verdict, "ok": True, "error_type": "", "ms": 7, "attempts": 2, "changed": ["a.py"]}
 
 
 def test_unreadable_call_is_logged_too(log: RunLog, tmp_path: Path) -> None:
@@ -99,18 +99,18 @@ def test_unreadable_call_is_logged_too(log: RunLog, tmp_path: Path) -> None:
     refused = CallResult(call_id="c", tool="x", result=ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "cut"))
     log.call(1, item, Verdict(kind=VerdictKind.DENY, rule="malformed"), refused)
     [line] = lines(tmp_path)
-    told = [line[name] for name in ("tool", "verdict", "rule", "error_type")]
-    assert told == ["x", "deny", "malformed", "invalid_argument"]
+    values = [line[name] for name in ("tool", "verdict", "rule", "error_type")]
+    assert values == ["x", "deny", "malformed", "invalid_argument"]
 
 
 def test_log_line_names_the_program_or_host(log: RunLog, tmp_path: Path) -> None:
-    asked: list[JsonMap] = [
+    requests: list[JsonMap] = [
         {"argv": ["make", "test"]},
         {"argv": ["x" * 500]},
         {"url": "https://a.test/3/?q=1"},
         {"url": "https://[b"},
     ]
-    for arguments in asked:
+    for arguments in requests:
         log.cut_off(1, call(**arguments), ALLOW)
     assert [line["target"] for line in lines(tmp_path)] == ["make", "x" * LONGEST_TARGET, "a.test", ""]
 

@@ -85,8 +85,8 @@ def test_only_an_explicit_yes_approves_a_call_unchanged(answer: Any) -> None:
     ("a`](b)``.py", "``` a`](b)``.py ```"),
     ("a\n\n# Approved\n.py", "`a  # Approved .py`"),
 )
-def test_file_name_is_not_rendered_as_markup(path: str, said: str) -> None:
-    assert page_fields([TWO | {"path": path}])["description"] == f"run_command {said} (ask)"
+def test_file_name_is_not_rendered_as_markup(path: str, rendered: str) -> None:
+    assert page_fields([TWO | {"path": path}])["description"] == f"run_command {rendered} (ask)"
 
 
 @rows(
@@ -94,12 +94,12 @@ def test_file_name_is_not_rendered_as_markup(path: str, said: str) -> None:
     {"decisions": [{"type": "edit", "edited_action": {"name": "read_file", "args": {"path": "a.py"}}}]},
 )
 def test_edited_answer_cannot_change_the_tool(answer: object) -> None:
-    asked: Any = {**ONE, "arguments": {"path": "a.py"}, "tool": "delete_file"}
-    other = read_answer(answer, [asked])[0]
+    question: Any = {**ONE, "arguments": {"path": "a.py"}, "tool": "delete_file"}
+    other = read_answer(answer, [question])[0]
     assert other.action == "reject"
     assert other.reason == "the call was changed to another tool, read_file, which cannot be done here"
-    asked["tool"] = "read_file"
-    same = read_answer(answer, [asked])[0]
+    question["tool"] = "read_file"
+    same = read_answer(answer, [question])[0]
     assert (same.action, same.arguments) == ("edit", {"path": "a.py"})
 
 

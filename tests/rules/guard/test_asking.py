@@ -21,10 +21,10 @@ REMEDY = "Do something else, or explain in your answer what is needed."
 
 
 class Desk:
-    """A person who gives these answers; `asked` are the requests."""
+    """A person who gives these answers; `asked` holds the approval requests."""
 
     def __init__(
-        self, *answers: Any, names: tuple[str, ...] = ("a.py",), known: Mapping[str, str] | None = None
+        self, *answers: Any, names: tuple[str, ...] = ("a.py",), hashes: Mapping[str, str] | None = None
     ) -> None:
         self.answers, self.names = list(answers), names
         self.asked: list[ApprovalRequest] = []
@@ -35,7 +35,7 @@ class Desk:
             validate=lambda _, arguments: arguments,
             judge=lambda _: ASKED,
             thread="t",
-            known_hashes=known or {},
+            known_hashes=hashes or {},
         )
 
     def ask(self, request: ApprovalRequest) -> object:
@@ -55,13 +55,15 @@ def test_approved_call_is_pinned_to_what_was_shown() -> None:
     desk = Desk("approve")
     expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=PINS)
     assert desk.settle(ALLOWED, ASKED).verdicts == [ALLOWED, expected]
-    assert [(each["index"], each["path"], each["preview"]) for each in desk.asked[0]["calls"]] == [(1, "a.py", DIFF)]
+    assert [(question["index"], question["path"], question["preview"]) for question in desk.asked[0]["calls"]] == [
+        (1, "a.py", DIFF)
+    ]
 
 
 def test_link_to_project_configuration_asks_as_such_and_cannot_be_granted() -> None:
     desk = Desk("approve_for_run", names=("a.py", "pyproject.toml"))
     settled = desk.settle(ASKED)
-    assert [(each["rule"], each["choices"]) for each in desk.asked[0]["calls"]] == [("project_config", {})]
+    assert [(question["rule"], question["choices"]) for question in desk.asked[0]["calls"]] == [("project_config", {})]
     assert (settled.verdicts[0].kind, settled.granted) == (VerdictKind.ALLOW, [])
 
 
@@ -106,15 +108,15 @@ def test_unapproved_call_says_why(decision: Any, code: ToolErrorCode, message: s
 
 def test_call_on_a_file_changed_since_it_was_shown_is_refused() -> None:
     for answer in ("approve", {"decisions": {"0": {"action": "edit", "arguments": {"path": "b"}}}}):
-        verdict = Desk(answer, known={"a.py": "older"}).settle(ASKED).verdicts[0]
+        verdict = Desk(answer, hashes={"a.py": "older"}).settle(ASKED).verdicts[0]
         assert (verdict.kind, verdict.error and verdict.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
 
 
 def test_answer_with_the_digest_approves_exactly_what_was_shown() -> None:
-    def shown(request: ApprovalRequest) -> JsonMap:
+    def approve_digest(request: ApprovalRequest) -> JsonMap:
         return {"decisions": {"0": {"action": "approve", "digest": request["calls"][0]["digest"]}}}
 
-    assert Desk(shown, known={"a.py": "older"}).settle(ASKED).verdicts[0].kind is VerdictKind.ALLOW
+    assert Desk(approve_digest, hashes={"a.py": "older"}).settle(ASKED).verdicts[0].kind is VerdictKind.ALLOW
     stale = Desk({"decisions": {"0": {"action": "approve", "digest": "0" * 16}}}).settle(ASKED).verdicts[0]
     assert (stale.kind, stale.error and stale.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
 
@@ -130,6 +132,6 @@ def test_edited_call_is_pinned_to_its_own_effect() -> None:
 
 def test_stop_runs_no_call_of_the_reply() -> None:
     settled = Desk({"decisions": {"1": "approve", "2": "stop"}}).settle(ALLOWED, ASKED, ASKED)
-    assert [each.kind for each in settled.verdicts] == [VerdictKind.DENY] * 3
+    assert [verdict.kind for verdict in settled.verdicts] == [VerdictKind.DENY] * 3
     assert stop_requested(settled.verdicts) is not None
     assert stop_requested([ALLOWED, ASKED]) is None

@@ -56,10 +56,12 @@ def test_package_index_credentials_are_judged_by_content_and_never_written() -> 
     ("wide", False, False, False),
 )
 def test_listed_name_is_protected_marked_asked_about_and_out_of_strict_scope(
-    kind: str, protected: bool, marked: bool, asked: bool
+    kind: str, protected: bool, marked: bool, needs_approval: bool
 ) -> None:
     names = [PurePosixPath("a", name) for name in NAMES[kind]]
     assert [str(name) for name in names if bool(Scope().protection(str(name))) is not protected] == []
     assert [str(name) for name in names if runs_later(name) is not marked] == []
-    assert [name.name for name in names if name.suffix != ".toml" and is_project_config(name) is not asked] == []
+    assert [
+        name.name for name in names if name.suffix != ".toml" and is_project_config(name) is not needs_approval
+    ] == []
     assert [str(name) for name in names if not Scope(strict=True).protection(str(name))] == []

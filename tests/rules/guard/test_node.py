@@ -60,8 +60,8 @@ def validated(_: str, arguments: JsonMap) -> JsonMap | list[str]:
 
 
 def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) -> GuardUpdate:
-    given = GuardState(items=list(items)) if state is None else state
-    overrides = given.get("loop", LoopRecord()).overrides
+    initial = GuardState(items=list(items)) if state is None else state
+    overrides = initial.get("loop", LoopRecord()).overrides
 
     def verdicts(calls: list[Item]) -> list[Verdict]:
         return judge_reply(calls, config, SPECS, overrides, path_as_signature)
@@ -74,10 +74,10 @@ def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) ->
             validate=validated,
             judge=lambda call: verdicts([call])[0],
             thread="1",
-            permissions=given.get("permissions", []),
+            permissions=initial.get("permissions", []),
         )
 
-    return judge_step(given, verdicts, SPECS, ports)
+    return judge_step(initial, verdicts, SPECS, ports)
 
 
 def failure(call_id: str, tool: str, code: ToolErrorCode, message: str) -> CallResult:
@@ -103,7 +103,7 @@ def test_granted_call_is_not_asked_about_again_unless_denied() -> None:
         Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py")
     ]
     read_only = GuardConfig(mode="read-only", root="/home/dev/project", leads_to=lambda path, _: path)
-    assert [each.rule for each in judge(read_only, state=state)["verdicts"]] == ["read_only"]
+    assert [verdict.rule for verdict in judge(read_only, state=state)["verdicts"]] == ["read_only"]
     denied_path = GuardState(items=[call("1", "write", ".env")], permissions=[PERMISSION])
     assert judge(ASK, state=denied_path)["verdicts"] == [CHANGE_DENIED]
 
@@ -136,7 +136,9 @@ def test_one_question_for_all_calls_sets_their_verdicts() -> None:
     )
     assert question.response_schema == response_schema()
     grant = "write on every file that no rule denies, except project configuration"
-    assert [(each["index"], each["path"], each["rule"], each["choices"]) for each in question.value["calls"]] == [
+    assert [
+        (request["index"], request["path"], request["rule"], request["choices"]) for request in question.value["calls"]
+    ] == [
         (0, "a.py", "ask_before_write", {"approve_for_run": grant}),
         (2, "c.toml", "project_config", {}),
     ]

@@ -86,10 +86,10 @@ ALL_GIT = {"approve_prefix": LOG, "approve_for_run": ANY_GIT, "approve_always": 
     (ECHO, {"a": 1}, "", {"rule": "ask_before_run"}, {"approve_for_run": "s__echo, whatever its arguments"}),
 )
 def test_answer_states_what_it_permits(
-    spec: ToolSpec, arguments: JsonMap, subject: str, given: JsonMap, allowed: dict[str, str | None]
+    spec: ToolSpec, arguments: JsonMap, subject: str, settings: JsonMap, allowed: dict[str, str | None]
 ) -> None:
     call = ToolCall(call_id="1", tool=spec.name, arguments=arguments, raw_arguments="")
-    where: dict[str, Any] = {"thread": "t", "workspace": ROOT, **given}
+    where: dict[str, Any] = {"thread": "t", "workspace": ROOT, **settings}
     rule = where.pop("rule", RULES.get(spec.name, ""))
     offered = permissions_for(rule, call, spec, call_subject(call, subject, ROOT), **where)
     expected = [(answer, text) for answer, text in allowed.items() if text]
@@ -110,9 +110,9 @@ def test_answer_states_what_it_permits(
     ({"prefix": ("git", "log"), "subject": "/usr/local/bin/git"}, "git log", False),
     ({"prefix": ("git", "log"), "place": "other"}, "git log", False),
 )
-def test_permission_is_bound_to_rule_tool_program_thread_and_prefix(given: JsonMap, line: str, covered: bool) -> None:
+def test_permission_is_bound_to_rule_tool_program_thread_and_prefix(fields: JsonMap, line: str, covered: bool) -> None:
     git: JsonMap = {"rule": "ask_before_run", "tool": "run_command", "subject": "/usr/bin/git", "place": "t"}
-    assert covers(Permission(**{**git, **given}), "ask_before_run", "run_command", subject_of(line), "t") is covered
+    assert covers(Permission(**{**git, **fields}), "ask_before_run", "run_command", subject_of(line), "t") is covered
 
 
 def test_permission_for_a_simple_program_does_not_cover_starting_others() -> None:

@@ -159,14 +159,14 @@ def test_read_only_run_can_still_read(mode: Mode) -> None:
     assert judge(PLAN, config) == allowed()
 
 
-def asked(rule: str, path: str = "") -> Verdict:
+def ask_verdict(rule: str, path: str = "") -> Verdict:
     return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
 
 
 @rows(
-    (WRITE, {"path": "./a.py"}, asked("ask_before_write", "a.py")),
-    (WRITE, {"path": "a.toml"}, asked("project_config", "a.toml")),
-    (MOVE, {"source": "a", "target": "b.toml"}, asked("project_config", "a")),
+    (WRITE, {"path": "./a.py"}, ask_verdict("ask_before_write", "a.py")),
+    (WRITE, {"path": "a.toml"}, ask_verdict("project_config", "a.toml")),
+    (MOVE, {"source": "a", "target": "b.toml"}, ask_verdict("project_config", "a")),
     (READ, {"path": "pyproject.toml"}, allowed("pyproject.toml")),
     (PLAN, {}, allowed()),
 )
@@ -177,8 +177,8 @@ def test_mode_ask_asks_before_every_change(tool: ToolSpec, arguments: dict[str, 
 @rows(
     (RUN, "auto", allowed()),
     (GET, "auto", allowed()),
-    (RUN, "ask", asked("ask_before_run")),
-    (GET, "ask", asked("ask_before_network")),
+    (RUN, "ask", ask_verdict("ask_before_run")),
+    (GET, "ask", ask_verdict("ask_before_network")),
     (GET, "read-only", allowed()),
     (RUN, "read-only", refused(RUN)),
 )
@@ -271,16 +271,16 @@ def test_stored_result_can_be_read_but_not_written() -> None:
 def test_result_says_what_a_person_edited_even_if_the_call_failed() -> None:
     edited = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))
 
-    def told(content: str, result: ToolResult) -> ToolResult:
-        ran = ToolCall(call_id="1", tool="write", arguments={"path": "a", "content": content}, raw_arguments="")
-        return edited_result(ran, edited, CallResult(call_id="1", tool="write", result=result)).result
+    def result_after_edit(content: str, result: ToolResult) -> ToolResult:
+        call = ToolCall(call_id="1", tool="write", arguments={"path": "a", "content": content}, raw_arguments="")
+        return edited_result(call, edited, CallResult(call_id="1", tool="write", result=result)).result
 
     done, notice = ToolResult.success(path="a"), "A person changed content, gone of this call before it ran."
     changed = {"notice": notice, "ran_with": {"content": "new", "gone": None}}
-    assert told("new", done).data == {"path": "a", "changed_by_person": changed}
-    long = told("x" * 3_000, done).data["changed_by_person"]["ran_with"]["content"]
+    assert result_after_edit("new", done).data == {"path": "a", "changed_by_person": changed}
+    long = result_after_edit("x" * 3_000, done).data["changed_by_person"]["ran_with"]["content"]
     assert long == "x" * 2_000 + "... 1000 more characters"
-    error = told("new", ToolResult.failure(ToolErrorCode.CONFLICT, "Stale.")).error
+    error = result_after_edit("new", ToolResult.failure(ToolErrorCode.CONFLICT, "Stale.")).error
     assert error is not None
     ran_with = 'It ran with {"content": "new", "gone": null}.'
     assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} {ran_with} Stale.")

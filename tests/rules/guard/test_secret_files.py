@@ -43,8 +43,8 @@ def test_every_pattern_matches_in_any_folder_and_case_and_for_backups(
 ) -> None:
     name = pattern.rstrip("/").replace("*", letters) + ("/x" if pattern.endswith("/") else "")
     written = "".join(chance.choice([letter.lower(), letter.upper()]) for letter in name)
-    for each in (written, f"{written}~", f"{written}.bak"):
-        assert not check_file_guardrails(Path(folder + each)).allowed
+    for file_name in (written, f"{written}~", f"{written}.bak"):
+        assert not check_file_guardrails(Path(folder + file_name)).allowed
 
 
 LITERAL = "hunter" + "22x"
@@ -121,9 +121,9 @@ def test_content_is_judged_only_by_the_rule_for_sensitive_files() -> None:
     settings_judge = judge_content("dev.tfvars", DEFAULT_GUARDRAIL_RULES)
     assert settings_judge is not None
     assert settings_judge(b'db_password = "hunter2hunter2"\n') is not None
-    own = FileGuardrailRule("sensitive_config", "Mine", lambda path: ".docker" not in path.parts)
-    assert judge_content("sa.json", (own,)) is not None
-    assert judge_content("sa.json", tuple(rule for rule in DEFAULT_GUARDRAIL_RULES if rule.name != own.name)) is None
+    custom = FileGuardrailRule("sensitive_config", "Mine", lambda path: ".docker" not in path.parts)
+    assert judge_content("sa.json", (custom,)) is not None
+    assert judge_content("sa.json", tuple(rule for rule in DEFAULT_GUARDRAIL_RULES if rule.name != custom.name)) is None
 
 
 @given(st.sampled_from(SETTINGS.patterns), st.binary(max_size=200))

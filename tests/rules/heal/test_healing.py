@@ -48,8 +48,8 @@ def test_each_kind_of_failure_has_its_limit(
     if reason is None:
         assert isinstance(decision, HealingAttempt)
     else:
-        said = message.replace("{3}", "after 3 retries.").replace("{2}", "after 2 repairs.")
-        cause = StopCause(reason=reason, message=said, diagnostics=(f"{kinds[0].name}: details",))
+        stop_message = message.replace("{3}", "after 3 retries.").replace("{2}", "after 2 repairs.")
+        cause = StopCause(reason=reason, message=stop_message, diagnostics=(f"{kinds[0].name}: details",))
         assert decision == cause
 
 

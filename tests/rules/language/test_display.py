@@ -23,8 +23,8 @@ from tests.row_tables import rows
     ("\u2028\ufeff\ud800", r"\u2028\ufeff\ud800"),
     ("👩\u200d💻", "👩\u200d💻"),
 )
-def test_control_characters_are_escaped_for_the_terminal(text: str, shown: str) -> None:
-    assert plain(text) == shown
+def test_control_characters_are_escaped_for_the_terminal(text: str, escaped: str) -> None:
+    assert plain(text) == escaped
 
 
 def test_text_is_shortened_to_one_line() -> None:

@@ -14,9 +14,9 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def multiplied(opening: str, each: str) -> str:
+def multiplied(opening: str, item: str) -> str:
     """Twelve lines of which each has the one before it nine times."""
-    lines = (f"a{n}: &a{n} {each % NINE([f'*a{n - 1}'] * 9)}" for n in range(1, 13))
+    lines = (f"a{n}: &a{n} {item % NINE([f'*a{n - 1}'] * 9)}" for n in range(1, 13))
     return "\n".join([f"a0: &a0 {opening}", *lines])
 
 
@@ -53,9 +53,9 @@ def test_dumped_yaml_is_read_back(value: Any) -> None:
     ("a: \0", "unacceptable character #x0000: control characters are not allowed", 0),
 )
 def test_expensive_document_is_refused(text: str, problem: str, line: int) -> None:
-    found = read_yaml(text)
-    assert isinstance(found, DocumentProblem)
-    assert (found.message[: len(problem)], found.line) == (problem, line)
+    outcome = read_yaml(text)
+    assert isinstance(outcome, DocumentProblem)
+    assert (outcome.message[: len(problem)], outcome.line) == (problem, line)
 
 
 def test_dots_in_strings_and_comments_are_not_key_parts() -> None:

@@ -70,8 +70,8 @@ def cancelled(call_id: str) -> ToolMessage:
 
 def test_text_results_are_one_message_after_the_reply() -> None:
     reply = ModelReply(text='Look:\ntool: read_file({"filename": "a.py"})\ntool: read_file({"path": \ntool: ()')
-    told, answered = settle_exchange(reply, ITEMS, RESULTS, Protocol.TEXT)
-    assert told == AIMessage(reply.text)
+    message, answered = settle_exchange(reply, ITEMS, RESULTS, Protocol.TEXT)
+    assert message == AIMessage(reply.text)
     assert (type(answered), answered.name) == (HumanMessage, RESULT_MESSAGE_NAME)
     assert parse_text_results(str(answered.text)) == [
         {"tool": result.tool, **result.result.as_map()} for result in RESULTS
@@ -80,10 +80,10 @@ def test_text_results_are_one_message_after_the_reply() -> None:
 
 def test_native_calls_in_a_text_turn_become_tool_lines() -> None:
     raw = [RawCall(call_id=item.call_id, tool=item.tool, arguments=item.raw_arguments) for item in ITEMS[:2]]
-    told, _ = settle_exchange(ModelReply(text="Look:", calls=tuple(raw)), ITEMS[:2], RESULTS[:2], Protocol.TEXT)
-    assert told == AIMessage('Look:\ntool: read_file({"filename": "a.py"})\ntool: read_file({"path": )')
-    told, _ = settle_exchange(ModelReply(calls=tuple(raw[:1])), ITEMS[:1], RESULTS[:1], Protocol.TEXT)
-    assert told == AIMessage('tool: read_file({"filename": "a.py"})')
+    message, _ = settle_exchange(ModelReply(text="Look:", calls=tuple(raw)), ITEMS[:2], RESULTS[:2], Protocol.TEXT)
+    assert message == AIMessage('Look:\ntool: read_file({"filename": "a.py"})\ntool: read_file({"path": )')
+    message, _ = settle_exchange(ModelReply(calls=tuple(raw[:1])), ITEMS[:1], RESULTS[:1], Protocol.TEXT)
+    assert message == AIMessage('tool: read_file({"filename": "a.py"})')
 
 
 OUTCOMES = st.lists(st.tuples(st.booleans(), st.sampled_from([OK, FAILED])), max_size=6)
@@ -204,12 +204,12 @@ def test_successful_implied_calls_add_no_message(protocol: Protocol) -> None:
 
 
 def test_failed_implied_checks_are_kept_with_the_answer() -> None:
-    said, told = settled(Protocol.TEXT, (CHECKS, FOUND), (ENDING, NOT_YET))
-    assert (said, told.text.count("tool_result(")) == (AIMessage("Done."), 1)
-    said, told = settled(Protocol.NATIVE, (CHECKS, FOUND), (ENDING, NOT_YET))
-    assert said == AIMessage("Done.", tool_calls=[native("run_checks", {"paths": ["calc.py"]}, "b")])
-    assert isinstance(told, ToolMessage)
-    assert (told.tool_call_id, told.status) == ("b", "error")
+    answer, result = settled(Protocol.TEXT, (CHECKS, FOUND), (ENDING, NOT_YET))
+    assert (answer, result.text.count("tool_result(")) == (AIMessage("Done."), 1)
+    answer, result = settled(Protocol.NATIVE, (CHECKS, FOUND), (ENDING, NOT_YET))
+    assert answer == AIMessage("Done.", tool_calls=[native("run_checks", {"paths": ["calc.py"]}, "b")])
+    assert isinstance(result, ToolMessage)
+    assert (result.tool_call_id, result.status) == ("b", "error")
 
 
 @rows(("functions.read file!", "functions_read_file_"), ("", "unknown"), ("x" * 99, "x" * 64))
@@ -237,7 +237,7 @@ SPECS = {"read_file": READ_SPEC}
     ('{"path": "/etc/hosts"}', None),
 )
 @rows(*Protocol)
-def test_workspace_path_in_a_call_becomes_relative(protocol: Protocol, raw: str, told: JsonMap | None) -> None:
+def test_workspace_path_in_a_call_becomes_relative(protocol: Protocol, raw: str, relative: JsonMap | None) -> None:
     """Nothing else in a call changes, and nothing in a call without such a path. Source: spec 3."""
     sent = json.loads(raw)
     arguments = {"path": sent.get("path", sent.get("filename")), "note": sent.get("note", "")}
@@ -249,11 +249,11 @@ def test_workspace_path_in_a_call_becomes_relative(protocol: Protocol, raw: str,
     message = settle_exchange(reply, [call], [result], protocol, SPECS, "/w s")[0]
     assert isinstance(message, AIMessage)
     if protocol is Protocol.TEXT:
-        shown = raw if told is None else json.dumps(told, ensure_ascii=False)
-        assert message.text == f"I look at /w s/a.py.\ntool: read_file({shown})"
+        raw_arguments = raw if relative is None else json.dumps(relative, ensure_ascii=False)
+        assert message.text == f"I look at /w s/a.py.\ntool: read_file({raw_arguments})"
     else:
-        assert message.tool_calls[0]["args"] == (told or sent)
-        assert message.content == [{**block, "input": told or sent}]
+        assert message.tool_calls[0]["args"] == (relative or sent)
+        assert message.content == [{**block, "input": relative or sent}]
 
 
 def told_of(
@@ -279,8 +279,8 @@ def test_block_under_an_absolute_path_keeps_its_text(body: str) -> None:
 def test_path_becomes_relative_only_in_its_own_call() -> None:
     call = 'tool: read_file({"path": "/w/a.py"})'
     text = f'tool: write_file({{"path": "n.md"}})\n```\n{call}\n```\n{call}'
-    told = told_of(text, "read_file", {"path": "/w/a.py"}, '{"path": "/w/a.py"}', 5).text
-    assert told == f'{text.removesuffix(call)}tool: read_file({{"path": "a.py"}})'
+    message_text = told_of(text, "read_file", {"path": "/w/a.py"}, '{"path": "/w/a.py"}', 5).text
+    assert message_text == f'{text.removesuffix(call)}tool: read_file({{"path": "a.py"}})'
 
 
 @rows(
@@ -290,28 +290,28 @@ def test_path_becomes_relative_only_in_its_own_call() -> None:
     ("/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py", "/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py"),
 )
 @rows(*Protocol)
-def test_printed_path_becomes_relative(protocol: Protocol, printed: str, told: str) -> None:
+def test_printed_path_becomes_relative(protocol: Protocol, printed: str, relative: str) -> None:
     """Source: spec 3, all paths that enter the context. The content of files is unchanged."""
     specs = {name: ToolSpec(name=name, description="", parameters={}, effect=effect)
              for name, effect in (("run", Effect.EXECUTE), ("read", Effect.READ))}  # fmt: skip
-    ran = ToolResult.success(stdout=printed, failed=[printed], exit_code=1)
+    output = ToolResult.success(stdout=printed, failed=[printed], exit_code=1)
     results = [
-        CallResult(call_id="a", tool="run", result=ran),
+        CallResult(call_id="a", tool="run", result=output),
         CallResult(call_id="b", tool="run", result=ToolResult.failure(ToolErrorCode.TIMEOUT, printed)),
         CallResult(call_id="c", tool="read", result=ToolResult.success(content=printed)),
     ]
-    calls = [ToolCall(call_id=each.call_id, tool=each.tool, arguments={}, raw_arguments="{}") for each in results]
+    calls = [ToolCall(call_id=result.call_id, tool=result.tool, arguments={}, raw_arguments="{}") for result in results]
     messages = settle_exchange(ModelReply(), calls, results, protocol, specs, "/w/s")[1:]
-    said = (
+    envelopes = (
         parse_text_results(messages[0].text)
         if protocol is Protocol.TEXT
-        else [json.loads(each.text) for each in messages]
+        else [json.loads(message.text) for message in messages]
     )
-    assert (said[0]["data"]["stdout"], said[0]["data"]["failed"]) == (told, [told])
-    assert (said[1]["error"]["message"], said[2]["data"]["content"]) == (told, printed)
+    assert (envelopes[0]["data"]["stdout"], envelopes[0]["data"]["failed"]) == (relative, [relative])
+    assert (envelopes[1]["error"]["message"], envelopes[2]["data"]["content"]) == (relative, printed)
 
 
 def test_task_of_a_child_is_not_a_request_of_a_person() -> None:
     task = task_message("Read a.py.", [HumanMessage("Fix it.")])
-    shown = {"ok": True, "data": "Read a.py.", "tool": "the task of this child"}
-    assert ([*results_in([task])], person_requests([task])) == ([shown], "Fix it.")
+    envelope = {"ok": True, "data": "Read a.py.", "tool": "the task of this child"}
+    assert ([*results_in([task])], person_requests([task])) == ([envelope], "Fix it.")

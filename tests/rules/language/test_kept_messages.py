@@ -88,27 +88,27 @@ def clean(text: str) -> str:
     return text.replace("word", "***")
 
 
-def said(word: str) -> JsonMap:
+def text_part(word: str) -> JsonMap:
     use = {"type": "tool_use", "id": "word", "input": {"data": word, "of": {"id": [word]}}}
     return {"content": [{"type": "text", "text": f"a {word}"}, use]}
 
 
-def kept(name: str, value: Any) -> JsonMap:
+def message_with(name: str, value: Any) -> JsonMap:
     return {"additional_kwargs": {name: value}}
 
 
-SIGNED = kept("__gemini_function_call_thought_signatures__", {"x": "word"})
+SIGNED = message_with("__gemini_function_call_thought_signatures__", {"x": "word"})
 DETAILS = [{"text": "word", "signature": "s"}, {"text": "word"}]
 
 
 @rows(
     ({}, {}),
     (STATE, STATE),
-    (said("word"), said("***")),
+    (text_part("word"), text_part("***")),
     ({"content": [{**THOUGHT, "thinking": "word"}, TEXT]}, {"content": [TEXT]}),
     ({"content": [{**THOUGHT, "signature": "word"}]}, {"content": [{**THOUGHT, "signature": "word"}]}),
-    (kept("reasoning_content", "word"), kept("reasoning_content", "***")),
-    (kept("reasoning_details", DETAILS), kept("reasoning_details", [{"text": "***"}])),
+    (message_with("reasoning_content", "word"), message_with("reasoning_content", "***")),
+    (message_with("reasoning_details", DETAILS), message_with("reasoning_details", [{"text": "***"}])),
     (SIGNED, SIGNED),
 )
 def test_state_is_redacted_and_sealed_parts_over_secrets_are_dropped(state: JsonMap, cleaned: Any) -> None:
@@ -130,8 +130,8 @@ def test_unsupported_media_are_left_out_with_a_note() -> None:
     assert in_openai_form(HumanMessage(["Hi.", IMAGE]))
     assert [in_openai_form(HumanMessage([block])) for block in (VIDEO, {"type": "image"})] == [None, None]
     assert media_problem((), "m") == ""
-    said = "The request holds content of the kind 'image', which m does not take: say it in words, or choose a model"
-    assert media_problem(("image",), "m").startswith(said)
+    problem = "The request holds content of the kind 'image', which m does not take: say it in words, or choose a model"
+    assert media_problem(("image",), "m").startswith(problem)
 
 
 CALL = 'tool: read_file({"path": "a.py"})'
@@ -159,8 +159,10 @@ FENCED = "page.html\n```html\n<think>\nx\n</think>\n```"
     ),
     ("It adds.<|im_end|>", "It adds.", ""),
 )
-def test_thoughts_are_removed_from_the_text(text: str, said: str, reasoning: str) -> None:
-    assert without_thoughts(ModelReply(text=text, model="m")) == ModelReply(text=said, reasoning=reasoning, model="m")
+def test_thoughts_are_removed_from_the_text(text: str, visible_text: str, reasoning: str) -> None:
+    assert without_thoughts(ModelReply(text=text, model="m")) == ModelReply(
+        text=visible_text, reasoning=reasoning, model="m"
+    )
 
 
 @rows(

@@ -28,8 +28,8 @@ from tests.row_tables import rows
     ("a", ["a1", "a2", "a3", "a4"], ("a1", "a2", "a3")),
     ("ab", ["abcdef", "abc"], ("abc", "abcdef")),
 )
-def test_closest_names_come_first(wanted: str, names: list[str], closest: tuple[str, ...]) -> None:
-    assert closest_names(wanted, names) == closest
+def test_closest_names_come_first(name: str, names: list[str], closest: tuple[str, ...]) -> None:
+    assert closest_names(name, names) == closest
 
 
 @rows(
@@ -85,9 +85,9 @@ NONE_KEPT = "None was kept in this run: make the call again."
 
 @rows(((2, 10, 1, 9), LATEST, ("@result/10", "@result/9", "@result/2")), ((), NONE_KEPT, ()))
 def test_unknown_reference_is_an_error_that_lists_known_ones(
-    numbers: tuple[int, ...], known: str, suggestions: tuple[str, ...]
+    numbers: tuple[int, ...], hint: str, suggestions: tuple[str, ...]
 ) -> None:
-    message = f"No kept result is called @result/7. {known}"
+    message = f"No kept result is called @result/7. {hint}"
     expected = ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=suggestions)
     assert unknown_reference("@result/7", numbers) == expected
     assert directory_expected("@result/3").endswith('not a directory: read_file path="@result/3" reads it.')

@@ -25,10 +25,10 @@ PIECES = st.sampled_from(
 
 @given(path=st.lists(PIECES).map("".join), text=st.lists(PIECES).map("".join))
 def test_no_file_can_close_its_block(path: str, text: str) -> None:
-    shown = notes_text([ProjectNotes(path=path, text=text)]).removeprefix(INTRODUCTION)
-    assert shown.count("</project_notes>") == shown.lower().replace(" ", "").count("</project_notes") == 1
-    assert shown.count("<project_notes") == 1
-    assert shown.endswith("\n</project_notes>")
+    block = notes_text([ProjectNotes(path=path, text=text)]).removeprefix(INTRODUCTION)
+    assert block.count("</project_notes>") == block.lower().replace(" ", "").count("</project_notes") == 1
+    assert block.count("<project_notes") == 1
+    assert block.endswith("\n</project_notes>")
 
 
 @rows(
@@ -52,8 +52,8 @@ DENIED = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="no")
 
 def reader(files: Mapping[str, str | ToolError]) -> Head:
     def head(path: str, _: int) -> bytes | ToolError | None:
-        found = files.get(path)
-        return found.encode() if isinstance(found, str) else found
+        content = files.get(path)
+        return content.encode() if isinstance(content, str) else content
 
     return head
 
@@ -75,15 +75,15 @@ def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
     ({"web/AGENTS.md": "x"}, ((), [])),
 )
 def test_agents_file_takes_precedence_over_claude_file_in_each_folder(
-    files: Mapping[str, str | ToolError], found: Found
+    files: Mapping[str, str | ToolError], expected: Found
 ) -> None:
-    assert find_notes("Mend api/v1/calc.py.", reader(files), str, MOST_BYTES) == found
+    assert find_notes("Mend api/v1/calc.py.", reader(files), str, MOST_BYTES) == expected
 
 
 def test_total_size_of_notes_is_bounded_and_cuts_are_marked() -> None:
     files = {"AGENTS.md": "one\ntwo\nthree\n", "api/AGENTS.md": "four\nfive"}
-    found = find_notes("Look at api/a.py", reader(files), str, 12)
-    assert found[0] == (
+    notes = find_notes("Look at api/a.py", reader(files), str, 12)
+    assert notes[0] == (
         ProjectNotes(path="AGENTS.md", text="one\ntwo", cut=True),
         ProjectNotes(path="api/AGENTS.md", text="four", cut=True),
     )
@@ -108,14 +108,14 @@ def test_notes_are_searched_in_the_folders_of_named_files(request_text: str, fol
 
 
 def test_notes_get_a_small_share_of_the_window_and_none_of_a_small_model() -> None:
-    assert [most_bytes(Profile(), each) for each in (None, 128_000, 8_192)] == [MOST_BYTES, MOST_BYTES, 3_072]
+    assert [most_bytes(Profile(), window) for window in (None, 128_000, 8_192)] == [MOST_BYTES, MOST_BYTES, 3_072]
     assert most_bytes(Profile(small=True), None) == 0
 
 
 @given(text=st.text(alphabet="ab\n\u00e4\U0001f600"), most=st.integers(1, 40))
 def test_notes_are_cut_at_whole_lines(text: str, most: int) -> None:
-    found, _ = find_notes("", reader({"AGENTS.md": text}), str, most)
-    for note in found:
+    notes, _ = find_notes("", reader({"AGENTS.md": text}), str, most)
+    for note in notes:
         assert len(note.text.encode()) <= most
         assert text.strip().startswith(note.text)
         assert note.cut is (note.text != text.strip())
@@ -132,7 +132,7 @@ NO_TEXT = "'AGENTS.md' is not read: it is not UTF-8 text."
     (b"a\0b", NO_TEXT),
     (b"a" * (MOST_READ + 1), ""),
 )
-def test_notes_that_are_not_text_are_not_read(data: bytes, said: str) -> None:
-    found, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)
-    assert "".join([*(note.text for note in found), *(reason for _, reason in unread)]) == said
+def test_notes_that_are_not_text_are_not_read(data: bytes, expected: str) -> None:
+    notes, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)
+    assert "".join([*(note.text for note in notes), *(reason for _, reason in unread)]) == expected
     assert notes_text([]) == ""

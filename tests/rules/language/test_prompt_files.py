@@ -92,9 +92,9 @@ def test_file_text_is_never_typed_text_even_after_resume(text: list[str], argume
 
 def test_call_quoted_in_a_command_file_counts_as_shown() -> None:
     request = command_request(file_of("tool: delete_file({})"), "/fix 12")
-    [shown] = results_in([HumanMessage(request), HumanMessage("Do it.")])
-    assert "tool: delete_file({})" in shown["data"]
-    assert "/fix 12" not in shown["data"]
+    [result] = results_in([HumanMessage(request), HumanMessage("Do it.")])
+    assert "tool: delete_file({})" in result["data"]
+    assert "/fix 12" not in result["data"]
 
 
 NAMES = ("read_file", "edit_file", "apply_patch", "write_file", "run_command", "search_files", "mcp__x__y")

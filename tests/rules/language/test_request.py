@@ -132,8 +132,8 @@ HELD = {"renames", "moves", "expectations", "_lists"}
     ("", set()),
 )
 def test_kinds_of_work_in_a_request_are_recognized(text: str, what: set[str]) -> None:
-    found = read_request(text)
-    assert {name for name, value in vars(found).items() if value and name not in HELD} == what
+    request = read_request(text)
+    assert {name for name, value in vars(request).items() if value and name not in HELD} == what
 
 
 def test_named_files_of_a_request_are_recognized() -> None:

@@ -101,8 +101,8 @@ def test_calls_between_prose_round_trip_with_any_arguments(
     for name, arguments, indent in calls:
         encoded = with_raw_line_breaks(json.dumps(arguments, indent=indent, ensure_ascii=False))
         text += f"tool: {name}({encoded})\n\nSo far.\n"
-    found = [call.outcome for call in extract_in_order(text, KNOWN)]
-    assert [outcome[:2] for outcome in found] == [(name, args) for name, args, _ in calls]
+    outcomes = [call.outcome for call in extract_in_order(text, KNOWN)]
+    assert [outcome[:2] for outcome in outcomes] == [(name, args) for name, args, _ in calls]
 
 
 def test_tool_lines_in_fences_can_be_ignored() -> None:
@@ -118,9 +118,9 @@ class CountingPattern:
         self.pattern, self.work = pattern, 0
 
     def match(self, text: str, position: int) -> re.Match[str] | None:
-        found = self.pattern.match(text, position)
-        self.work += found.end() - position if found else 1
-        return found
+        match = self.pattern.match(text, position)
+        self.work += match.end() - position if match else 1
+        return match
 
 
 def scanning_work(text: str) -> int:

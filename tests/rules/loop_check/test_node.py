@@ -138,8 +138,8 @@ def test_repeated_call_has_a_notice_in_its_result() -> None:
 
 @rows((Profile(), f"There is no file a.py. {NOTICE}"), (BLOCKS, "There is no file a.py."))
 def test_failed_repeated_call_has_a_notice_in_its_message_except_in_block_form(profile: Profile, message: str) -> None:
-    [told] = results_told(LoopState(items=[call(READ)], results=[NO_FILE], loop=TWICE, profile=profile))
-    assert told["error"]["message"] == message
+    [result] = results_told(LoopState(items=[call(READ)], results=[NO_FILE], loop=TWICE, profile=profile))
+    assert result["error"]["message"] == message
 
 
 def test_override_target_is_relative_to_the_workspace() -> None:
@@ -356,7 +356,7 @@ def test_checks_that_name_no_files_cover_no_change() -> None:
     (False, NO_CHECK, [A], True),
 )
 def test_run_with_required_checks_accepts_no_unchecked_answer(
-    required: bool, checks: CallResult, changed: list[FileChange], taken: bool
+    required: bool, checks: CallResult, changed: list[FileChange], accepted: bool
 ) -> None:
     items: list[ToolCall | CallError] = [implied(CHECKS, paths=["a.py"]), implied(ANSWER, answer="Done.")]
     update = run(LoopState(items=items, results=[checks, OK], changes=changed), require_checks=required)
@@ -365,12 +365,12 @@ def test_run_with_required_checks_accepts_no_unchecked_answer(
         message="This run has to be checked, and nothing could check its changes.",
         diagnostics=("the answer: Done.",),
     )
-    assert update.get("stop") == (None if taken else unchecked)
-    assert update.get("answer") == (Answer(text="Done.") if taken else None)
-    assert update["loop"].verdict is (LoopVerdict.ANSWERED if taken else LoopVerdict.GAVE_UP)
+    assert update.get("stop") == (None if accepted else unchecked)
+    assert update.get("answer") == (Answer(text="Done.") if accepted else None)
+    assert update["loop"].verdict is (LoopVerdict.ANSWERED if accepted else LoopVerdict.GAVE_UP)
     items[-1] = implied(ANSWER, answer="")
     silent = run(LoopState(items=items, results=[checks, OK], changes=changed), require_checks=required).get("stop")
-    assert silent == (None if taken else unchecked.model_copy(update={"diagnostics": ()}))
+    assert silent == (None if accepted else unchecked.model_copy(update={"diagnostics": ()}))
     going_on = run(LoopState(items=items[:1], results=[checks], changes=changed), require_checks=required)
     assert "stop" not in going_on
 

@@ -55,9 +55,9 @@ def test_url_of_a_listed_host_is_allowed() -> None:
     ("http://127.0.0.2:8000/", "127.0.0.2"),
     ("http://[::ffff:7f00:1]:8000/", "::ffff:7f00:1"),
 )
-def test_unlisted_host_is_denied(url: str, shown: str) -> None:
-    known = "good.test, *.wild.test, ported.test:8080, 127.0.0.1:8000, [::1]:8000, münchen.test"
-    message = f"Domain '{shown}' not allowed. `allowed_hosts` (`--allow-host`) has: {known}."
+def test_unlisted_host_is_denied(url: str, domain: str) -> None:
+    allowed = "good.test, *.wild.test, ported.test:8080, 127.0.0.1:8000, [::1]:8000, münchen.test"
+    message = f"Domain '{domain}' not allowed. `allowed_hosts` (`--allow-host`) has: {allowed}."
     assert error_of(url) == (ToolErrorCode.PERMISSION_DENIED, message)
 
 

@@ -17,20 +17,20 @@ def reader(
     protocol: Protocol = Protocol.TEXT,
     edit_form: EditForm = EditForm.REPLACE,
     schema: JsonMap | None = None,
-    shown: tuple[str, ...] = (),
+    shown_paths: tuple[str, ...] = (),
     turn: TurnFacts | None = None,
     request: str = "",
 ) -> Reader:
     profile = Profile(protocol=protocol, edit_form=edit_form)
     check = partial(answer_problems, schema=schema)
-    blocks = ShownBlocks(shown, request) if edit_form is EditForm.BLOCKS else None
+    blocks = ShownBlocks(shown_paths, request) if edit_form is EditForm.BLOCKS else None
     facts = turn or TurnFacts()
     return Reader(profile, REGISTRY.names(), REGISTRY.validate, check, WRITING, turn=facts, blocks=blocks)
 
 
 TEXT, NATIVE = reader(), reader(Protocol.NATIVE)
-BLOCKS = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",))
-NATIVE_BLOCKS = reader(Protocol.NATIVE, EditForm.BLOCKS, shown=("calc.py",))
+BLOCKS = reader(edit_form=EditForm.BLOCKS, shown_paths=("calc.py",))
+NATIVE_BLOCKS = reader(Protocol.NATIVE, EditForm.BLOCKS, shown_paths=("calc.py",))
 
 
 def read(how: Reader, text: str = "", *calls: RawCall, finish: FinishReason = FinishReason.STOP) -> ReplyReading:

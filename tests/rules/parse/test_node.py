@@ -53,10 +53,10 @@ def test_usable_reply_clears_the_corrections(
 def test_checks_come_after_every_edit_of_the_reply() -> None:
     turn = TurnFacts(checked=True)
     calls = (raw("final_answer", '{"answer": "Done."}'), raw("write_file", '{"path": "a.py", "content": ""}'))
-    found = parse(
+    update = parse(
         ParseState(reply=ModelReply(calls=(*calls, raw("read_file", '{"path": "a.py"}')))), NATIVE._replace(turn=turn)
     )
-    assert [item.tool for item in found["items"]] == ["final_answer", "write_file", "run_checks", "read_file"]
+    assert [item.tool for item in update["items"]] == ["final_answer", "write_file", "run_checks", "read_file"]
 
 
 INVENTED = 'tool: read_file({"path":"a"})\ntool_result({"ok":true,"data":{"content":"x"}})\nDone.'
@@ -65,8 +65,8 @@ KEPT = 'tool: read_file({"path":"a"})'
 
 @rows(FinishReason.STOP, FinishReason.LENGTH)
 def test_invented_result_after_a_call_is_cut(finish: FinishReason) -> None:
-    said = ModelReply(text=INVENTED, finish_reason=finish, input_tokens=7)
-    assert parse(ParseState(reply=said, step=4), READER) == {
+    reply = ModelReply(text=INVENTED, finish_reason=finish, input_tokens=7)
+    assert parse(ParseState(reply=reply, step=4), READER) == {
         "reading": Reading.CALLS,
         "items": [CALL],
         "errors": [],

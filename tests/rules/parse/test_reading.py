@@ -53,8 +53,8 @@ def editing(call_id: str, path: str, line: int) -> ToolCall:
     return ToolCall(call_id=call_id, tool="edit_blocks", arguments=arguments, raw_arguments=CODE, line_number=line)
 
 
-def implied(said: str) -> ToolCall:
-    arguments = {"answer": said}
+def implied(answer: str) -> ToolCall:
+    arguments = {"answer": answer}
     return ToolCall(call_id="call_3_answer", tool="final_answer", arguments=arguments, raw_arguments="", implied=True)
 
 
@@ -75,17 +75,17 @@ def test_native_calls_are_read_in_order_and_keep_their_ids() -> None:
 
 
 def test_text_and_native_calls_of_one_reply_are_all_read() -> None:
-    found = read(TEXT, GOOD, raw("read_file", '{"path": "b.py"}'))
+    reading = read(TEXT, GOOD, raw("read_file", '{"path": "b.py"}'))
     items: list[ToolCall | CallError] = [reading_file("call_3_1"), reading_file("call_3_0", "b.py", 0)]
-    assert found == ReplyReading(Reading.CALLS, items, [])
+    assert reading == ReplyReading(Reading.CALLS, items, [])
 
 
 def test_malformed_calls_keep_their_places() -> None:
-    found = read(TEXT, f'tool: reed_file({{}})\n{GOOD}\ntool: read_file({{"path": 1}})\ntool: read_file({{"path')
-    assert (found.reading, found.errors, found.answer) == (Reading.CALLS, [], None)
-    assert [item.call_id for item in found.items] == [f"call_3_{place}" for place in range(4)]
-    assert [item.tool for item in found.items] == ["reed_file", *["read_file"] * 3]
-    kinds = [item.error.error_type if isinstance(item, CallError) else None for item in found.items]
+    reading = read(TEXT, f'tool: reed_file({{}})\n{GOOD}\ntool: read_file({{"path": 1}})\ntool: read_file({{"path')
+    assert (reading.reading, reading.errors, reading.answer) == (Reading.CALLS, [], None)
+    assert [item.call_id for item in reading.items] == [f"call_3_{place}" for place in range(4)]
+    assert [item.tool for item in reading.items] == ["reed_file", *["read_file"] * 3]
+    kinds = [item.error.error_type if isinstance(item, CallError) else None for item in reading.items]
     assert kinds == [Kind.UNKNOWN_TOOL_NAME, None, Kind.INVALID_ARGUMENTS, Kind.MISSING_CLOSING_PAREN]
 
 
@@ -137,11 +137,11 @@ def test_blocks_are_edits_and_the_text_around_them_is_the_answer() -> None:
 
 
 def test_unclosed_block_is_malformed_and_other_blocks_run() -> None:
-    whole, cut = f"{BLOCK}\n", f"b.py\n```python\n{CODE}"
+    closed, cut = f"{BLOCK}\n", f"b.py\n```python\n{CODE}"
     details = "The block for b.py has no closing fence. Send it again, complete."
     error = ExtractionError(Kind.TRUNCATED_REPLY, 7, "b.py", details)
     item = CallError(call_id="call_3_1", tool="edit_blocks", raw_arguments="b.py", error=error)
-    assert read(BLOCKS, whole + cut) == ReplyReading(Reading.CALLS, [editing("call_3_0", "calc.py", 2), item], [])
+    assert read(BLOCKS, closed + cut) == ReplyReading(Reading.CALLS, [editing("call_3_0", "calc.py", 2), item], [])
     assert read(BLOCKS, cut).reading is Reading.MALFORMED
 
 
@@ -190,11 +190,11 @@ REPLIES = st.builds(
 )
 
 
-def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
+def judged(reading: ReplyReading) -> list[tuple[str, str, Any]]:
     """The parts of each item that do not depend on the protocol."""
     return [
         (item.call_id, item.tool, item.arguments if isinstance(item, ToolCall) else item.error.error_type)
-        for item in found.items
+        for item in reading.items
     ]
 
 
@@ -234,26 +234,28 @@ def test_both_protocols_read_the_same_calls_alike(calls: list[tuple[str, str]], 
 @settings(max_examples=30)
 @given(REPLIES, st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS, reader(schema=COUNT)]), TURNS)
 def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) -> None:
-    found = read_reply(reply, 3, how._replace(turn=turn))
-    assert len({item.call_id for item in found.items}) == len(found.items)
-    good = [item for item in found.items if isinstance(item, ToolCall)]
-    assert (found.reading is Reading.MALFORMED) is bool(found.errors)
-    assert (found.reading is Reading.ANSWER) is (found.answer is not None)
+    reading = read_reply(reply, 3, how._replace(turn=turn))
+    assert len({item.call_id for item in reading.items}) == len(reading.items)
+    good = [item for item in reading.items if isinstance(item, ToolCall)]
+    assert (reading.reading is Reading.MALFORMED) is bool(reading.errors)
+    assert (reading.reading is Reading.ANSWER) is (reading.answer is not None)
     foreign = bool(good) and all(item.format for item in good if not item.implied)
-    assert (found.reading is Reading.CALLS) is bool(good and found.answer is None and not foreign)
-    tools = [item.tool for item in found.items]
-    assert tools.count("run_checks") == turn.checked * (found.reading is Reading.CALLS) * (
+    assert (reading.reading is Reading.CALLS) is bool(good and reading.answer is None and not foreign)
+    tools = [item.tool for item in reading.items]
+    assert tools.count("run_checks") == turn.checked * (reading.reading is Reading.CALLS) * (
         "final_answer" in [item.tool for item in good]
     )
     cut = reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER)
     if reply.calls and not cut:
-        made = [
-            (item.tool, item.raw_arguments) for item in found.items if not (isinstance(item, ToolCall) and item.implied)
+        calls = [
+            (item.tool, item.raw_arguments)
+            for item in reading.items
+            if not (isinstance(item, ToolCall) and item.implied)
         ]
-        native = made[: len(reply.calls)] if how.profile.protocol is Protocol.NATIVE else made[-len(reply.calls) :]
+        native = calls[: len(reply.calls)] if how.profile.protocol is Protocol.NATIVE else calls[-len(reply.calls) :]
         assert native == [(call.tool.strip(), call.arguments) for call in reply.calls]
     if cut:
-        assert (found.reading, found.items) == (Reading.MALFORMED, [])
+        assert (reading.reading, reading.items) == (Reading.MALFORMED, [])
 
 
 DOCS = 'A call:\n\ntool: delete_file({"path": "a.py"})\n'
@@ -261,23 +263,23 @@ DOCS = 'A call:\n\ntool: delete_file({"path": "a.py"})\n'
 
 @rows("Document the calls in notes.md.", "What does notes.md say?")
 def test_new_text_of_a_file_may_contain_a_call(request_text: str) -> None:
-    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), request=request_text)
-    found = read(how, f"notes.md\n```markdown\n{DOCS}```\n{GOOD}\nAnd\n```\n{GOOD}\n```")
-    calls = [(item.tool, item.line_number) for item in found.items if isinstance(item, ToolCall)]
+    how = reader(edit_form=EditForm.BLOCKS, shown_paths=("calc.py",), request=request_text)
+    reading = read(how, f"notes.md\n```markdown\n{DOCS}```\n{GOOD}\nAnd\n```\n{GOOD}\n```")
+    calls = [(item.tool, item.line_number) for item in reading.items if isinstance(item, ToolCall)]
     edits = [("edit_blocks", 2)] if "Document" in request_text else []
     assert calls == [*edits, ("read_file", 7), ("read_file", 10)]
-    assert [item.raw_arguments for item in found.items if item.tool == "edit_blocks"] == [DOCS] * len(edits)
+    assert [item.raw_arguments for item in reading.items if item.tool == "edit_blocks"] == [DOCS] * len(edits)
 
 
 def test_call_in_text_beside_native_calls_runs_once() -> None:
     text = 'It needs\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
     other = raw("read_file", '{"path": "b.py"}', "x")
-    both = read(NATIVE, text, other)
-    assert [(item.call_id, item.tool, type(item)) for item in both.items] == [
+    reading = read(NATIVE, text, other)
+    assert [(item.call_id, item.tool, type(item)) for item in reading.items] == [
         ("x", "read_file", ToolCall),
         ("call_3_0", "read_file", ToolCall),
     ]
-    assert (both.reading, both.text) == (Reading.CALLS, "It needs")
+    assert (reading.reading, reading.text) == (Reading.CALLS, "It needs")
     assert [item.call_id for item in read(NATIVE, text, raw("read_file", '{"path": "a.py"}', "x")).items] == ["x"]
     broken = read(NATIVE, text.replace('a.py"}}', 'a.py"'), other)
     assert [type(item) for item in broken.items] == [ToolCall, CallError]
@@ -293,19 +295,19 @@ def test_read_call_for_a_shown_file_is_only_the_heading_of_its_block(
     path: str, request_: str, tools: list[str]
 ) -> None:
     turn = TurnFacts(changed=("x.txt",))
-    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), turn=turn, request=request_)
+    how = reader(edit_form=EditForm.BLOCKS, shown_paths=("calc.py",), turn=turn, request=request_)
     line = f'tool: read_file({{"path": "{path}"}})'
     assert [item.tool for item in read(how, f"{line}\n{BLOCK}").items] == tools
     assert [item.tool for item in read(how, line).items] == ["read_file"]
 
 
 def test_blocks_in_the_answer_to_a_question_are_quotations() -> None:
-    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), request="What does calc.py do?")
+    how = reader(edit_form=EditForm.BLOCKS, shown_paths=("calc.py",), request="What does calc.py do?")
     text = f"It adds:\n{BLOCK}"
     assert read(how, text) == ReplyReading(Reading.ANSWER, [], [], Answer(text=text))
     assert [item.tool for item in read(how, f"{text}\n{GOOD}").items] == ["read_file"]
-    for shown in (BLOCK, "calc.py", "`src/calc.py`"):
-        assert read(how, shown) == malformed(Kind.INVALID_ANSWER, shown, "this shows a file instead of answering")
+    for answer in (BLOCK, "calc.py", "`src/calc.py`"):
+        assert read(how, answer) == malformed(Kind.INVALID_ANSWER, answer, "this shows a file instead of answering")
     assert read(how, "main.py").reading is read(how, "It is calc.py").reading is Reading.ANSWER
     assert read(TEXT._replace(turn=how.turn), BLOCK).reading is Reading.ANSWER
 
@@ -352,8 +354,8 @@ RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'
     ("Action: read_file\nAction Input: {}\n", "Observation: x"),
     ('tool: write_file({"content": "\nuser: x\n"})\n', "user: x"),
 )
-def test_invented_turns_are_cut(kept: str, cut: str) -> None:
-    assert cut_invented(kept + cut, KNOWN) == kept
+def test_invented_turns_are_cut(beginning: str, cut: str) -> None:
+    assert cut_invented(beginning + cut, KNOWN) == beginning
 
 
 @rows(

@@ -59,8 +59,8 @@ def test_invalid_replies_and_failed_tools_are_counted_separately() -> None:
 def test_expensive_call_raises_an_alert() -> None:
     vitals, alerts = costs_of(100, 120, 80, 100, 301)
     compared = "A model call cost 301 tokens, more than 3 times the median of the last 4 (100 tokens)"
-    told = Alert(AlertKind.COST, f"{compared}: check what was sent.", value=301.0, threshold=300.0)
-    assert alerts == [None] * 4 + [told]
+    expected = Alert(AlertKind.COST, f"{compared}: check what was sent.", value=301.0, threshold=300.0)
+    assert alerts == [None] * 4 + [expected]
     assert vitals == Vitals(costs=(100.0, 120.0, 80.0, 100.0, 301.0), cost_unit="tokens", cost_alerted=True)
 
 

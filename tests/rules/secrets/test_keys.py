@@ -90,27 +90,32 @@ NOT_ASSIGNED = [
 ]  # fmt: skip
 
 
-def taken(text: str) -> list[str]:
+def secrets_in(text: str) -> list[str]:
     return sorted({text[start:end] for start, end in assignment_spans(text, fold(text))})
 
 
 @rows("password", "DB_PASSWORD", "clientSecret", "api-key", "x_access_token", "Cookie")
 def test_literal_under_a_secret_name_is_found(name: str) -> None:
     texts = [text.replace("{}", name) for text in ASSIGNED]
-    assert [text for text in texts if taken(text) != [S]] == []
+    assert [text for text in texts if secrets_in(text) != [S]] == []
 
 
 def test_text_without_an_assigned_literal_is_kept() -> None:
-    assert [text for text in NOT_ASSIGNED if taken(text)] == []
+    assert [text for text in NOT_ASSIGNED if secrets_in(text)] == []
 
 
 def test_ampersand_belongs_to_a_value_but_not_in_a_query() -> None:
-    assert taken("password = Tr0ub4dor&3") == ["Tr0ub4dor&3"]
-    assert taken(f"password={S}&page_number=2") == [S]
-    assert taken(f"/x?token={S}&next=/home") == taken(f"/x?a=1&token={S}#top") == taken(f"?token={S}&2") == [S]
+    assert secrets_in("password = Tr0ub4dor&3") == ["Tr0ub4dor&3"]
+    assert secrets_in(f"password={S}&page_number=2") == [S]
+    assert (
+        secrets_in(f"/x?token={S}&next=/home")
+        == secrets_in(f"/x?a=1&token={S}#top")
+        == secrets_in(f"?token={S}&2")
+        == [S]
+    )
 
 
 def test_letters_that_grow_when_lowercased_shift_no_span() -> None:
     text = f"İİİ PASSWORD='{S}'"
     assert len(fold(text)) == len(text)
-    assert taken(text) == [S]
+    assert secrets_in(text) == [S]

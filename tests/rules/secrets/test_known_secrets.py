@@ -10,7 +10,7 @@ VALUE = 'p/ss w"rd+\\ü1'
 @given(before=st.binary(max_size=9), after=st.binary(max_size=9))
 def test_known_value_is_found_inside_base64(before: bytes, after: bytes) -> None:
     text = base64.b64encode(before + VALUE.encode() + after).decode()
-    assert any(known in text for known in forms_of([VALUE]))
+    assert any(form in text for form in forms_of([VALUE]))
 
 
 def test_long_lines_of_a_known_value_are_found() -> None:
@@ -54,7 +54,7 @@ ENVIRONMENT = [
 
 
 def test_secrets_in_the_environment_become_known_values() -> None:
-    assert [known_values({name: value}) for name, value, _ in ENVIRONMENT] == [known for *_, known in ENVIRONMENT]
+    assert [known_values({name: value}) for name, value, _ in ENVIRONMENT] == [values for *_, values in ENVIRONMENT]
 
 
 def test_placeholder_for_a_key_is_not_searched_for() -> None:

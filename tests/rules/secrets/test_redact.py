@@ -46,7 +46,7 @@ def test_harmless_text_is_returned_unchanged() -> None:
     assert [text for text in texts if NOTHING_KNOWN.text(text) is not text] == []
     assert [text for text in texts if NOTHING_KNOWN.content([text, {"x": text}]) != [text, {"x": text}]] == []
     data = [text.encode() for text in texts]
-    assert [each for each in data if NOTHING_KNOWN.final(each) is not each] == []
+    assert [item for item in data if NOTHING_KNOWN.final(item) is not item] == []
 
     keyless = [*BENIGN, f"{HEADER} is how a key begins.\n", "-----BEGIN CERTIFICATE-----\n" + BASE64]
     assert [text for text in keyless if masked_blocks(text) is not text or masked_lines(text)] == []
@@ -93,7 +93,7 @@ RECORDS = [
 
 
 def test_every_record_becomes_a_plain_copy() -> None:
-    assert [redact(value) for value, _ in RECORDS] == [shown for _, shown in RECORDS]
+    assert [redact(value) for value, _ in RECORDS] == [expected for _, expected in RECORDS]
 
 
 CONTENT = [
@@ -122,7 +122,7 @@ CONTENT = [
 
 
 def test_content_that_does_not_look_secret_is_kept() -> None:
-    assert [NOTHING_KNOWN.content(value) for value, _ in CONTENT] == [shown for _, shown in CONTENT]
+    assert [NOTHING_KNOWN.content(value) for value, _ in CONTENT] == [expected for _, expected in CONTENT]
 
 
 DOCUMENTS = [
@@ -137,7 +137,7 @@ DOCUMENTS = [
 
 
 def test_json_in_text_is_parsed_for_secrets() -> None:
-    assert [NOTHING_KNOWN.text(text) for text, _ in DOCUMENTS] == [shown for _, shown in DOCUMENTS]
+    assert [NOTHING_KNOWN.text(text) for text, _ in DOCUMENTS] == [expected for _, expected in DOCUMENTS]
 
 
 def test_name_alone_redacts_nothing_in_unnamed_text() -> None:
@@ -184,13 +184,13 @@ REDACTOR = Redactor([VALUE, "hunter2", "true", "abc", "password", MARK])
         json.dumps(json.dumps(VALUE))[3:-3], repr(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode(),
         VALUE.encode().hex(),)  # fmt: skip
 def test_known_secret_is_redacted_in_every_encoding(form: str) -> None:
-    for shown in (
+    for redacted in (
         REDACTOR.text(f"see {form}."),
         REDACTOR.final(f"see {form}.".encode()).decode(),
         REDACTOR.content([f"see {form}."])[0],
         REDACTOR.value({f"see {form}.": 1}).popitem()[0].replace(PLACEHOLDER, MARK),
     ):
-        assert shown.rstrip("=.") == f"see {MARK}"
+        assert redacted.rstrip("=.") == f"see {MARK}"
 
 
 def test_known_values_take_precedence_over_shapes_and_are_not_in_repr() -> None:
@@ -217,8 +217,8 @@ def test_value_that_reappears_after_redaction_redacts_the_whole_text() -> None:
     (json.dumps([f"\n{KEY}\n"]).encode(), b'["\\n[redacted secret]\\n"]'),
     (b"postgres://me:hunter3@db", b"postgres://[redacted secret]@db"),
 )
-def test_final_bytes_are_redacted_by_known_values_and_shapes(data: bytes, shown: bytes) -> None:
-    assert REDACTOR.final(data) == shown
+def test_final_bytes_are_redacted_by_known_values_and_shapes(data: bytes, redacted: bytes) -> None:
+    assert REDACTOR.final(data) == redacted
 
 
 def test_final_bytes_stay_valid_json() -> None:
@@ -245,12 +245,12 @@ def test_no_secret_survives_at_any_depth(value: Any, planted: Any, path: list[st
         wrapped = {"list": [value, planted], "map": {"x": planted, "y": value}, "json": json.dumps([planted, value])}
         planted = {planted: value} if step == "key" and isinstance(planted, str) else wrapped.get(step, planted)
     text = json.dumps(planted)
-    shown = [REDACTOR.value(planted), REDACTOR.content(planted), REDACTOR.text(text)]
+    redacted = [REDACTOR.value(planted), REDACTOR.content(planted), REDACTOR.text(text)]
     if "json" not in path[1:]:
-        shown.append(REDACTOR.text(repr(planted)))
-    for each in shown:
-        for said in (json.dumps(each), json.dumps(each, ensure_ascii=False), repr(each)):
-            assert not any(canary in said for canary in CANARIES)
+        redacted.append(REDACTOR.text(repr(planted)))
+    for item in redacted:
+        for rendered in (json.dumps(item), json.dumps(item, ensure_ascii=False), repr(item)):
+            assert not any(canary in rendered for canary in CANARIES)
 
 
 FILLERS = ("=", "='", ": ", "a1B2\\")
@@ -278,16 +278,16 @@ def test_time_for_hostile_text_is_linear() -> None:
 @rows(keys, shapes)
 def test_no_pattern_uses_possessive_groups(module: ModuleType) -> None:
     """Python before 3.11.5 matches such groups wrongly (gh-106052); later versions do not show it."""
-    found = [each for each in vars(module).values() if isinstance(each, re.Pattern)]
-    found += [shape.pattern for shape in vars(module).get("SHAPES", ())]
+    patterns = [value for value in vars(module).values() if isinstance(value, re.Pattern)]
+    patterns += [shape.pattern for shape in vars(module).get("SHAPES", ())]
     wrong = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
-    assert [each.pattern for each in found if wrong.search(each.pattern)] == []
+    assert [pattern.pattern for pattern in patterns if wrong.search(pattern.pattern)] == []
 
 
 def test_every_block_of_a_tool_message_is_redacted() -> None:
     blocks = ({"type": "text-plain", "text": "hunter2"}, {"type": "image", "url": "https://host/hunter2.png"})
-    shown = ({"type": "text-plain", "text": MARK}, {"type": "image", "url": f"https://host/{MARK}.png"})
-    assert redacted_output(dataclasses.replace(ToolOutput.ok(), blocks=blocks), REDACTOR).blocks == shown
+    redacted = ({"type": "text-plain", "text": MARK}, {"type": "image", "url": f"https://host/{MARK}.png"})
+    assert redacted_output(dataclasses.replace(ToolOutput.ok(), blocks=blocks), REDACTOR).blocks == redacted
 
 
 # --- Parts of texts
@@ -389,8 +389,8 @@ def streamed(text: str, cuts: list[int], redactor: Redactor = STREAMED) -> list[
 
 @given(texts=st.lists(st.sampled_from(TEXTS), max_size=5), cuts=st.lists(st.integers(0, 10_000), max_size=20))
 def test_streamed_text_is_redacted_like_the_whole_text(texts: list[str], cuts: list[int]) -> None:
-    whole = "\n".join(texts)
-    assert "".join(streamed(whole, cuts)) == STREAMED.text(whole)
+    document = "\n".join(texts)
+    assert "".join(streamed(document, cuts)) == STREAMED.text(document)
 
 
 def test_unterminated_key_is_scanned_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,15 @@ from tests.rules.secrets.samples import BASE64, BLOCKS, KEYS
 from tests.rules.secrets.ways import PASS, WORD
 
 
-def taken(text: str) -> list[str]:
+def secrets_in(text: str) -> list[str]:
     return sorted({text[start:end] for start, end in shape_spans(text, fold(text))})
 
 
 @rows("|", "x = '|'", " |\n", "\\n|\\n", "\\u0022|", "\x1b[31m|\x1b[0m", "?q=%3D|&b")
 def test_key_of_every_shape_is_found_in_full(around: str) -> None:
-    found = [taken(around.replace("|", key)) for key in KEYS]
-    assert [len(spans) for spans in found] == [1] * len(KEYS)
-    assert [key for key, spans in zip(KEYS, found, strict=True) if not spans[0].startswith(key)] == []
+    matches = [secrets_in(around.replace("|", key)) for key in KEYS]
+    assert [len(spans) for spans in matches] == [1] * len(KEYS)
+    assert [key for key, spans in zip(KEYS, matches, strict=True) if not spans[0].startswith(key)] == []
 
 
 def blocks_in(text: str) -> list[str]:
@@ -40,10 +40,10 @@ def test_block_is_open_until_its_last_line(block: str) -> None:
 
 
 def test_bot_token_starts_with_a_number_in_base64() -> None:
-    rest = f".{'GhIjKl'}.{'a1B2c3D4e5F6g7H8i9J0k1L2m3N4'}"
+    tail = f".{'GhIjKl'}.{'a1B2c3D4e5F6g7H8i9J0k1L2m3N4'}"
     number = base64.b64encode(b"123456789012345678").decode()
-    assert taken(number + rest) == [number + rest]
-    assert taken("Mabcdefghijklmnopqrstuvwx" + rest) == []
+    assert secrets_in(number + tail) == [number + tail]
+    assert secrets_in("Mabcdefghijklmnopqrstuvwx" + tail) == []
 
 
 OPTIONS = [
@@ -58,4 +58,4 @@ OPTIONS = [
 
 
 def test_meaning_of_an_option_depends_on_the_program() -> None:
-    assert [taken(text) for text, _ in OPTIONS] == [sorted(found) for _, found in OPTIONS]
+    assert [secrets_in(text) for text, _ in OPTIONS] == [sorted(secrets) for _, secrets in OPTIONS]

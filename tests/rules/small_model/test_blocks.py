@@ -101,7 +101,7 @@ def test_path_comment_of_the_file_itself_is_kept() -> None:
 def test_unclosed_block_is_never_written(text: str, path: str, quoted: str) -> None:
     [error] = read_blocks(text, SHOWN).outcomes
     details = f"The block for {path} has no closing fence. Send it again, complete."
-    line = text.split("\n").index(next(each for each in text.split("\n") if each.startswith("`"))) + 1
+    line = text.split("\n").index(next(row for row in text.split("\n") if row.startswith("`"))) + 1
     assert error == ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, line, quoted, details)
 
 
@@ -112,17 +112,17 @@ def test_unclosed_block_is_never_written(text: str, path: str, quoted: str) -> N
     ("util.py", ["util.py", "a/util.py"]),
     ("new.py", ["calc.py"]),
 )
-def test_block_path_is_kept_if_it_is_unambiguous(named: str, shown: list[str]) -> None:
-    assert read_blocks(f"{named}\n{BLOCK}", shown).outcomes == [edit(named)]
+def test_block_path_is_kept_if_it_is_unambiguous(named: str, paths: list[str]) -> None:
+    assert read_blocks(f"{named}\n{BLOCK}", paths).outcomes == [edit(named)]
 
 
 def test_bare_name_of_a_shown_file_is_refused_unless_the_request_has_it() -> None:
-    reply, shown = f"util.py\n{BLOCK}", ["a/util.py", "b/util.py"]
+    reply, paths = f"util.py\n{BLOCK}", ["a/util.py", "b/util.py"]
     details = "util.py was not shown, but a/util.py and b/util.py. Send the block again under its whole path."
     for request_text in ("Mend it.", "Mend a/util.py.", None):
-        [refused] = read_blocks(reply, shown, request_text).outcomes
+        [refused] = read_blocks(reply, paths, request_text).outcomes
         assert refused == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, "util.py", details)
-    assert read_blocks(reply, shown, "Write util.py.").outcomes == [edit("util.py")]
+    assert read_blocks(reply, paths, "Write util.py.").outcomes == [edit("util.py")]
 
 
 # --- The prompt's examples, compared with the request
@@ -137,11 +137,11 @@ def test_bare_name_of_a_shown_file_is_refused_unless_the_request_has_it() -> Non
     ([], "", False),
 )
 def test_file_of_the_example_is_edited_only_if_present_or_requested(
-    shown: Sequence[str], request_text: str | None, is_edit: bool, example: str
+    paths: Sequence[str], request_text: str | None, is_edit: bool, example: str
 ) -> None:
-    files = [path.format(example) for path in shown]
-    asked = None if request_text is None else request_text.format(example)
-    [outcome] = read_blocks(f"{example}\n{BLOCK}", files, asked).outcomes
+    files = [path.format(example) for path in paths]
+    request = None if request_text is None else request_text.format(example)
+    [outcome] = read_blocks(f"{example}\n{BLOCK}", files, request).outcomes
     details = "This block is the example's. Write the new text of what changes, or answer in words."
     refused = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
     assert outcome == (edit(example) if is_edit else refused)

@@ -25,9 +25,9 @@ def excerpt(text: str, request: str) -> str:
     (f"bills.py:{LINE + 3}: error: unsupported operand",),
 )
 def test_definition_that_the_request_is_about_is_shown_in_full(request_text: str) -> None:
-    shown = excerpt(CODE, request_text)
-    assert shown.startswith(FEE)
-    assert len(shown.encode()) <= MOST_BYTES
+    text = excerpt(CODE, request_text)
+    assert text.startswith(FEE)
+    assert len(text.encode()) <= MOST_BYTES
 
 
 def test_line_of_a_table_is_found_by_its_name() -> None:

@@ -106,17 +106,17 @@ def test_unique_file_is_found_by_the_end_of_its_path(named: str, paths: list[str
 def test_number_of_files_read_ahead_is_bounded() -> None:
     many = [f"f{number}.py" for number in range(9)]
     assert preload(" ".join(many), TEXT, ANY_NAME) == read_ahead(many[:MAX_NAMED_FILES])
-    known = [f"{number}.py" for number in range(MAX_NAMED_FILES)]
-    files = Workspace(frozenset(known), tuple((path, 1) for path in known))
+    names = [f"{number}.py" for number in range(MAX_NAMED_FILES)]
+    files = Workspace(frozenset(names), tuple((path, 1) for path in names))
     expected = read_ahead(["0.py", "1.py", "2.py", "4.py", "3.py"])
     assert preload("What do 4.py and 3.py do?", BLOCKS, files) == expected
 
 
 @rows((True, ["names.md"]), (False, ["calc.py", "names.md"]))
-def test_file_that_would_fill_the_window_is_not_read_ahead(small: bool, shown: list[str]) -> None:
+def test_file_that_would_fill_the_window_is_not_read_ahead(small: bool, expected: list[str]) -> None:
     files = USUAL._replace(sizes={"calc.py": MAX_SMALL_BYTES + 1, "names.md": MAX_SMALL_BYTES})
     profile = TEXT.model_copy(update={"small": small})
-    assert preload("calc.py is wrong, see names.md", profile, files) == read_ahead(shown)
+    assert preload("calc.py is wrong, see names.md", profile, files) == read_ahead(expected)
 
 
 @rows(
@@ -126,8 +126,8 @@ def test_file_that_would_fill_the_window_is_not_read_ahead(small: bool, shown: l
     ([(f"{name}.py", 1) for name in "abcde"], [f"{name}.py" for name in "abcde"]),
     ([(f"{name}.py", 1) for name in "abcdef"], []),
 )
-def test_small_workspace_is_shown_in_full(files: list[tuple[str, int]], shown: list[str]) -> None:
-    assert few_files(files) == shown
+def test_small_workspace_is_shown_in_full(files: list[tuple[str, int]], expected: list[str]) -> None:
+    assert few_files(files) == expected
 
 
 SHOP = {
@@ -159,9 +159,9 @@ def shop(**more: str) -> Workspace:
     ("Please write tests for shorten", ["tests/test_text.py", "src/shop/text.py"], None),
 )
 def test_file_is_chosen_by_the_words_of_the_request(
-    request_text: str, shown: list[str], checked: list[str] | None, profile: Profile
+    request_text: str, paths: list[str], checked: list[str] | None, profile: Profile
 ) -> None:
-    expected = read_ahead(shown, shown if checked is None else checked)
+    expected = read_ahead(paths, paths if checked is None else checked)
     assert preload(request_text, profile, shop(), checked=True) == expected
 
 
@@ -248,9 +248,9 @@ def test_ambiguous_or_larger_rename_is_left_to_the_model(request_text: str, more
     ("fix the quantities", "quantity = 1", "other"),
     ("fix the discount when there is one", "when there is one", "cart"),
 )
-def test_common_words_have_less_weight(request_text: str, other: str, shown: str) -> None:
+def test_common_words_have_less_weight(request_text: str, other: str, module: str) -> None:
     files = shop(**{"src/shop/other.py": f"{other}\n"})
-    assert preload(request_text, BLOCKS, files) == read_ahead([f"src/shop/{shown}.py"])
+    assert preload(request_text, BLOCKS, files) == read_ahead([f"src/shop/{module}.py"])
 
 
 FAILED, TRACE = "FAILED {0}::test_total", '  File "{0}", line 2, in f'
@@ -275,9 +275,9 @@ CART, CLI = "src/shop/cart.py", "src/shop/cli.py"
     ("write a test for parse_price", ["tests/test_cart.py", "src/shop/prices.py"]),
     ("Hello.", []),
 )
-def test_request_continues_with_the_files_of_the_last_turn(request_text: str, shown: list[str]) -> None:
+def test_request_continues_with_the_files_of_the_last_turn(request_text: str, expected: list[str]) -> None:
     files = shop()._replace(named=frozenset(SHOP))
-    assert preload(request_text, BLOCKS, files, before=[CLI, "gone.py"]) == read_ahead(shown)
+    assert preload(request_text, BLOCKS, files, before=[CLI, "gone.py"]) == read_ahead(expected)
 
 
 def test_no_file_is_guessed_in_a_large_workspace() -> None:

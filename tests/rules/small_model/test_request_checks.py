@@ -43,8 +43,8 @@ class Box:
     ({"store.py": "def load(:\n"}, []),
     ({}, []),
 )
-def test_unfinished_rename_is_reported(texts: dict[str, str], told: list[str]) -> None:
-    assert RequestChecks("Rename load to read").unfinished_requests(texts) == told
+def test_unfinished_rename_is_reported(texts: dict[str, str], expected: list[str]) -> None:
+    assert RequestChecks("Rename load to read").unfinished_requests(texts) == expected
 
 
 MOVED = {
@@ -66,8 +66,8 @@ TAKEN = {**MOVED, "api.py": "from shop.app import total\nimport app\napp.total(1
     ({}, []),
 )
 @rows("Move the function total from app.py to money.py.", "Move the function total to money.py.")
-def test_unfinished_move_is_reported(task: str, texts: dict[str, str], told: list[str]) -> None:
-    assert RequestChecks(task).unfinished_requests(texts) == told
+def test_unfinished_move_is_reported(task: str, texts: dict[str, str], expected: list[str]) -> None:
+    assert RequestChecks(task).unfinished_requests(texts) == expected
 
 
 def test_package_may_reexport_a_moved_name() -> None:
@@ -93,8 +93,8 @@ def test_source_file_of_a_move_is_not_guessed() -> None:
     ("With --dry-run it prints too much, add a limit.", "print(1)\n", []),
     ("Add a message when --dry-run is given.", "print(1)\n", []),
 )
-def test_missing_option_is_reported(request_text: str, text: str, told: list[str]) -> None:
-    assert RequestChecks(request_text).unfinished_requests({"tool.py": text}) == told
+def test_missing_option_is_reported(request_text: str, text: str, expected: list[str]) -> None:
+    assert RequestChecks(request_text).unfinished_requests({"tool.py": text}) == expected
     assert RequestChecks(request_text).unfinished_requests({"tool.py": text, "Makefile": "\ttool --dry-run\n"}) == []
 
 
@@ -141,9 +141,11 @@ def test_missing_option_is_reported(request_text: str, text: str, told: list[str
         )
     ),
 )
-def test_only_files_that_an_order_certainly_changes_are_required(request_text: str, changed: str, made: str) -> None:
-    found = files_to_change(request_text)
-    assert found == {f"{name}.py": name in changed.split() for name in f"{changed} {made}".split()}
+def test_only_files_that_an_order_certainly_changes_are_required(
+    request_text: str, changed: str, optional: str
+) -> None:
+    files = files_to_change(request_text)
+    assert files == {f"{name}.py": name in changed.split() for name in f"{changed} {optional}".split()}
 
 
 TESTS = ("tests/test_shop.py::test_total", "tests/test_shop.py::test_free")
@@ -157,10 +159,10 @@ TESTS = ("tests/test_shop.py::test_total", "tests/test_shop.py::test_free")
     ("Fix the bug.", "test_total test_free"),
     ("Write a function for refunds.", "test_free"),
 )
-def test_already_failing_test_counts_if_the_request_is_about_it(request_text: str, wanted: str) -> None:
+def test_already_failing_test_counts_if_the_request_is_about_it(request_text: str, expected: str) -> None:
     now = RanTests("pytest tests/test_shop.py", failed=dict.fromkeys(TESTS, ""), near=TESTS[1:])
     counted = RequestChecks(request_text).tests_of_request(TESTS, now, now, {"total"})
-    assert sorted(counted) == sorted(f"tests/test_shop.py::{name}" for name in wanted.split())
+    assert sorted(counted) == sorted(f"tests/test_shop.py::{name}" for name in expected.split())
 
 
 @rows(
@@ -171,5 +173,5 @@ def test_already_failing_test_counts_if_the_request_is_about_it(request_text: st
     ("Is the total right?", [], ""),
     ("Fix the total.", ["a.py"], ""),
 )
-def test_unchanged_file_that_the_order_names_is_reported(request_text: str, changed: list[str], told: str) -> None:
-    assert RequestChecks(request_text).left_undone(changed, lambda _: True) == told
+def test_unchanged_file_that_the_order_names_is_reported(request_text: str, changed: list[str], expected: str) -> None:
+    assert RequestChecks(request_text).left_undone(changed, lambda _: True) == expected

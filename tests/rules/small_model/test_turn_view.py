@@ -26,7 +26,7 @@ def step(*results: ToolResult, protocol: Protocol = Protocol.TEXT) -> list[AnyMe
 
 def tool_of(result: ToolResult) -> str:
     """The checks have a result of their own, so it tells them from the others."""
-    return "run_checks" if result.error and result.error == found(result.error.message).error else "some_tool"
+    return "run_checks" if result.error and result.error == findings(result.error.message).error else "some_tool"
 
 
 def read(path: str, content: str, **data: Any) -> ToolResult:
@@ -41,7 +41,7 @@ def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -
     return ToolResult.failure(code, message)
 
 
-def found(message: str) -> ToolResult:
+def findings(message: str) -> ToolResult:
     return failed(message, ToolErrorCode.CHECK_FAILED)
 
 
@@ -83,8 +83,8 @@ ONLY_A, BOTH = {"a.py": "x"}, {"a.py": "x", "b.py": "y"}
     ([[failed("one")], [A]], failing("one", files=ONLY_A)),
     ([[failed("one")], [edited("a.py")]], TurnView(changed=("a.py",))),
     ([[LOOP]], failing("This was tried before.")),
-    ([[A, found("one"), found("two")]], TurnView(files=ONLY_A, evidence=("one", "two"))),
-    ([[A, found("one")], [found("two")]], failing("two", files=ONLY_A, evidence=("one",))),
+    ([[A, findings("one"), findings("two")]], TurnView(files=ONLY_A, evidence=("one", "two"))),
+    ([[A, findings("one")], [findings("two")]], failing("two", files=ONLY_A, evidence=("one",))),
     ([[A, refused("one")]], failing("one", files=ONLY_A)),
     ([[edited("a.py"), UNCHECKED], [failed("one")]], failing("one", changed=("a.py",))),
     ([[DENIED]], failing("Not .env.", refused=True)),

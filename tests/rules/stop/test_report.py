@@ -35,8 +35,8 @@ def change(path: str, kind: ChangeKind = ChangeKind.EDITED) -> FileChange:
 
 
 def result(message: str | None) -> CallResult:
-    came = ToolResult.success() if message is None else ToolResult.failure(ToolErrorCode.NOT_FOUND, message)
-    return CallResult(call_id="x", tool="f", result=came)
+    outcome = ToolResult.success() if message is None else ToolResult.failure(ToolErrorCode.NOT_FOUND, message)
+    return CallResult(call_id="x", tool="f", result=outcome)
 
 
 CHANGES = [change("b.py"), change("a.py"), change("b.py")]
@@ -73,7 +73,7 @@ def test_message_of_a_finished_run_says_what_was_changed(
 
 
 @rows((PLAN, "Left: mend; test. "), (Plan(), ""), (Plan(steps=PLAN.steps[:1]), ""))
-def test_stopped_run_lists_the_remaining_steps(plan: Plan, left: str) -> None:
+def test_stopped_run_lists_the_remaining_steps(plan: Plan, steps: str) -> None:
     outcome = stopped(CAUSE, plan=plan, changes=CHANGES)["outcome"]
     assert (outcome.kind, outcome.reason, outcome.diagnostics) == (
         OutcomeKind.BUDGET_STOP,
@@ -82,7 +82,7 @@ def test_stopped_run_lists_the_remaining_steps(plan: Plan, left: str) -> None:
     )
     assert (outcome.changed_files, outcome.usage) == (("b.py", "a.py"), {"total_calls": 2})
     assert outcome.verified == Verification(reason="the run ended before its changes were checked")
-    assert outcome.how_to_go_on == f"{left}Send another message, or `mendgraph resume --max-steps N`."
+    assert outcome.how_to_go_on == f"{steps}Send another message, or `mendgraph resume --max-steps N`."
 
 
 FULL = """\

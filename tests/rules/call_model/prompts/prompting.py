@@ -49,9 +49,9 @@ def step(
     """One exchange: a call of read_file and its result."""
     raw = json.dumps({"path": path}, separators=(",", ":"))
     call = ToolCall(call_id=f"c{at}", tool="read_file", arguments={"path": path}, raw_arguments=raw)
-    said = "\n".join(filter(None, [text, f"tool: read_file({raw})"])) if protocol is Protocol.TEXT else text
+    reply_text = "\n".join(filter(None, [text, f"tool: read_file({raw})"])) if protocol is Protocol.TEXT else text
     done = CallResult(call_id=call.call_id, tool=call.tool, result=result)
-    return settle_exchange(ModelReply(text=said), [call], [done], protocol)
+    return settle_exchange(ModelReply(text=reply_text), [call], [done], protocol)
 
 
 def prompt_of(

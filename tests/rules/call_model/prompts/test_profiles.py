@@ -104,14 +104,14 @@ def test_model_is_offered_one_edit_tool_and_none_when_read_only(
 
 
 def test_terminal_tool_shows_the_schema_of_the_answer() -> None:
-    plain, told = (
+    plain, with_schema = (
         offered_tools(SPECS, EditForm.REPLACE, read_only=False, response_format=schema) for schema in (None, SCHEMA)
     )
-    assert told[:-1] == plain[:-1]
-    parameters = told[-1].parameters
+    assert with_schema[:-1] == plain[:-1]
+    parameters = with_schema[-1].parameters
     assert parameters["properties"] == {**plain[-1].parameters["properties"], "value": SCHEMA}
     assert parameters["required"] == ["answer", "value"]
-    assert requires_value(told[-1])
+    assert requires_value(with_schema[-1])
     hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file", "run_checks", "delegate"}
     assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
 
@@ -121,8 +121,8 @@ def test_unusable_tools_and_run_checks_are_never_offered(edit_form: EditForm) ->
     assert "run_checks" in {spec.name for spec in SPECS}
     usable = frozenset({"read_file", "final_answer", "run_checks"})
     for few in (False, True):
-        whole = offered_tools(SPECS, edit_form, read_only=False, response_format=None, few=few)
-        assert "run_checks" not in {spec.name for spec in whole}
+        complete = offered_tools(SPECS, edit_form, read_only=False, response_format=None, few=few)
+        assert "run_checks" not in {spec.name for spec in complete}
         offered = offered_tools(SPECS, edit_form, read_only=False, response_format=None, usable=usable, few=few)
         assert [spec.name for spec in offered] == ["read_file", "final_answer"]
 

@@ -41,9 +41,9 @@ SYSTEM = {
 
 
 def test_native_prompt_has_schemas_and_calls() -> None:
-    found = step(ToolResult.success(content="x"), Protocol.NATIVE, text="Let me look.")
+    exchange = step(ToolResult.success(content="x"), Protocol.NATIVE, text="Let me look.")
     function = {"name": "read_file", "arguments": '{"path":"calc.py"}'}
-    assert built(NATIVE, [SystemMessage("Speak plainly."), TASK, *found]) == Prompt(
+    assert built(NATIVE, [SystemMessage("Speak plainly."), TASK, *exchange]) == Prompt(
         messages=(
             {"role": "system", "content": SYSTEM[Protocol.NATIVE]},
             {"role": "system", "content": "Speak plainly."},
@@ -102,8 +102,8 @@ def test_prompts_are_short() -> None:
 def test_temperature_is_sent_if_set_and_to_small_models(asked_for: float | None, profile: Profile) -> None:
     """Reasoning models refuse a temperature, and the others have a good default."""
     small, capable = (
-        built(profile.model_copy(update={"small": each}), [TASK], temperature=asked_for).temperature
-        for each in (True, False)
+        built(profile.model_copy(update={"small": is_small}), [TASK], temperature=asked_for).temperature
+        for is_small in (True, False)
     )
     assert (small, capable) == (asked_for or 0.0, asked_for)
 
@@ -122,10 +122,10 @@ STEP: JsonMap = {"title": {}, "status": {"enum": ["open", 1], "type": "x"}}
     ({"type": "object"}, "object"),
     ({"type": "array", "items": {"type": "object", "properties": STEP}}, '[{"title": any, "status": "open"|1}]'),
 )
-def test_tool_is_described_on_one_line(schema: dict[str, Any], shown: str) -> None:
+def test_tool_is_described_on_one_line(schema: dict[str, Any], description: str) -> None:
     parameters = {"properties": {"value": schema}, "required": ["value"]}
     spec = ToolSpec(name="f", description="Does it.", parameters=parameters, effect=Effect.NONE)
-    assert describe_tool(spec) == f'- f({{"value": {shown}}}): Does it.'
+    assert describe_tool(spec) == f'- f({{"value": {description}}}): Does it.'
 
 
 CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "tool_call"}
@@ -134,8 +134,8 @@ CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "to
 def test_cache_does_not_confuse_messages_with_a_reused_address() -> None:
     cache = ShownMessages(most_bytes=1)
     for number in range(2_000):
-        [made] = cache.messages([HumanMessage(str(number))], native=True)
-        assert made.map["content"] == str(number)
+        [message] = cache.messages([HumanMessage(str(number))], native=True)
+        assert message.map["content"] == str(number)
 
 
 def test_cached_messages_are_bounded() -> None:
@@ -149,26 +149,26 @@ def test_cached_messages_are_bounded() -> None:
 
 
 def test_endpoint_fields_are_sent_back_with_native_calls_only() -> None:
-    kept = {
+    fields = {
         "reasoning_content": "Hm.",
         "reasoning_details": [{"data": "x"}],
         "tool_call_extras": {"x": {"extra_content": {"google": 1}}},
         "other": "not for the wire",
     }
-    called = AIMessage("Look:", tool_calls=[CALL], additional_kwargs=kept)
-    shown = as_map(called, native=True)
-    assert (shown["reasoning_content"], shown["reasoning_details"]) == ("Hm.", [{"data": "x"}])
-    assert shown["tool_calls"][0]["extra_content"] == {"google": 1}
-    assert "other" not in shown
-    assert size_of(shown) > size_of(as_map(AIMessage("Look:", tool_calls=[CALL]), native=True))
-    assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=kept), native=True))
+    called = AIMessage("Look:", tool_calls=[CALL], additional_kwargs=fields)
+    message = as_map(called, native=True)
+    assert (message["reasoning_content"], message["reasoning_details"]) == ("Hm.", [{"data": "x"}])
+    assert message["tool_calls"][0]["extra_content"] == {"google": 1}
+    assert "other" not in message
+    assert size_of(message) > size_of(as_map(AIMessage("Look:", tool_calls=[CALL]), native=True))
+    assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=fields), native=True))
 
 
 def test_block_that_openai_does_not_define_is_sent_unchanged() -> None:
     video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
-    shown = as_map(HumanMessage(["Look:", video]), native=True)
-    assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
-    assert size_of(shown) == MEDIA_BYTES + len("Look:")
+    message = as_map(HumanMessage(["Look:", video]), native=True)
+    assert message["content"] == [{"type": "text", "text": "Look:"}, video]
+    assert size_of(message) == MEDIA_BYTES + len("Look:")
 
 
 HISTORY: list[AnyMessage] = [TASK, AIMessage("", tool_calls=[CALL]), ToolMessage("{}", tool_call_id="x")]
@@ -176,8 +176,8 @@ HISTORY: list[AnyMessage] = [TASK, AIMessage("", tool_calls=[CALL]), ToolMessage
 
 def test_native_history_reuses_messages_and_text_history_renders_them() -> None:
     native, text = (ShownMessages().messages(HISTORY, native=native) for native in (True, False))
-    assert all(each.message is source for each, source in zip(native, HISTORY, strict=True))
-    assert [type(each.message) for each in text] == [HumanMessage, AIMessage, HumanMessage]
-    shown = [each.message.text for each in text]
-    assert shown == ["Fix calc.py", 'tool: read_file({"path":"ü"})', "tool_result({})"]
+    assert all(message.message is source for message, source in zip(native, HISTORY, strict=True))
+    assert [type(message.message) for message in text] == [HumanMessage, AIMessage, HumanMessage]
+    texts = [message.message.text for message in text]
+    assert texts == ["Fix calc.py", 'tool: read_file({"path":"ü"})', "tool_result({})"]
     assert [json_size({"a": "ü", "b": [1]}), json_size({1: 2})] == [len('{"a":"ü","b":[1]}'.encode()), len('{"1":2}')]

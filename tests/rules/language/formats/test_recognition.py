@@ -126,7 +126,7 @@ ANSWERS = [
 def calls_of(text: str) -> list[tuple[str, dict[str, Any]]]:
     """The calls that run; [] if a part of the reply needs a correction."""
     outcomes = [call.outcome for call in read_text_calls(text, TOOLS, answered=False).calls]
-    return [each[:2] for each in outcomes if isinstance(each, ToolInvocation)]
+    return [outcome[:2] for outcome in outcomes if isinstance(outcome, ToolInvocation)]
 
 
 def errors_of(text: str) -> list[str]:
@@ -234,12 +234,12 @@ JOINT = "</parameter>\n<parameter=new_str>"
     (f"<function=f>\n<parameter=old_str>\nx\n{JOINT}\ny\n</parameter>", ["", ""]),
     ("<function=read_file>\n<parameter=path>\na.py", ["edit_file", ""]),
 )
-def test_call_that_may_be_joined_from_shown_text_is_an_error(shown: str, tools: list[str]) -> None:
+def test_call_that_may_be_joined_from_shown_text_is_an_error(result_text: str, tools: list[str]) -> None:
     edit = f"<function=edit_file>\n<parameter=old_str>\na\n{JOINT}\nb\n</parameter>\n</function>"
     text = f"{edit}\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>"
-    calls = read_text_calls(text, TOOLS, lambda: [shown], answered=False).calls
-    ran = [call.outcome[0] if isinstance(call.outcome, ToolInvocation) else "" for call in calls]
-    assert ran == tools
+    calls = read_text_calls(text, TOOLS, lambda: [result_text], answered=False).calls
+    names = [call.outcome[0] if isinstance(call.outcome, ToolInvocation) else "" for call in calls]
+    assert names == tools
 
 
 @rows(

@@ -37,10 +37,14 @@ def complete(calls: list[tuple[str, JsonMap]], state: JsonMap, items: list[Any])
         return "answer"
     if state["reading"] is Reading.MALFORMED:
         return "asked again"
-    ran = [(item.tool, _without_defaults(item.arguments)) for item in items if isinstance(item, ToolCall)]
+    actual = [(item.tool, _without_defaults(item.arguments)) for item in items if isinstance(item, ToolCall)]
     if any(not isinstance(item, ToolCall) for item in items):
         return "ran in part"
-    return "ran" if ran == [(tool, _without_defaults(arguments)) for tool, arguments in calls] else f"RAN WRONG {ran}"
+    return (
+        "ran"
+        if actual == [(tool, _without_defaults(arguments)) for tool, arguments in calls]
+        else f"RAN WRONG {actual}"
+    )
 
 
 def _without_defaults(arguments: JsonMap) -> JsonMap:
@@ -50,8 +54,8 @@ def _without_defaults(arguments: JsonMap) -> JsonMap:
 @cache
 def readers() -> tuple[tuple[str, Reader], ...]:
     schemas = {spec.name: spec.parameters for spec in REGISTRY.specs()}
-    known: JsonMap = {"schema_of": schemas.__getitem__, "looking": frozenset({"read_file"})}
-    return ("native", NATIVE._replace(**known)), ("text", TEXT._replace(**known))
+    arguments: JsonMap = {"schema_of": schemas.__getitem__, "looking": frozenset({"read_file"})}
+    return ("native", NATIVE._replace(**arguments)), ("text", TEXT._replace(**arguments))
 
 
 def outcome(reply: ModelReply, calls: list[tuple[str, JsonMap]], reader: Reader) -> str:
@@ -73,9 +77,9 @@ def in_pieces(text: str) -> str:
     """What a terminal shows of a reply streamed in pieces of 1, 7 and 200 characters, and its outcome."""
     for size in (1, 7, 200):
         visible = VisibleText(REGISTRY.names())
-        shown = "".join(visible.feed(text[at : at + size]) for at in range(0, len(text), size)) + visible.end()
-        if shown.strip() != SENTENCE.strip():
-            return f"SHOWN {shown!r}"
+        displayed = "".join(visible.feed(text[at : at + size]) for at in range(0, len(text), size)) + visible.end()
+        if displayed.strip() != SENTENCE.strip():
+            return f"SHOWN {displayed!r}"
     return of_both(text, ("read_file", READ))
 
 
@@ -89,8 +93,8 @@ def smuggled(form: CallFormat) -> str:
         content: JsonMap = {"path": "calc.py", "content": text}
         reply = ModelReply(text=SENTENCE + form.example("write_file", content))
         for _, reader in readers():
-            shown = reader._replace(texts=lambda text=text: [text])  # type: ignore[misc]
-            outcomes.append(outcome(reply, [("write_file", content)], shown))
+            informed = reader._replace(texts=lambda text=text: [text])  # type: ignore[misc]
+            outcomes.append(outcome(reply, [("write_file", content)], informed))
     return " / ".join(sorted(set(outcomes)))
 
 
