@@ -1,1 +1,1 @@
-"""Real commits, made again by a scripted model that makes no mistake: `make commits ARGS="REPOSITORY ..."`."""
+"""Real commits, reproduced by a scripted model without mistakes: `make commits ARGS="REPOSITORY ..."`."""

@@ -1,4 +1,4 @@
-"""The script as a chat model of LangChain, which counts what it is sent."""
+"""A scripted chat model of LangChain, which counts the bytes of its requests."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -18,27 +18,31 @@ Call = tuple[str, dict[str, Any]]
 ANSWER = "Done."
 
 WITHHELD = "stands for a secret"
-"""What the error of our tools says."""
+"""A part of mendgraph's error for a file whose secrets a new text would lose."""
 
 
 class Replies:
-    """The replies that are left, which all copies of a chat model share."""
+    """The remaining replies, which all copies of a chat model share."""
 
     def __init__(self, script: Script, call_of: Callable[[Step], Call]) -> None:
-        """`call_of` gives the call of a contestant's tool for a step."""
-        self._script, self._left = script, list(script.replies)
+        """`call_of` returns a contestant's tool call for a step."""
+        self._script = script
+        self._remaining = list(script.replies)
         self._call_of = call_of
         self._steps: dict[str, Step] = {}
 
     def next(self, messages: Sequence[BaseMessage]) -> AIMessage:
-        """The next reply, and in the end the answer. A file that was not written for its secrets is edited before."""
-        if not self._left:
-            self._left = list(self._edits(messages))
-        if not self._left:
+        """Return the next reply, and at the end the answer.
+
+        Before the answer come edits of the files that were not written because of their secrets.
+        """
+        if not self._remaining:
+            self._remaining = list(self._edits(messages))
+        if not self._remaining:
             return AIMessage(ANSWER)
 
         calls = []
-        for step in self._left.pop(0):
+        for step in self._remaining.pop(0):
             name, arguments = self._call_of(step)
             call_id = f"call_{len(self._steps) + 1}"
             self._steps[call_id] = step
@@ -46,27 +50,31 @@ class Replies:
         return AIMessage("", tool_calls=calls)
 
     def _edits(self, messages: Sequence[BaseMessage]) -> Iterator[list[Step]]:
+        """Yield a reply for each edit of a file whose write failed because of its secrets."""
         for message in messages:
-            if isinstance(message, ToolMessage) and WITHHELD in str(message.content):
-                step = self._steps.get(message.tool_call_id)
-                if step is not None and step.act == "write":
-                    yield from ([edit] for edit in self._script.edits.pop(step.path, []))
+            if not isinstance(message, ToolMessage) or WITHHELD not in str(message.content):
+                continue
+
+            step = self._steps.get(message.tool_call_id)
+            if step is not None and step.act == "write":
+                for edit in self._script.edits.pop(step.path, []):
+                    yield [edit]
 
 
 class ScriptedChat(BaseChatModel):
-    """Gives the replies in order, whatever it is asked, and adds its requests to the row."""
+    """Returns the replies in order for any request, and counts the requests in the row."""
 
     replies: Any
     row: Any
     tools: Any = ()
-    last: Any  # a list of the last request, which all copies share
+    last: Any  # a list with the last request, which all copies share
 
     @property
     def _llm_type(self) -> str:
         return "scripted"
 
     def bind_tools(self, tools: Sequence[Any], **_: Any) -> "ScriptedChat":
-        """The script knows the tools, but their descriptions are a part of each request."""
+        """Return a copy whose requests include the descriptions of the tools."""
         return self.model_copy(update={"tools": [convert_to_openai_tool(tool) for tool in tools]})
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
@@ -77,16 +85,18 @@ class ScriptedChat(BaseChatModel):
 
 
 def count_request(row: Row, request: str, last: str) -> None:
-    """Add a request to the row, and how much of its beginning is that of the last one."""
+    """Add a request to the row, with the length of the prefix that it shares with the last request."""
     row.requests += 1
     row.prompt_bytes += len(request)
-    same = 0
+
+    # A binary search: prefixes of `equal` characters are equal, those of `different` characters are not.
+    equal = 0
     different = min(len(request), len(last)) + 1
-    while different - same > 1:
-        middle = (same + different) // 2
+    while different - equal > 1:
+        middle = (equal + different) // 2
         if request.startswith(last[:middle]):
-            same = middle
+            equal = middle
         else:
             different = middle
 
-    row.repeated_bytes += same
+    row.repeated_bytes += equal

@@ -1,6 +1,7 @@
-"""One contestant on the commits of one repository: `python -m benchmarks.commits.child PLAN PLACE` prints a row a run.
+"""Run contestants on the commits of one repository: `python -m benchmarks.commits.child PLAN FOLDER`.
 
-A plan is a file of JSON: the repository's git directory, and rows that say what is to be tried.
+A plan is a JSON file with the repository's git directory, the commits and the planned rows. The process prints each
+completed row as a line of JSON.
 """
 
 import json
@@ -24,16 +25,20 @@ MODULES = {"default": "ours", "strict": "ours", **dict.fromkeys(RIVALS, "rival")
 
 
 def request_of(kind: str, commit: Commit, deltas: list[Delta]) -> str:
-    """What the user asks for: to change the main file, all files, or what the commit's message says."""
+    """Return the user's request, which names the main file, quotes the commit's message, or names all files."""
     if kind == "message":
         return commit.message.strip()
     if kind == "names":
         return f"Change `{main_file(deltas)}`."
-    return f"Change {', '.join(f'`{path}`' for each in deltas for path in dict.fromkeys((each.source, each.path)))}."
+
+    names: list[str] = []
+    for delta in deltas:
+        names += dict.fromkeys((delta.source, delta.path))
+    return f"Change {', '.join(f'`{name}`' for name in names)}."
 
 
-def make_again(row: Row, commit: Commit, repository: Repository, workspace: Workspace, data: Path) -> None:
-    """Check out the parent, let the contestant make the commit, and compare."""
+def reproduce(row: Row, commit: Commit, repository: Repository, workspace: Workspace, data: Path) -> None:
+    """Check out the parent, let the contestant make the commit, and record the differences in the row."""
     is_rival = row.contestant in RIVALS
     try:
         deltas = repository.deltas(commit, renames=not is_rival)
@@ -44,7 +49,8 @@ def make_again(row: Row, commit: Commit, repository: Repository, workspace: Work
 
     run: Callable[..., None] = import_module(f"benchmarks.commits.{MODULES[row.contestant]}").run
     form = EDIT if is_rival and row.form == PATCH else row.form
-    request, script = request_of(row.request, commit, deltas), Script.of(deltas, form)
+    request = request_of(row.request, commit, deltas)
+    script = Script.of(deltas, form)
     if script.is_oversized:
         row.apart = "oversized"
         return
@@ -52,8 +58,8 @@ def make_again(row: Row, commit: Commit, repository: Repository, workspace: Work
     os.environ["MENDGRAPH_DATA_DIR"] = str(data)
     start = time.monotonic()
     try:
-        run(row, request, script, workspace.place)
-    except Exception as error:  # noqa: BLE001 - what a contestant raises is a result of the table
+        run(row, request, script, workspace.root)
+    except Exception as error:  # noqa: BLE001 - the table reports any exception of a contestant
         traceback.print_exc()
         row.failure = f"{type(error).__name__}: {error}"
 
@@ -62,16 +68,16 @@ def make_again(row: Row, commit: Commit, repository: Repository, workspace: Work
     rmtree(data, ignore_errors=True)
 
 
-def main(plan: str, place: str) -> None:
-    """Try all rows of a plan."""
-    tasks: dict[str, Any] = json.loads(Path(plan).read_text("utf-8"))
-    repository = Repository(Path(tasks["repository"]))
-    workspace = Workspace(repository, Path(place, "work"))
+def main(plan_file: str, folder: str) -> None:
+    """Run all rows of a plan."""
+    plan: dict[str, Any] = json.loads(Path(plan_file).read_text("utf-8"))
+    repository = Repository(Path(plan["repository"]))
+    workspace = Workspace(repository, Path(folder, "work"))
 
-    for task in tasks["rows"]:
-        row = Row(**task)
-        commit = Commit(row.sha, *tasks["commits"][row.sha])
-        make_again(row, commit, repository, workspace, Path(place, "data"))
+    for fields in plan["rows"]:
+        row = Row(**fields)
+        commit = Commit(row.sha, *plan["commits"][row.sha])
+        reproduce(row, commit, repository, workspace, Path(folder, "data"))
         print(json.dumps(row.as_map()), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The commits of a git repository and what they change, read with git. Standard library only."""
+"""The commits of a git repository and the files that they change, read with git. Standard library only."""
 
 import re
 import subprocess
@@ -15,16 +15,16 @@ NOTHING: Final = "000000"
 
 _HUNK: Final = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 _SNIFFED: Final = 8_000
-"""Bytes in which git looks for NUL, the sign of a binary file."""
+"""The number of bytes in which git looks for NUL, the sign of a binary file."""
 
 
 class AbsentError(Exception):
-    """Git failed: what was asked for is not in the repository."""
+    """A git command failed: the repository lacks an object or a revision."""
 
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines of a file from `start` to `end` and the lines that take their place, as slices of the lists of lines."""
+    """Two slices of lines: the old lines, and the new lines that replace them."""
 
     start: int
     end: int
@@ -34,9 +34,9 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Delta:
-    """One file that a commit changes: names, modes and bytes before and after; bytes are None where there is no file.
+    """One file that a commit changes: names, modes and bytes before and after.
 
-    A file that is renamed has two names, every other one the same name twice.
+    `before` or `after` is None if the file does not exist. `source` and `path` differ only for a renamed file.
     """
 
     source: str
@@ -48,21 +48,27 @@ class Delta:
 
     @cached_property
     def texts(self) -> tuple[str, str]:
-        """The text before and after, "" where there is no file."""
-        return (self.before or b"").decode("utf-8"), (self.after or b"").decode("utf-8")
+        """The text before and after, "" for a file that does not exist."""
+        before = self.before or b""
+        after = self.after or b""
+        return before.decode("utf-8"), after.decode("utf-8")
 
-    def why_apart(self) -> str:
-        """Why no text tool can make this change; "" for a change of text."""
+    def skip_reason(self) -> str:
+        """Return why no text tool can make this change; "" for a change of text."""
         if LINK in self.modes:
             return "link"
         if SUBMODULE in self.modes:
             return "submodule"
-        if self.modes[0] != self.modes[1] and (NOTHING not in self.modes or self.modes[1] == EXECUTABLE):
+
+        old_mode, new_mode = self.modes
+        if old_mode != new_mode and (NOTHING not in self.modes or new_mode == EXECUTABLE):
             return "mode"
-        return next((why for data in (self.before, self.after) if data and (why := _why_no_text(data))), "")
+
+        return _binary_reason(self.before or b"") or _binary_reason(self.after or b"")
 
 
-def _why_no_text(data: bytes) -> str:
+def _binary_reason(data: bytes) -> str:
+    """Return why these bytes are not a text; "" if they are one."""
     if b"\0" in data[:_SNIFFED]:
         return "binary"
     try:
@@ -83,43 +89,44 @@ class Commit:
 
 @dataclass(frozen=True)
 class Repository:
-    """A git directory: a bare one, or the `.git` of a working tree."""
+    """A git directory: a bare repository, or the `.git` of a working tree."""
 
-    place: Path
+    git_dir: Path
 
     @classmethod
     def at(cls, path: Path) -> "Repository":
-        """The repository at a path, which is its git directory or its working tree."""
+        """Return the repository whose git directory or working tree is at this path."""
         inner = path / ".git"
-        return cls((inner if inner.exists() else path).resolve())
+        git_dir = inner if inner.exists() else path
+        return cls(git_dir.resolve())
 
-    def git(self, *words: str, data: bytes = b"") -> bytes:
-        """What git prints.
+    def git(self, *arguments: str, data: bytes = b"") -> bytes:
+        """Run git and return its output.
 
         Raises:
-            AbsentError: git fails.
+            AbsentError: Git fails.
         """
-        command = ["git", f"--git-dir={self.place}", *words]
-        done = subprocess.run(command, input=data, capture_output=True, check=False)
+        command = ["git", f"--git-dir={self.git_dir}", *arguments]
+        process = subprocess.run(command, input=data, capture_output=True, check=False)
 
-        if done.returncode:
-            raise AbsentError(done.stderr.decode(errors="replace").strip())
-        return done.stdout
+        if process.returncode:
+            raise AbsentError(process.stderr.decode(errors="replace").strip())
+        return process.stdout
 
     def commits(self, count: int, before: str) -> list[Commit]:
-        """The last `count` commits up to `before` that have one parent, the newest first."""
+        """Return the last `count` commits up to `before` that have one parent, newest first."""
         options = ("--no-merges", "--min-parents=1", f"--max-count={count}", "-z", "--format=%H%n%P%n%B")
         entries = self.git("log", *options, before).decode("utf-8", "replace").split("\0")
         return [Commit(*entry.split("\n", 2)) for entry in entries if entry]
 
     def deltas(self, commit: Commit, *, renames: bool = True) -> list[Delta]:
-        """The files that a commit changes. Without `renames` one that is renamed is one that goes and one that comes.
+        """Return the files that a commit changes. Without `renames`, a rename is a deletion and a new file.
 
         Raises:
-            AbsentError: the bytes of a file are not in the repository.
+            AbsentError: The repository lacks the bytes of a file.
         """
-        wanted = "--find-renames" if renames else "--no-renames"
-        fields = self.git("diff-tree", "-r", "-z", "--raw", wanted, commit.parent, commit.sha).split(b"\0")
+        rename_option = "--find-renames" if renames else "--no-renames"
+        fields = self.git("diff-tree", "-r", "-z", "--raw", rename_option, commit.parent, commit.sha).split(b"\0")
         deltas = []
 
         while len(fields) > 1:
@@ -127,24 +134,30 @@ class Repository:
             source = path = fields.pop(0).decode("utf-8", "surrogateescape")
             if kind[0] == "R":
                 path = fields.pop(0).decode("utf-8", "surrogateescape")
-            modes = (old_mode, new_mode)
-            before, after = (self._bytes(mode, blob) for mode, blob in zip(modes, (old, new), strict=True))
-            hunks = self._hunks(old, new) if before is not None and after is not None else ()
-            deltas.append(Delta(source, path, modes, before, after, hunks))
+
+            before = self._bytes(old_mode, old)
+            after = self._bytes(new_mode, new)
+            hunks: tuple[Hunk, ...] = ()
+            if before is not None and after is not None:
+                hunks = self._hunks(old, new)
+            deltas.append(Delta(source, path, (old_mode, new_mode), before, after, hunks))
+
         return deltas
 
     def _bytes(self, mode: str, blob: str) -> bytes | None:
         if mode == NOTHING:
             return None
-        return b"" if mode == SUBMODULE else self.git("cat-file", "blob", blob)
+        if mode == SUBMODULE:
+            return b""
+        return self.git("cat-file", "blob", blob)
 
     def _hunks(self, old: str, new: str) -> tuple[Hunk, ...]:
         changes = self.git("diff", "--unified=0", "--text", "--no-ext-diff", "--no-textconv", "--no-color", old, new)
-        return tuple(map(_hunk, _HUNK.finditer(changes)))
+        return tuple(_read_hunk_header(match) for match in _HUNK.finditer(changes))
 
 
-def _hunk(match: re.Match[bytes]) -> Hunk:
-    """A header of git's, in which lines count from 1, and an empty range names the line before it."""
+def _read_hunk_header(match: re.Match[bytes]) -> Hunk:
+    """Read a hunk header of git. Git counts lines from 1, and an empty range names the line before it."""
     first, count, new_first, new_count = (1 if number is None else int(number) for number in match.groups())
     start = first - 1 if count else first
     new_start = new_first - 1 if new_count else new_first
@@ -152,41 +165,42 @@ def _hunk(match: re.Match[bytes]) -> Hunk:
 
 
 class Workspace:
-    """A working tree in which each commit is made again: a clone that borrows the repository's objects.
+    """A working tree for the reproduced commits: a clone that shares the repository's objects.
 
-    Files are the bytes that the commits have: no line end, filter or keyword is converted.
+    Its attributes turn off the conversion of line ends, filters and keywords, so files have the bytes of the commits.
     """
 
-    def __init__(self, repository: Repository, place: Path) -> None:
-        self.place = place
-        subprocess.run(
-            ["git", "clone", "--quiet", "--shared", "--no-checkout", str(repository.place), str(place)], check=True
-        )
-        attributes = place / ".git" / "info" / "attributes"
+    def __init__(self, repository: Repository, root: Path) -> None:
+        self.root = root
+        command = ["git", "clone", "--quiet", "--shared", "--no-checkout", str(repository.git_dir), str(root)]
+        subprocess.run(command, check=True)
+
+        attributes = root / ".git" / "info" / "attributes"
         attributes.parent.mkdir(exist_ok=True)
         attributes.write_text("* -text -eol -filter -ident -working-tree-encoding\n", "utf-8")
 
     def check_out(self, sha: str) -> None:
-        """Give the working tree the files of a commit, and no others.
+        """Check out a commit and remove all other files.
 
         Raises:
-            AbsentError: some of them are not in the repository.
+            AbsentError: The repository lacks a file.
         """
         self._git("checkout", "--quiet", "--force", "--detach", sha)
         self._git("clean", "--quiet", "-ffdx")
 
     def differences(self, sha: str) -> list[str]:
-        """What differs between the working tree and a commit, ignored files too: a letter of git's and a name each.
+        """Return the differences between the working tree and a commit, ignored files included.
 
-        "A" is a file that the commit has not, "D" one that is missing, "M" one with other bytes.
+        A difference is a status letter and a name: "A" for an additional file, "D" for a missing one, "M" for other
+        bytes.
         """
         self._git("add", "--all", "--force")
         fields = self._git("diff-index", "--cached", "--name-status", "--no-renames", "-z", sha).split(b"\0")
         texts = [field.decode("utf-8", "backslashreplace") for field in fields[:-1]]
         return [f"{letter} {name}" for letter, name in zip(texts[::2], texts[1::2], strict=True)]
 
-    def _git(self, *words: str) -> bytes:
-        return Repository(self.place / ".git").git(f"--work-tree={self.place}", *words)
+    def _git(self, *arguments: str) -> bytes:
+        return Repository(self.root / ".git").git(f"--work-tree={self.root}", *arguments)
 
 
 _TEST: Final = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|__tests__)(?:[/_.-]|$)|(?:Test|Tests|Spec)\.\w+$")
@@ -196,10 +210,12 @@ _CODE: Final = re.compile(
 
 
 def main_file(deltas: list[Delta]) -> str:
-    """The file that a person would name: the largest one with code, if possible no test."""
+    """Return the file that a person would name: the largest file with code, preferably not a test."""
 
     def weight(delta: Delta) -> tuple[bool, bool, int]:
-        is_code, is_test = (bool(pattern.search(delta.source)) for pattern in (_CODE, _TEST))
-        return is_code, not is_test, len(delta.before or delta.after or b"")
+        is_code = bool(_CODE.search(delta.source))
+        is_test = bool(_TEST.search(delta.source))
+        size = len(delta.before or delta.after or b"")
+        return is_code, not is_test, size
 
     return max(deltas, key=weight).source

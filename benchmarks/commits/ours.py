@@ -1,4 +1,4 @@
-"""mendgraph, with its defaults or with `--strict`, on the script."""
+"""mendgraph on the script, with its defaults or with `--strict`."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ LIMITS: Final[dict[str, Any]] = {
     "max_output_tokens_per_call": MOST // 4,
     "window_tokens": MOST,
 }
-"""A perfect model is not what limits are for. Nothing is installed for the projects, so nothing is run."""
+"""Limits that the scripted model does not reach."""
 
 
 def run(row: Row, request: str, script: Script, folder: Path) -> None:
-    """Make the commit, and add to the row what came of it."""
+    """Make the commit, and add the result to the row. The projects are not installed, so nothing is checked."""
     context = AgentContext(
         workspace=folder,
         evidence=False,
@@ -39,14 +39,15 @@ def run(row: Row, request: str, script: Script, folder: Path) -> None:
         events = list(session.stream(request))
         result = session.result()
 
-    row.refusals, row.errors = list(_refusals(events)), list(_errors(events))
+    row.refusals = list(_refusals(events))
+    row.errors = list(_errors(events))
     row.marks = sorted({mark.kind for mark in result.outcome.marks})
     row.first_line = next(iter(outcome_lines(result.outcome))).text
     row.outcome = f"{result.outcome.kind.value} ({result.outcome.reason.value})"
 
 
 def call_of(step: Step) -> Call:
-    """The step as a call of one of our tools."""
+    """Return the call of mendgraph's tool for a step."""
     path = {"path": step.path}
     calls: dict[str, Call] = {
         "read": ("read_file", {**path, "start_line": step.line, "limit": READ_LINES}),
@@ -60,15 +61,18 @@ def call_of(step: Step) -> Call:
 
 
 def _refusals(events: Sequence[Event]) -> Iterator[str]:
-    """The rules that refused calls."""
+    """Yield the rule of each denied call."""
     for event in events:
         if isinstance(event, Denied):
             yield event.verdict.rule
 
 
 def _errors(events: Sequence[Event]) -> Iterator[str]:
-    """Why other calls failed."""
+    """Yield the error of each other call that failed."""
     for event in events:
-        for each in event.results if isinstance(event, StepDone) else ():
-            if each.result.error is not None and each.result.error.code is not ToolErrorCode.PERMISSION_DENIED:
-                yield f"{each.tool}: {each.result.error.message}"
+        if not isinstance(event, StepDone):
+            continue
+        for call in event.results:
+            error = call.result.error
+            if error is not None and error.code is not ToolErrorCode.PERMISSION_DENIED:
+                yield f"{call.tool}: {error.message}"

@@ -1,4 +1,4 @@
-"""What comes of a commit that is made again. Standard library only."""
+"""The result of a reproduced commit. Standard library only."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 
 @dataclass
 class Row:
-    """One commit, made again by one contestant in one form after one kind of request.
+    """The result of one contestant for one commit, one form of changes and one kind of request.
 
-    `apart` is why it was not tried. `differences` are files that are not as in the commit, `refusals` the rules that
-    refused calls, `errors` other calls that failed. `marks` are the kinds of marks that the outcome has, `first_line`
-    is what a person reads first. `failure` is what a contestant raised. `requests` were sent to the model; of their
-    `prompt_bytes` (tools and messages as JSON) `repeated_bytes` begin as the request before, which a cache may hold.
+    `apart` is why the commit was not tried. `differences` are the files that differ from the commit, `refusals` the
+    rules of denied calls, `errors` those of other failed calls. `marks` are the kinds of the outcome's marks, and
+    `first_line` is the outcome's first line. `failure` is the exception of the contestant. `requests` counts the model
+    calls, `prompt_bytes` the bytes of their tools and messages as JSON, and `repeated_bytes` those that repeat the
+    beginning of the previous request, which a provider may cache.
     """
 
     repository: str
@@ -34,9 +35,9 @@ class Row:
 
     @property
     def is_identical(self) -> bool:
-        """Whether the working tree is the commit's, byte for byte."""
+        """Whether the working tree equals the commit, byte for byte."""
         return not (self.apart or self.differences or self.failure)
 
     def as_map(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the row as JSON values."""
         return asdict(self)

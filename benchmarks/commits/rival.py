@@ -1,4 +1,4 @@
-"""LangChain's `create_agent` with the filesystem tools of deepagents, and deepagents itself, on the same script."""
+"""LangChain's `create_agent` with the filesystem tools of deepagents, and deepagents itself, on the script."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ MOST_STEPS = 10_000
 
 
 def run(row: Row, request: str, script: Script, folder: Path) -> None:
-    """Make the commit, and add to the row what came of it."""
+    """Make the commit, and add the result to the row."""
     backend = FilesystemBackend(root_dir=folder, virtual_mode=True)
     model = ScriptedChat(replies=Replies(script, call_of), row=row, last=[""])
     if row.contestant == "deepagents":
@@ -25,15 +25,15 @@ def run(row: Row, request: str, script: Script, folder: Path) -> None:
     else:
         agent = create_agent(model, middleware=[FilesystemMiddleware(backend=backend)])
 
-    ended = agent.invoke({"messages": [{"role": "user", "content": request}]}, {"recursion_limit": MOST_STEPS})
+    state = agent.invoke({"messages": [{"role": "user", "content": request}]}, {"recursion_limit": MOST_STEPS})
 
-    row.errors = list(_errors(ended["messages"]))
-    row.first_line = str(ended["messages"][-1].content)
+    row.errors = list(_errors(state["messages"]))
+    row.first_line = str(state["messages"][-1].content)
     row.outcome = "ended"
 
 
 def call_of(step: Step) -> Call:
-    """The step as a call of one of its tools."""
+    """Return the call of deepagents' tool for a step."""
     path = {"file_path": f"/{step.path}"}
     calls: dict[str, Call] = {
         "read": ("read_file", {**path, "offset": step.line - 1, "limit": READ_LINES}),

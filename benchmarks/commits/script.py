@@ -1,6 +1,6 @@
-r"""The model that makes no mistake: the calls that read a commit's files and make its changes. Standard library only.
+r"""The scripted model: the calls that read a commit's files and make its changes. Standard library only.
 
-It sees files as `read_file` shows them: without BOM, and with "\n" where lines end with CRLF.
+Its texts are those that `read_file` shows: without a BOM, and with "\n" in place of CRLF.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,23 +16,24 @@ WRITE: Final = "write_file"
 FORMS: Final = (EDIT, PATCH, WRITE)
 
 _CONTEXT: Final = 3
-"""Lines around a change that a hunk has at least."""
+"""The minimum of context lines around a change in a hunk."""
 
 READ_LINES: Final = 100
-"""Lines of a file that a call reads. Source: the default of deepagents' `read_file`."""
+"""The number of lines that a call reads. Source: the default of deepagents' `read_file`."""
 
 MOST_CHARACTERS: Final = 900_000
-"""Of one step. A longer one is counted apart: no model writes a whole lock file, and no tool takes it."""
+"""The maximum of one step. Commits with a longer step, such as a new lock file, are counted separately."""
 
 _MOST_EDITS: Final = 20
-"""Edits of one file; with more places to change it is written whole."""
+"""The maximum of edits in one file. A file with more changes is written completely."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One act. `text` is what stands in the file, or the whole text of a file or a patch; `new` takes its place.
+    """One tool call: `act` is its kind.
 
-    `new` is for a move the other name. `line` is where to read from.
+    An edit replaces `text` by `new`, and a move renames `path` to `new`. `text` is also the content of a new file or a
+    patch. A read begins at `line`.
     """
 
     act: str
@@ -44,9 +45,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """The steps of each reply, and edits of single files for a model that may not write them whole.
+    """The steps of each reply, and the edits of each file in place of a complete write.
 
-    Such a file has a secret, which the model is not shown: what it wrote in its place would be lost.
+    A file with a secret cannot be written completely, because the model sees a placeholder in place of the secret.
     """
 
     replies: list[list[Step]]
@@ -54,47 +55,54 @@ class Script:
 
     @classmethod
     def of(cls, deltas: Sequence[Delta], form: str) -> "Script":
-        """The script that makes these changes in a form."""
+        """Return the script that makes these changes in this form."""
         edits = {}
-        for each in deltas if form == WRITE else ():
-            before, after = (shown(text) for text in each.texts)
-            edits[each.path] = list(_edits(each.path, before, after, each.hunks))
-        return cls(rounds(deltas, form), edits)
+        if form == WRITE:
+            for delta in deltas:
+                before, after = map(normalize, delta.texts)
+                edits[delta.path] = list(_edits(delta.path, before, after, delta.hunks))
+        return cls(plan_replies(deltas, form), edits)
 
     @property
     def is_oversized(self) -> bool:
-        """Whether a step is longer than a reply may be."""
-        return any(len(step.text) + len(step.new) > MOST_CHARACTERS for reply in self.replies for step in reply)
+        """Whether a step exceeds the maximum."""
+        steps = [step for reply in self.replies for step in reply]
+        return any(len(step.text) + len(step.new) > MOST_CHARACTERS for step in steps)
 
 
-def rounds(deltas: Sequence[Delta], form: str) -> list[list[Step]]:
-    """The steps of each reply: all files are read first, and no reply changes a file twice."""
+def plan_replies(deltas: Sequence[Delta], form: str) -> list[list[Step]]:
+    """Return the steps of each reply: all files are read first, and no reply changes a file twice."""
     reads = [Step("read", delta.source, line=_first_line(delta)) for delta in deltas if delta.before]
-    gone = [each for each in deltas if each.after is None]
-    left = [each for each in deltas if each.after is not None]
+    deletions = [delta for delta in deltas if delta.after is None]
+    changes = [delta for delta in deltas if delta.after is not None]
     replies = [reads]
 
     if form == PATCH:
-        rest = [each for each in left if not _is_patchable(each)]
-        sections = [_section(each) for each in [*gone, *left] if each not in rest]
-        whole = "".join(["*** Begin Patch\n", *sections, "*** End Patch\n"])
-        replies += [[Step("patch", text=whole)] if sections else []]
-        left = rest
+        patchable = [delta for delta in changes if _is_patchable(delta)]
+        changes = [delta for delta in changes if delta not in patchable]
+        sections = [_section(delta) for delta in [*deletions, *patchable]]
+        if sections:
+            patch = "".join(["*** Begin Patch\n", *sections, "*** End Patch\n"])
+            replies.append([Step("patch", text=patch)])
     else:
-        replies += [[Step("delete", each.path) for each in gone]]
-    acts = [list(_acts(each, form)) for each in left]
-    replies += [[step for step in steps if step] for steps in zip_longest(*acts)]
+        replies.append([Step("delete", delta.path) for delta in deletions])
+
+    steps_of_files = [list(_steps(delta, form)) for delta in changes]
+    for steps in zip_longest(*steps_of_files):
+        replies.append([step for step in steps if step])
     return [reply for reply in replies if reply]
 
 
 def _first_line(delta: Delta) -> int:
-    """The line from which a page shows the first change."""
-    return max(1, delta.hunks[0].start - _CONTEXT) if delta.hunks else 1
+    """Return the line at which the model reads the file: some lines above the first change."""
+    if not delta.hunks:
+        return 1
+    return max(1, delta.hunks[0].start - _CONTEXT)
 
 
-def _acts(delta: Delta, form: str) -> Iterator[Step]:
-    """The steps that change one file, in order."""
-    before, after = shown(delta.texts[0]), shown(delta.texts[1])
+def _steps(delta: Delta, form: str) -> Iterator[Step]:
+    """Yield the steps that change one file, in order."""
+    before, after = map(normalize, delta.texts)
 
     if delta.before is None:
         yield Step("write", delta.path, delta.texts[1])
@@ -103,6 +111,7 @@ def _acts(delta: Delta, form: str) -> Iterator[Step]:
         yield Step("move", delta.source, new=delta.path)
     if delta.before == delta.after:
         return
+
     if not _keeps_form(delta):
         yield Step("delete", delta.path)
         yield Step("write", delta.path, delta.texts[1])
@@ -112,46 +121,62 @@ def _acts(delta: Delta, form: str) -> Iterator[Step]:
         yield Step("write", delta.path, after)
 
 
-def shown(text: str) -> str:
-    """A text as a model sees it."""
+def normalize(text: str) -> str:
+    """Return a text as `read_file` shows it."""
     return text.removeprefix(BOM).replace("\r\n", "\n")
 
 
 def _keeps_form(delta: Delta) -> bool:
-    """Whether BOM and line ends are afterwards what they were: a tool that keeps them makes the change."""
+    """Whether the change keeps the BOM and the line ends, as the tools do."""
     old, new = delta.texts
-    return old.startswith(BOM) == new.startswith(BOM) and _ends(old) == _ends(new)
+    return old.startswith(BOM) == new.startswith(BOM) and _line_ends(old) == _line_ends(new)
 
 
-def _ends(text: str) -> set[bool]:
-    """Whether lines end with CRLF, with LF alone, or some with either; a text in one line has LF."""
+def _line_ends(text: str) -> set[str]:
+    """Return the line ends of a text: CRLF, LF or both. A single line counts as LF."""
     crlf = text.count("\r\n")
-    return {kind for kind, count in ((True, crlf), (False, text.count("\n") - crlf or not crlf)) if count}
+    lf = text.count("\n") - crlf
+
+    ends = set()
+    if crlf:
+        ends.add("CRLF")
+    if lf or not crlf:
+        ends.add("LF")
+    return ends
 
 
 def _split(text: str) -> list[str]:
-    """The lines of a text with their ends, as git counts them."""
-    *whole, rest = text.split("\n")
-    return [f"{line}\n" for line in whole] + [rest] * bool(rest)
+    """Return the lines of a text with their ends, as git counts them."""
+    *lines, last = text.split("\n")
+    result = [f"{line}\n" for line in lines]
+    if last:
+        result.append(last)
+    return result
 
 
 def _edits(path: str, before: str, after: str, hunks: Sequence[Hunk]) -> Iterator[Step]:
-    """An edit for each hunk, from the last to the first, with as many lines around it as make it the only place.
+    """Yield an edit for each hunk, from the last to the first, with enough context to occur once.
 
-    The lines above a hunk are those of the old text when its turn comes, and those below it are of the new one.
+    When an edit is applied, the text above its hunk is still the old one, and the text below is already the new one.
     """
-    old, new = _split(before), _split(after)
+    old = _split(before)
+    new = _split(after)
 
     for hunk in reversed(hunks):
-        now = "".join([*old[: hunk.end], *new[hunk.new_end :]])
-        start, ahead = hunk.start, 0
+        current = "".join([*old[: hunk.end], *new[hunk.new_end :]])
+        start = hunk.start
+        lookahead = 0
+
         while True:
-            following = new[hunk.new_end : hunk.new_end + ahead]
-            text = "".join([*old[start : hunk.end], *following])
-            if text and (_occurs_once(now, text) or (start == 0 and hunk.new_end + ahead >= len(new))):
+            below = new[hunk.new_end : hunk.new_end + lookahead]
+            text = "".join([*old[start : hunk.end], *below])
+            has_whole_file = start == 0 and hunk.new_end + lookahead >= len(new)
+            if text and (has_whole_file or _occurs_once(current, text)):
                 break
-            start, ahead = max(0, start - 1), ahead + 1
-        replacement = "".join([*old[start : hunk.start], *new[hunk.new_start : hunk.new_end], *following])
+            start = max(0, start - 1)
+            lookahead += 1
+
+        replacement = "".join([*old[start : hunk.start], *new[hunk.new_start : hunk.new_end], *below])
         yield Step("edit", path, text, replacement)
 
 
@@ -161,58 +186,76 @@ def _occurs_once(text: str, part: str) -> bool:
 
 
 def _is_patchable(delta: Delta) -> bool:
-    """Whether the patch form can say this change: it ends a new file's last line, and keeps how an old one ends."""
-    old, new = (shown(text) for text in delta.texts)
+    """Whether the patch format can express a change: a new file ends with a line end, an old file keeps its end."""
+    old, new = map(normalize, delta.texts)
 
     if delta.before is None:
         return new.endswith("\n") and delta.texts[1] == new
     if delta.after is None or delta.before == delta.after:
         return True
-    ends_alike = old.endswith("\n") == new.endswith("\n")
-    return bool(old.strip() and new.strip()) and ends_alike and _keeps_form(delta)
+    has_same_end = old.endswith("\n") == new.endswith("\n")
+    return bool(old.strip() and new.strip()) and has_same_end and _keeps_form(delta)
 
 
 def _section(delta: Delta) -> str:
-    """The section of a patch for one file."""
+    """Return the section of a patch for one file."""
     if delta.after is None:
         return f"*** Delete File: {delta.path}\n"
     if delta.before is None:
-        return f"*** Add File: {delta.path}\n" + "".join(f"+{line}" for line in _split(delta.texts[1]))
+        lines = [f"+{line}" for line in _split(delta.texts[1])]
+        return f"*** Add File: {delta.path}\n" + "".join(lines)
 
-    move = f"*** Move to: {delta.path}\n" if delta.path != delta.source else ""
-    old, new = (_split(shown(text)) for text in delta.texts)
-    return f"*** Update File: {delta.source}\n{move}{''.join(_hunks(old, new, delta.hunks))}"
+    head = f"*** Update File: {delta.source}\n"
+    if delta.path != delta.source:
+        head += f"*** Move to: {delta.path}\n"
+    old, new = (_split(normalize(text)) for text in delta.texts)
+    return head + "".join(_patch_hunks(old, new, delta.hunks))
 
 
-def _hunks(old: list[str], new: list[str], hunks: Sequence[Hunk]) -> Iterator[str]:
-    """The hunks as text, each with enough lines around it to fit in one place; those that touch are one."""
-    whole = f"\n{_ended(old)}"
+def _patch_hunks(old: list[str], new: list[str], hunks: Sequence[Hunk]) -> Iterator[str]:
+    """Yield the hunks of a patch, each with enough context to occur once; overlapping hunks are merged."""
+    text = f"\n{_join(old)}"
     groups: list[tuple[int, int, list[Hunk]]] = []
 
     for hunk in hunks:
-        start, end = max(0, hunk.start - _CONTEXT), min(len(old), hunk.end + _CONTEXT)
-        while (start, end) != (0, len(old)) and not _occurs_once(whole, f"\n{_ended(old[start:end])}"):
-            start, end = max(0, start - 1), min(len(old), end + 1)
+        start = max(0, hunk.start - _CONTEXT)
+        end = min(len(old), hunk.end + _CONTEXT)
+        while (start, end) != (0, len(old)) and not _occurs_once(text, f"\n{_join(old[start:end])}"):
+            start = max(0, start - 1)
+            end = min(len(old), end + 1)
 
         members = [hunk]
         while groups and start <= groups[-1][1]:
-            first, last, earlier = groups.pop()
-            start, end, members = min(start, first), max(end, last), [*earlier, *members]
+            group_start, group_end, group_members = groups.pop()
+            start = min(start, group_start)
+            end = max(end, group_end)
+            members = [*group_members, *members]
         groups.append((start, end, members))
 
     for start, end, members in groups:
         yield "@@\n" + "".join(_hunk_lines(old, new, start, end, members))
 
 
-def _ended(lines: Sequence[str]) -> str:
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+def _join(lines: Sequence[str]) -> str:
+    """Join lines, each with a line end."""
+    return "".join(_with_line_end(line) for line in lines)
+
+
+def _with_line_end(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n"
 
 
 def _hunk_lines(old: list[str], new: list[str], start: int, end: int, hunks: Sequence[Hunk]) -> Iterator[str]:
-    at = start
+    """Yield the lines of a hunk with their prefixes."""
+    position = start
     for hunk in hunks:
-        yield from (f" {_ended([line])}" for line in old[at : hunk.start])
-        yield from (f"-{_ended([line])}" for line in old[hunk.start : hunk.end])
-        yield from (f"+{_ended([line])}" for line in new[hunk.new_start : hunk.new_end])
-        at = hunk.end
-    yield from (f" {_ended([line])}" for line in old[at:end])
+        for line in old[position : hunk.start]:
+            yield f" {_with_line_end(line)}"
+        for line in old[hunk.start : hunk.end]:
+            yield f"-{_with_line_end(line)}"
+        for line in new[hunk.new_start : hunk.new_end]:
+            yield f"+{_with_line_end(line)}"
+        position = hunk.end
+
+    for line in old[position:end]:
+        yield f" {_with_line_end(line)}"

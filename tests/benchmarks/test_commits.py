@@ -1,4 +1,4 @@
-"""What `make commits` counts: commits reproduced byte for byte, and differences."""
+"""The counts of `make commits`: commits reproduced byte for byte, and differences."""
 
 import subprocess
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.commits.child import make_again
+from benchmarks.commits.child import reproduce
 from benchmarks.commits.history import Repository, Workspace
 from benchmarks.commits.result import Row
-from benchmarks.commits.run import why_apart
+from benchmarks.commits.run import skip_reason
 from benchmarks.commits.script import FORMS
 from benchmarks.commits.tables import report
 
@@ -60,25 +60,25 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def made_again(project: Path, contestant: str, form: str) -> Row:
+def reproduce_newest(project: Path, contestant: str, form: str) -> Row:
     repository = Repository.at(project)
     [newest] = repository.commits(1, "HEAD")
     row = Row("project", newest.sha, contestant, "names", form)
-    make_again(row, newest, repository, Workspace(repository, project.parent / "work"), project.parent / "data")
+    reproduce(row, newest, repository, Workspace(repository, project.parent / "work"), project.parent / "data")
     return row
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_commit_is_reproduced_byte_for_byte(form: str, project: Path) -> None:
     commit(project, AFTER)
-    row = made_again(project, "default", form)
+    row = reproduce_newest(project, "default", form)
     assert (row.differences, row.refusals, row.errors) == ([], [], [])
     assert row.outcome == "FINISHED (answered)"
 
 
 def test_refused_change_is_a_difference_with_its_rule(project: Path) -> None:
     commit(project, {"app.py": "def run():\n    return 2\n", "Makefile": "all:\n"})
-    row = made_again(project, "strict", "edit_file")
+    row = reproduce_newest(project, "strict", "edit_file")
     assert (row.differences, row.refusals) == (["D Makefile"], ["protected"])
     assert any("D Makefile (protected)" in line for line in report([row]))
 
@@ -94,4 +94,4 @@ def test_skipped_commit_has_a_reason(project: Path) -> None:
     for reason, files in reasons.items():
         commit(project, files)
         repository = Repository.at(project)
-        assert why_apart(repository, repository.commits(1, "HEAD")[0]) == reason
+        assert skip_reason(repository, repository.commits(1, "HEAD")[0]) == reason
