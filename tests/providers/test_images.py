@@ -51,7 +51,7 @@ def test_images_of_the_request_and_of_a_file_reach_the_model(family: str, tmp_pa
     ("nowhere.png", "Cannot read 'nowhere.png': there is no such file or directory."),
     ("notes.png", "'notes.png' is not an image that models accept. They accept PNG, JPEG, GIF, WEBP."),
     ("huge.png", f"Cannot read 'huge.png': it has more than {MOST_MEDIA_BYTES:,} bytes."),
-    ("a\0b.png", "Cannot read 'a\\x00b.png': embedded null byte."),
+    ("a\0b.png", "Cannot read 'a\\x00b.png': the path has a character that no file name can have."),
     (b"GIF87", "'data of 5 bytes' is not an image that models accept. They accept PNG, JPEG, GIF, WEBP."),
 )
 def test_invalid_image_ends_the_run_before_its_first_call(

@@ -18,13 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from subprocess import Popen
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.handles import closing, open_root
 from mendgraph.nodes.workspace.processes import processes
 from mendgraph.nodes.workspace.processes.resource_limits import Watch
-from mendgraph.nodes.workspace.sandboxes.discarded_copy import DiscardedCopy
 from mendgraph.nodes.workspace.sandboxes.sandbox import (
     HOME,
     PROGRAM_FOLDERS,
@@ -38,6 +37,9 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import (
     text_handle,
 )
 from mendgraph.nodes.workspace.sandboxes.seccomp import seccomp_filter
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.workspace.sandboxes.discarded_copy import DiscardedCopy
 
 _IN_MEMORY: Final = (SCRATCH, HOME, "/dev/shm")  # noqa: S108 - each sandbox has one of its own
 
@@ -256,6 +258,8 @@ class Bubblewrap:
             return
 
         if view.root_copied:
+            from mendgraph.nodes.workspace.sandboxes.discarded_copy import DiscardedCopy
+
             self._copy = self._copy or DiscardedCopy(view.root)
             with self._copy.view_of(view) as copied:
                 if isinstance(copied, ToolError):

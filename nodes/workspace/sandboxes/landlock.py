@@ -1,9 +1,9 @@
 """The backend that restricts programs by Landlock, for machines without user namespaces.
 
 Landlock can only grant rights: below a folder that a program may use, nothing can be hidden. So a program works on a
-copy of the workspace without denied files, and its changes are applied to the workspace after its end, except those of
-checks. It can open no
-sockets but pairs of UNIX sockets. Names and metadata of files elsewhere stay visible. Source: landlock(7).
+copy of the workspace without denied files. Its changes are applied to the workspace after its end, except those of
+checks. It can open no sockets but pairs of UNIX sockets. Names and metadata of files elsewhere stay visible. Source:
+landlock(7).
 """
 
 import os

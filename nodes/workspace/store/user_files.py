@@ -77,8 +77,8 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
             data = file.read(most + 1)
     except OSError as error:
         return os_failure(error, "read", name)
-    except ValueError as error:  # a null character
-        return invalid(f"Cannot read {quoted(name)}: {error}.")
+    except ValueError:  # a null character or half a character
+        return invalid(f"Cannot read {quoted(name)}: the path has a character that no file name can have.")
 
     if len(data) > most:
         return invalid(f"Cannot read {quoted(name)}: it has more than {most:,} bytes.")
