@@ -14,7 +14,7 @@ TEXT_SUFFIXES = frozenset(
 )
 """Suffixes of text files that people edit."""
 
-IS_TEST = re.compile(r"(?:\A|/)(?:tests?/|test_)|[._]test\.\w+\Z")
+IS_TEST = re.compile(r"(?:\A|/)(?:tests?/|test_|tests\.py\Z)|[._](?:test|spec)\.\w+\Z")
 """Matches the path of a test file."""
 
 _QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")

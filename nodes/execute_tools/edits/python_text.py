@@ -78,3 +78,23 @@ def comments_by_line(code: str) -> dict[int, str]:
                 comments[token.start[0]] = token.string
 
     return comments
+
+
+def idle_lines(text: str) -> set[int]:
+    """Return the lines that are executed whether or not the code is used: heads of definitions and docstrings."""
+    tree = parse(text)
+    numbers: set[int] = set()
+    if isinstance(tree, SyntaxProblem):
+        return numbers
+
+    for node in ast.walk(tree):
+        if isinstance(node, Function | ast.ClassDef):
+            first = node.body[0]
+            head = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            end = first.lineno
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                end = (first.end_lineno or 0) + 1
+
+            numbers.update(range(head, end))
+
+    return numbers

@@ -102,6 +102,15 @@ _PASSED_TEST: Final = re.compile(
     r"|(?:--- PASS: |ok \d+ (?:- )?|[\u2714\u2713\u221a] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
     re.MULTILINE,
 )
+_NO_TEST_RAN: Final = re.compile(
+    r"(?m)^(?:Ran 0 tests|test result: ok\. 0 passed; 0 failed; 0 ignored|(?:# |\u2139 )tests 0$|[ \t]*0 passing"
+    r"|No tests found|\?[ \t]+\S+[ \t]+\[no test files\]|ok[ \t].*\[no tests to run\])"
+)
+_TEST_RAN: Final = re.compile(
+    r"(?m)^(?:Ran [1-9]|test result: ok\. (?!0 passed; 0 failed; 0 ignored)|(?:# |\u2139 )tests [1-9]"
+    r"|[ \t]*[1-9]\d* passing|Tests:.* [1-9]\d* (?:passed|total)|ok[ \t]+\S+[ \t](?!.*\[no tests to run\]))"
+)
+"""Lines of unittest, cargo, node, mocha, jest and go, from which it follows whether any test ran."""
 _DETAILS: Final = 600  # characters of the output of a failing test
 _READ_ONLY: Final = re.compile(r"\bEROFS\b|Read-only file system", re.IGNORECASE)
 _SKIPPED: Final = re.compile(r"(?m)^.*?\b(?:(\d+) (?:skipped|ignored)|skipped=(\d+)|skipped (\d+)$).*$")
@@ -283,12 +292,22 @@ class Checks:
         def results(result: CommandResult) -> RanTests | ToolError:
             if result.timed_out:
                 return _unavailable(f"{command.name} took longer than {result.limit_s:.3g} s.")
+            if command.is_python and result.exit_code == _NOT_FOUND:
+                return _unavailable(_NO_PYTHON)
+
+            printed = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+            if not result.exit_code and _NO_TEST_RAN.search(printed) and not _TEST_RAN.search(printed):
+                return _unavailable(f"{command.name} ran no test.")
 
             return _results_of(command.name, result)
 
         runners = self.runners()
         commands = self.commands.read_only(files, {**_ENV, **runners.env}, self.rules.limits, runners.readable)
-        return self._run(command.name, commands, command.name.split(), limit, results)
+        argv = command.name.split()
+        if command.is_python:
+            commands, argv = self._python(files, ["-B", *argv[1:]])
+
+        return self._run(command.name, commands, argv, limit, results)
 
     def run_tool(
         self,

@@ -21,8 +21,8 @@ from mendgraph.nodes.workspace.files.handles import closing, open_directory, ope
 from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
 LOOKED_FOR: Final = (
-    "pytest in .venv, venv, .tox, .nox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; a test script in"
-    " package.json; Cargo.toml; go.mod; a target test in Makefile"
+    "pytest in .venv, venv, .tox, .nox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; Django's"
+    " manage.py; a test script in package.json; Cargo.toml; go.mod; a target test in Makefile"
 )
 _ELSEWHERE: Final = (
     "{cache}/pypoetry/virtualenvs/*-{sha256}-py*",
@@ -51,6 +51,7 @@ _NEEDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 """The folders that a program needs, below the home (`~`) or below the installation of a program."""
 PROGRAMS: Final = tuple(_NEEDS)
 _LOCK_FILES: Final = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "package.json": "npm"}
+_DJANGO: Final = "manage.py"
 _NO_TEST: Final = "no test specified"  # what `npm init` writes
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 _OTHERS: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".sh", ".rb", ".php", ".pl", ".lua", ".java")
@@ -59,11 +60,15 @@ _BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*([^\s\0]+)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
-    """The command that runs all tests for files with these suffixes; `lacks` is what is not installed."""
+    """The command that runs all tests for files with these suffixes; `lacks` is what is not installed.
+
+    `is_python`: the project's own Python runs it, in place of single test files.
+    """
 
     name: str
     suffixes: tuple[str, ...]
     lacks: str = ""
+    is_python: bool = False
 
     @property
     def summary(self) -> str:
@@ -107,6 +112,10 @@ def find_runners(root: str) -> Runners:
         environments.sort(key=lambda environment: not environment.has_pytest)
         path = _outer_path(root)
         commands = tuple(_commands(handle, path))
+        has_django_plugin = any(environment.has_django_plugin for environment in environments)
+        if b"django" in _text(handle, _DJANGO) and not has_django_plugin:
+            commands = (Command(f"python {_DJANGO} test", (".py",), is_python=True), *commands)
+
         pytest = ""
         if environments and environments[0].has_pytest:
             pytest = environments[0].name.removeprefix(f"{root}/")
@@ -128,7 +137,7 @@ def _readable(
 
     installations = [environment.built_on for environment in environments]
     folders += [folder for folder in installations if _is_installation(folder, home)]
-    programs = [command.name.partition(" ")[0] for command in commands]
+    programs = [command.name.partition(" ")[0] for command in commands if not command.is_python]
     if os.path.isdir(f"{root}/node_modules"):
         programs.append("npm")
 
@@ -158,6 +167,7 @@ class _Environment(NamedTuple):
     name: str
     built_on: str
     has_pytest: bool
+    has_django_plugin: bool
 
 
 def _read(folder_fd: int, name: str) -> _Environment:
@@ -166,9 +176,11 @@ def _read(folder_fd: int, name: str) -> _Environment:
     if base is not None:
         built_on = os.path.realpath(f"{os.fsdecode(base[1])}/..")
 
-    libraries = _names(folder_fd, "lib")
-    has_pytest = any("pytest" in _names(folder_fd, "lib", library, "site-packages") for library in libraries)
-    return _Environment(name, built_on, has_pytest)
+    packages: set[str] = set()
+    for library in _names(folder_fd, "lib"):
+        packages.update(_names(folder_fd, "lib", library, "site-packages"))
+
+    return _Environment(name, built_on, "pytest" in packages, "pytest_django" in packages)
 
 
 def _inside(root_fd: int, root: str) -> Iterator[_Environment]:

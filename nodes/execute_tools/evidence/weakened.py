@@ -14,7 +14,8 @@ from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProb
 from mendgraph.nodes.language.display import count_of
 
 _TEST_FILE: Final = re.compile(
-    r"(?:\A|/)(?:test_[^/]*|[^/]*(?:_test\.(?:py|go|rb|cc|cpp)|_spec\.rb|Tests?\.(?:java|php)|\.(?:test|spec)\.[cm]?[jt]sx?)"
+    r"(?:\A|/)(?:test_[^/]*|tests\.py"
+    r"|[^/]*(?:_test\.(?:py|go|rb|cc|cpp)|_spec\.rb|Tests?\.(?:java|php)|\.(?:test|spec)\.[cm]?[jt]sx?)"
     r"|__tests__/[^/]+|tests/[^/]+\.rs)\Z"
 )
 _CHECK: Final = re.compile(r"(?m)^(?![ \t]*(?://|/?\*|#)).*(?:\bexpect\s*\(|\bassert|\bt\.(?:Error|Fatal)).*$")

@@ -1,6 +1,5 @@
 """The checks of `run_checks`: find them, run them on the files now and on old versions, compare, state the result."""
 
-import ast
 import difflib
 import posixpath
 import re
@@ -11,7 +10,7 @@ from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Final
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.python_text import idle_lines
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     DAMAGE,
@@ -44,6 +43,7 @@ from mendgraph.nodes.execute_tools.tools.related_tests import (
     possible_tests,
     python_files,
     read_texts,
+    without_django,
 )
 from mendgraph.nodes.execute_tools.tools.saving import diagnostics_of, text_before
 from mendgraph.nodes.language.display import count_of, listed
@@ -61,7 +61,8 @@ _CIRCULAR: Final = "partially initialized module"
 _MISSING: Final = re.compile(
     r".*(?:ModuleNotFoundError: No module named '(?P<module>\w+)"
     r"|Cannot find (?:module|package) '(?P<package>[^./'][^']*)"
-    r"|you're in the offline mode|GOPROXY=off|Error 127|EROFS|Read-only file system|\bsh: .*not found$).*",
+    r"|you're in the offline mode|GOPROXY=off|Error 127|EROFS|Read-only file system|\bsh: .*not found$"
+    r"|django\.core\.exceptions\.(?:ImproperlyConfigured|AppRegistryNotReady)).*",
     re.MULTILINE,
 )
 """A line of output that says more of the sandbox, or of what is installed in it, than of the code."""
@@ -280,7 +281,7 @@ class _Checking:
                 if tag != "equal":
                     changed.update(range(start + 1, end + 1))
 
-            numbers_by_file[path] = sorted(changed - _idle_lines(text))
+            numbers_by_file[path] = sorted(changed - idle_lines(text))
 
         return numbers_by_file
 
@@ -407,8 +408,12 @@ class _Checking:
 
     def run_tests(self, paths: Sequence[str]) -> None:
         """Run the project's tests for the files, or report why there are none."""
+        commands = self.checks.runners().commands
         tests_by_path = find_tests(self.context, paths)
         tests = dict.fromkeys(chain.from_iterable(tests_by_path.values()))
+        has_django = any(command.is_python for command in commands)
+        if has_django:
+            tests = dict.fromkeys(without_django(self.context, tests))
 
         for test in islice(tests, MOST_TESTS):
             before, after = self.report.proof.session.get(test, (b"", b""))
@@ -417,7 +422,7 @@ class _Checking:
             self.run_check(run, changed=changed)
 
         suffixes = [".py"]
-        for command in self.checks.runners().commands:
+        for command in commands:
             suffixes += command.suffixes
             if any(path.endswith(command.suffixes) for path in paths):
                 self.run_check(partial(self.checks.run_command, command), suffixes=command.suffixes)
@@ -426,7 +431,7 @@ class _Checking:
             if path in self.report.lines:
                 continue
 
-            if path.endswith(".py") and not tests_by_path[path]:
+            if path.endswith(".py") and not tests_by_path[path] and not has_django:
                 places = f"{', '.join(possible_tests(path)) or 'tests'}, and what imports it"
                 new = ", and its examples are as new as its code" if self.added_examples.get(path) else ""
                 self.report.not_found[path] = f"No test of {path} was found (looked for {places}){new}."
@@ -560,26 +565,6 @@ class _Checking:
                 return True
 
         return False
-
-
-def _idle_lines(text: str) -> set[int]:
-    """Return the lines that are executed whether or not the code is used: heads of definitions and docstrings."""
-    tree = parse(text)
-    numbers: set[int] = set()
-    if isinstance(tree, SyntaxProblem):
-        return numbers
-
-    for node in ast.walk(tree):
-        if isinstance(node, Function | ast.ClassDef):
-            first = node.body[0]
-            head = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            end = first.lineno
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                end = (first.end_lineno or 0) + 1
-
-            numbers.update(range(head, end))
-
-    return numbers
 
 
 def _failure_text(name: str, text: str) -> str:

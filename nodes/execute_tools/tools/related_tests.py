@@ -93,3 +93,10 @@ def read_texts(context: ToolContext, paths: Iterable[str]) -> Iterator[tuple[str
         loaded = load_text(context, path)
         if isinstance(loaded, LoadedText) and len(loaded.file.text) <= LARGEST_TEXT:
             yield loaded.path, loaded.file.text
+
+
+def without_django(context: ToolContext, tests: Iterable[str]) -> Iterator[str]:
+    """Yield the test files that do not need Django, which `manage.py` sets up."""
+    for path, text in read_texts(context, tests):
+        if "django" not in text:
+            yield path

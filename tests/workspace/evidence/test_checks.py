@@ -182,6 +182,21 @@ def test_replaced_file_stays_executable(tmp_path: Path) -> None:
     assert (now, then) == (RanTests("./run.sh", failed={"./run.sh": ""}), RanTests("./run.sh"))
 
 
+def test_django_runs_its_tests_with_the_python_of_the_project(tmp_path: Path) -> None:
+    put_python(tmp_path, '#!/bin/sh\nexec python3 -S "$@"\n')
+    program = "import sys  # django\nprint(sys.argv)\nassert not __debug__ or open('app.py').read() == 'x = 1'\n"
+    for name, text in {"manage.py": program, "app.py": "x = 1"}.items():
+        (tmp_path / name).write_text(text)
+
+    checks = opened(tmp_path.resolve())
+    (command,) = checks.runners().commands
+    now, then = (checks.run_command(command, before=old) for old in (None, {"app.py": b"x = 2"}))
+
+    assert now == RanTests("python manage.py test")
+    assert isinstance(then, RanTests)
+    assert "AssertionError" in then.failed["python manage.py test"]
+
+
 @rows(
     ("40 passed, 41 skipped in 0.03s", 41),
     ("OK (skipped=3)", 3),
@@ -261,6 +276,15 @@ def test_slow_command_fails(root: Path) -> None:
     ("echo 'not ok 2 - b' && false", ["b"]),
     ("touch made", RanTests("make test")),
     ("sleep 100", "make test took longer than 0.5 s."),
+    ("echo 'Ran 0 tests in 0.000s'", "make test ran no test."),
+    ("echo 'Ran 0 tests in 0.000s'; echo 'Ran 1 test in 0.000s'", RanTests("make test")),
+    ("echo 'test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured'", "make test ran no test."),
+    (
+        "printf '?   \\ta.com/b\\t[no test files]\\nok  \\ta.com/c\\t0.1s [no tests to run]\\n'",
+        "make test ran no test.",
+    ),
+    ("printf '?   \\ta.com/b\\t[no test files]\\nok  \\ta.com/c\\t0.1s\\n'", RanTests("make test")),
+    ("printf '# tests 0\\n# pass 0\\n'", "make test ran no test."),
 )
 def test_command_that_runs_all_tests_of_a_project_is_run(recipe: str, found: Any, tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(f"test:\n\t@{recipe}\n")

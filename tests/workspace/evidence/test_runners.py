@@ -132,6 +132,13 @@ def test_installation_that_contains_the_home_is_not_readable(places: Places, mon
     ({"go.mod": ""}, "go test ./...", "go"),
     ({"Makefile": "all: test\ntest: all\n\ttrue\n"}, "make test", ""),
     ({"Makefile": "test := 1\n"}, "", ""),
+    ({"manage.py": "import django\n"}, "python manage.py test", ""),
+    ({"manage.py": "import flask\n"}, "", ""),
+    (
+        {"manage.py": "import django\n", ".venv/bin/python": "", ".venv/lib/p/site-packages/pytest_django/a.py": ""},
+        "",
+        "",
+    ),
 )
 def test_test_command_of_a_project_is_found(
     files: dict[str, Any], command: str, lacks: str, places: Places, monkeypatch: pytest.MonkeyPatch

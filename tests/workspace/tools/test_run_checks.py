@@ -279,6 +279,16 @@ def test_test_of_a_failing_command_that_the_change_repairs_verifies_it(bench: Be
     assert judged(bench, checks, CHANGED, task="").data["ran"] == ["pytest tests/test_app.py: 2 tests"]
 
 
+def test_test_files_of_django_run_by_its_own_command_only(bench: Bench) -> None:
+    bench.put({"app.py": APP, "test_app.py": "from django.test import TestCase\n", "tests/test_app.py": ""})
+    checks = Scripted([entry()])
+    checks.found = (Command("python manage.py test", (".py",), is_python=True),)
+    assert ran(bench, checks, "app.py").data["ran"] == ["pytest tests/test_app.py: 2 tests", "python manage.py test"]
+
+    bench.put({"lib.py": APP})
+    assert ran(bench, checks, "lib.py").data == {"checks": "passed", "ran": ["python manage.py test"], "lines": []}
+
+
 def test_wording_of_the_request_is_ignored_for_large_models(bench: Bench) -> None:
     assert judged(bench, old_failure(), CHANGED, task="").data["checks"] == "passed"
     assert message(judged(bench, old_failure("test_c"), CHANGED, task=""))[1] == "E  two"
