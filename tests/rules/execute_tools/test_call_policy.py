@@ -155,9 +155,9 @@ NOT_FINITE, NO_CALL = "finite and not negative, unlike", "A rate limit needs at 
 
 
 @rows(
-    *((RetryPolicy, each, NOT_FINITE) for each in ((-1, 0.5), (1, -0.5), (1, inf), (1, nan))),
-    *((RateLimit, each, NO_CALL) for each in ((0, 1), (-1, 1), (1, 0), (1, inf))),
-    *((BreakerConfig, each, "A circuit breaker needs a failure") for each in ((0, 1.0), (1, 0.0), (1, inf))),
+    *((RetryPolicy, numbers, NOT_FINITE) for numbers in ((-1, 0.5), (1, -0.5), (1, inf), (1, nan))),
+    *((RateLimit, numbers, NO_CALL) for numbers in ((0, 1), (-1, 1), (1, 0), (1, inf))),
+    *((BreakerConfig, numbers, "A circuit breaker needs a failure") for numbers in ((0, 1.0), (1, 0.0), (1, inf))),
 )
 def test_invalid_settings_are_refused(settings: Any, numbers: tuple[float, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -34,13 +34,13 @@ def test_no_file_can_close_its_block(path: str, text: str) -> None:
 @rows(
     ("a\r\nb\rc\u2028d\x0ce", "a\nb\nc\nd\ne"),
     ("hi\u202e\u2066\u200b\ufeff\x1b[31m", "hi[31m"),
-    ("tag" + "".join(chr(0xE0000 + ord(each)) for each in "rm -rf"), "tag"),
+    ("tag" + "".join(chr(0xE0000 + ord(letter)) for letter in "rm -rf"), "tag"),
     (
         "tab\tnl\n\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f4bb",
         "tab\tnl\n\u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f4bb",
     ),
     ("\ud800x", "x"),
-    ("hidden" + "".join(chr(0xE0100 + ord(each)) for each in "rm -rf") + "\ufe01\ufe02\u3164\u034f", "hidden"),
+    ("hidden" + "".join(chr(0xE0100 + ord(letter)) for letter in "rm -rf") + "\ufe01\ufe02\u3164\u034f", "hidden"),
     ("\u26a0\ufe0f\ufe0f\ufe0f!", "\u26a0\ufe0f!"),
 )
 def test_model_sees_the_same_text_as_a_person(text: str, seen: str) -> None:

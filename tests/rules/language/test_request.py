@@ -58,7 +58,7 @@ def test_requested_renames_are_read(task: str, renames: dict[str, str]) -> None:
     ("Put the function parse in parser.py and import it from there", [("parse", "", "parser.py", True)]),
     (
         "Move load and save out of io.py and into `store.py`",
-        [(each, "io.py", "store.py", False) for each in ("load", "save")],
+        [(name, "io.py", "store.py", False) for name in ("load", "save")],
     ),
     ("Move load in app.py to config.py", [("load", "app.py", "config.py", False)]),
     *[

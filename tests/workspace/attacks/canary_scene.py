@@ -37,7 +37,7 @@ _SHORTEST_PART = 14
 """Characters of a secret that are as good as all of it."""
 
 
-def _made(name: str, *prefix: str, length: int = 36) -> str:
+def _secret(name: str, *prefix: str, length: int = 36) -> str:
     """A unique key with this prefix."""
     letters = base64.b64encode(hashlib.sha512(name.encode()).digest()).decode()
     return "".join(prefix) + "".join(filter(str.isalnum, letters))[:length]
@@ -50,18 +50,18 @@ class Planted:
     endpoint_key: str = "-".join(("quokka", "4471", "lantern", "88"))
     variable: str = "".join(("Wombat/9b2+", "Dune=7&", 'ü"x'))
     denied_file: str = "-".join(("zebra", "7731", "harbour", "19"))
-    source_file: str = _made("source_file", "gh", "p_")
+    source_file: str = _secret("source_file", "gh", "p_")
     json_file: str = "".join(("x8K!", "qP2zzz", "Vw4#e"))
-    request: str = _made("request", "s", "k-ant-api03-", length=40)
-    reply: str = _made("reply", "gl", "pat-", length=20)
-    streamed: str = _made("streamed", "np", "m_")
-    arguments: str = _made("arguments", "AI", "za", length=35)
-    broken_call: str = _made("broken_call", "h", "f_", length=34)
-    exception: str = _made("exception", "git", "hub_pat_", length=40)
-    endpoint_error: str = _made("endpoint_error", "gs", "k_", length=52)
-    large_result: str = _made("large_result", "s", "k-proj-", length=40)
-    plan: str = _made("plan", "tv", "ly-dev-", length=32)
-    key_block: str = _made("key block", length=64)
+    request: str = _secret("request", "s", "k-ant-api03-", length=40)
+    reply: str = _secret("reply", "gl", "pat-", length=20)
+    streamed: str = _secret("streamed", "np", "m_")
+    arguments: str = _secret("arguments", "AI", "za", length=35)
+    broken_call: str = _secret("broken_call", "h", "f_", length=34)
+    exception: str = _secret("exception", "git", "hub_pat_", length=40)
+    endpoint_error: str = _secret("endpoint_error", "gs", "k_", length=52)
+    large_result: str = _secret("large_result", "s", "k-proj-", length=40)
+    plan: str = _secret("plan", "tv", "ly-dev-", length=32)
+    key_block: str = _secret("key block", length=64)
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Name and value of each."""
@@ -73,17 +73,17 @@ class Planted:
 
     def key_file(self) -> str:
         """A source file with a private key of four lines in it, of which the third is the secret."""
-        kind, lines = " ".join(("RSA", "PRIVATE", "KEY")), [_made(f"line {number}", length=64) for number in range(3)]
+        kind, lines = " ".join(("RSA", "PRIVATE", "KEY")), [_secret(f"line {number}", length=64) for number in range(3)]
         body = "\n".join((*lines[:2], self.key_block, lines[2]))
         return f'KEY = """-----BEGIN {kind}-----\n{body}\n-----END {kind}-----"""\nlimit = 10\n'
 
     def files(self) -> dict[str, str]:
         """The files of the workspace."""
-        known = f'KNOWN = "{base64.b64encode(self.endpoint_key.encode()).decode()}"\n# {self.variable}\n'
+        source = f'KNOWN = "{base64.b64encode(self.endpoint_key.encode()).decode()}"\n# {self.variable}\n'
         return {
             "app.py": f'import client\n\nlimit = 10\napi = client.Client("{self.source_file}")\nretries = 3\n',
             "settings.json": json.dumps({"db": {"user": "ada", "password": self.json_file}, "limit": 10}, indent=2),
-            "known.py": known,
+            "known.py": source,
             ".env": f"BAR={self.denied_file}\n",
         }
 
@@ -95,7 +95,7 @@ def forms(secret: str) -> set[bytes]:
     """How a secret may occur in output, in full or in large part."""
     data = secret.encode()
     parts = {secret[start : start + _SHORTEST_PART] for start in range(max(1, len(secret) - _SHORTEST_PART + 1))}
-    found = {
+    texts = {
         secret,
         json.dumps(secret)[1:-1],
         json.dumps(json.dumps(secret))[3:-3],
@@ -107,7 +107,7 @@ def forms(secret: str) -> set[bytes]:
         data.hex(),
         *parts,
     }
-    return {form.encode() for form in found}
+    return {form.encode() for form in texts}
 
 
 _FORMS = {name: forms(secret) for name, secret in PLANTED.items()}
@@ -116,7 +116,7 @@ _FORMS = {name: forms(secret) for name, secret in PLANTED.items()}
 def found_in(data: bytes | str) -> set[str]:
     """The names of the secrets in these bytes, with the form."""
     written = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    return {name for name, known in _FORMS.items() if any(form in written for form in known)}
+    return {name for name, encodings in _FORMS.items() if any(form in written for form in encodings)}
 
 
 def everything_below(folder: Path, but: Path) -> bytes:
@@ -196,7 +196,7 @@ def script(protocol: Protocol) -> list[Reply]:
     failing = Status(500, {"error": {"message": f"upstream said {PLANTED.endpoint_error}", "type": "x", "code": None}})
     thinking = f"I was told {PLANTED.reply} and {PLANTED.endpoint_key}."
     messages = [message_of(step, protocol) for step in steps]
-    work: list[Reply] = [replace(each, text=f"{thinking}\n{each.text}".rstrip()) for each in messages]
+    work: list[Reply] = [replace(message, text=f"{thinking}\n{message.text}".rstrip()) for message in messages]
     last = Chunked(Say(f"The limit is 20 now. I used {PLANTED.streamed} and {PLANTED.variable} for it."), 5)
     return [work[0], failing, *work[1:], last]
 
@@ -215,8 +215,8 @@ class Scene:
 
     def leaks(self) -> dict[str, set[str]]:
         """By place, the secrets that were found there; nothing for a place without any."""
-        found = {place: found_in(data) for place, data in self.places.items()}
-        return {place: names for place, names in found.items() if names}
+        secrets = {place: found_in(data) for place, data in self.places.items()}
+        return {place: names for place, names in secrets.items() if names}
 
     def note_files(self, place: str = "all files") -> None:
         """Collect all files that were written: the log, the stored results, the databases, anything else."""

@@ -69,11 +69,15 @@ def picture(base: Path) -> dict[str, tuple[str, int, object]]:
         for name in (*directories, *files):
             status = os.lstat(name, dir_fd=handle)
             kind = stat.filemode(status.st_mode)[0]
-            seen[os.path.relpath(os.path.join(folder, name), base)] = (kind, status.st_mode, _held(name, kind, handle))
+            seen[os.path.relpath(os.path.join(folder, name), base)] = (
+                kind,
+                status.st_mode,
+                _content(name, kind, handle),
+            )
     return seen
 
 
-def _held(name: str, kind: str, handle: int) -> object:
+def _content(name: str, kind: str, handle: int) -> object:
     if kind == "l":
         return os.readlink(name, dir_fd=handle)
     if kind != "-":

@@ -41,7 +41,7 @@ def cassette_run(scene: Scene, protocol: Protocol) -> None:
     with ScriptedServer(script(protocol)) as server, recorded(server.base_url) as tape:
         scene.run(REQUEST, base_url=tape.base_url, model="m", protocol=protocol.value)
     # Replies of an endpoint are recorded unchanged, so only what we sent is searched.
-    requests = [json.dumps(json.loads(each.request), ensure_ascii=False) for each in tape.exchanges]
+    requests = [json.dumps(json.loads(exchange.request), ensure_ascii=False) for exchange in tape.exchanges]
     scene.places = {"cassette": "\n".join(requests)}
 
 
@@ -54,8 +54,8 @@ def raw_run(scene: Scene, protocol: Protocol) -> None:
             machine = build_graph(SqliteSaver(database, serde=serializer()), model=model)
             context = AgentContext(workspace=str(scene.root), protocol=protocol.value)
             config: Any = {"configurable": {"thread_id": "t"}}
-            given: Any = {"messages": messages}
-            values = machine.invoke(given, config, context=context)
+            state: Any = {"messages": messages}
+            values = machine.invoke(state, config, context=context)
             scene.note_files(f"raw {number}: database")
         scene.places[f"raw {number}: values"] = repr(values)
         scene.places[f"raw {number}: prompts"] = repr(model.calls)
@@ -72,10 +72,10 @@ def test_run_writes_no_secret(scene: Scene, run: Any, protocol: Protocol) -> Non
 @pytest.mark.usefixtures("no_redaction")
 def test_without_redaction_secrets_are_found_everywhere(scene: Scene) -> None:
     session_run(scene, Protocol.TEXT)
-    found = scene.leaks()
+    leaks = scene.leaks()
     places = {"requests", "events", "outcome", "messages", "changes and plan", "kept results", "database", "all files"}
-    assert places - set(found) == set()
-    assert {name for name, _ in PLANTED.items()} - found["events"] - found["database"] == NOT_BY_REDACTION
+    assert places - set(leaks) == set()
+    assert {name for name, _ in PLANTED.items()} - leaks["events"] - leaks["database"] == NOT_BY_REDACTION
 
     cassette_run(scene, Protocol.NATIVE)
     assert scene.leaks()["cassette"] >= {"request", "source_file", "json_file"}

@@ -45,8 +45,8 @@ class Terminal:
         self._patch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
         self._patch.setenv("TERM", "dumb")
         code = cli.main(["--root", str(self.scene.root), "--model", "m", *words])
-        shown = self._capsys.readouterr()
-        self.scene.places["stdout"], self.scene.places["stderr"] = shown.out, shown.err
+        output = self._capsys.readouterr()
+        self.scene.places["stdout"], self.scene.places["stderr"] = output.out, output.err
         self.scene.note_files()
         return code
 
@@ -66,10 +66,10 @@ def test_terminal_shows_no_secret(terminal: Terminal, protocol: Protocol, words:
 @pytest.mark.usefixtures("no_redaction")
 def test_without_redaction_the_terminal_shows_secrets(terminal: Terminal) -> None:
     assert terminal.run(script(Protocol.NATIVE), "--protocol", "native", "--debug") == 0
-    found = terminal.scene.leaks()
-    assert {"stdout", "stderr", "requests", "all files"} - set(found) == set()
-    assert {"streamed", "source_file"} <= found["stdout"]
-    assert {"source_file", "json_file", "exception", "endpoint_error"} <= found["stderr"]
+    leaks = terminal.scene.leaks()
+    assert {"stdout", "stderr", "requests", "all files"} - set(leaks) == set()
+    assert {"streamed", "source_file"} <= leaks["stdout"]
+    assert {"source_file", "json_file", "exception", "endpoint_error"} <= leaks["stderr"]
 
 
 REFUSED = Status(400, {"error": {"message": f"bad key {PLANTED.endpoint_error}, {PLANTED.variable}", "type": "x"}})
@@ -114,7 +114,7 @@ def test_preview_of_a_change_shows_no_secret(terminal: Terminal, monkeypatch: py
 
 def test_reason_that_a_person_gives_is_stored_without_secrets(scene: Scene) -> None:
     edit = use(("edit_file", {"path": "app.py", "old_str": "limit = 10", "new_str": "limit = 20"}))
-    replies = [message_of(each, Protocol.NATIVE) for each in (use(("read_file", {"path": "app.py"})), edit)]
+    replies = [message_of(step, Protocol.NATIVE) for step in (use(("read_file", {"path": "app.py"})), edit)]
     reason = f"Use {PLANTED.request} instead, or {PLANTED.variable}."
     decisions = {"decisions": {"0": {"action": "reject", "reason": reason}}}
 
@@ -162,5 +162,5 @@ MISS = use(("edit_file", {"path": "key.py", "old_str": f"{PLANTED.key_block[:12]
 def test_multiline_key_is_never_shown_even_in_part(scene: Scene) -> None:
     (scene.root / "key.py").write_text(PLANTED.key_file(), encoding="utf-8")
     steps: tuple[Use, ...] = (WHOLE, PART, AROUND, MISS)
-    scene.run("Look.", model=ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in steps), Say("Done.")]))
+    scene.run("Look.", model=ScriptedModel([*(message_of(step, Protocol.NATIVE) for step in steps), Say("Done.")]))
     assert scene.leaks() == {}

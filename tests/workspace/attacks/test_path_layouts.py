@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str | ToolErrorCode]] = {
 }
 SPELLINGS = ("b", ".//b", "DIR/./../b", "../root/b", "/{root}/b", "DIR/../../root/b")
 ROWS: list[tuple[str, tuple[str, ...], str | ToolErrorCode]] = [
-    *((path, (*lines, "DIR/"), found) for lines, found in KINDS.values() for path in SPELLINGS),
+    *((path, (*lines, "DIR/"), expected) for lines, expected in KINDS.values() for path in SPELLINGS),
     # dots, slashes, absolute names, homes, /proc
     ("a/../a/b/../../a/b/../b/c", ("a/b/c",), "a/b/c"),
     ("a/../f", ("a => b/c", "b/c/", "f"), "f"),
@@ -124,10 +124,10 @@ def plainly_read(root: Path, path: str) -> bool:
 
 
 def test_every_layout_has_its_expected_result(tmp_path: Path) -> None:
-    held = tmp_path / "held.txt"
-    held.write_bytes(SECRET)
+    secret_file = tmp_path / "held.txt"
+    secret_file.write_bytes(SECRET)
     lost = 0
-    with held.open("rb") as handle:
+    with secret_file.open("rb") as handle:
         handles = len(os.listdir("/dev/fd"))
         for number, (spelling, lines, expected) in enumerate(ROWS):
             base = tmp_path.resolve() / str(number)

@@ -84,11 +84,11 @@ def test_read_file_is_inside_and_is_the_one_that_the_kernel_resolves(example: Ex
     with built(example.targets) as root:
         before = picture(root.parent)
         for path in (spelled(root, path) for path in example.paths):
-            found, expected = Workspace(str(root), allow).read_file(path), real_file(root, path)
+            result, expected = Workspace(str(root), allow).read_file(path), real_file(root, path)
             if expected is None:
-                assert isinstance(found, ToolError), path
+                assert isinstance(result, ToolError), path
             else:
-                assert found == FileContent.of(expected, expected.encode()), path
+                assert result == FileContent.of(expected, expected.encode()), path
         assert picture(root.parent) == before
 
 

@@ -53,8 +53,8 @@ def call(tool: Tool, **arguments: Any) -> Operation:
     """The tool with these arguments; `{turn}` in them is the number of the round."""
 
     def run(context: ToolContext, turn: int) -> ToolOutput:
-        given = {key: str(value).format(turn=turn) for key, value in arguments.items()}
-        output: ToolOutput = tool.s(context, **given)
+        formatted = {key: str(value).format(turn=turn) for key, value in arguments.items()}
+        output: ToolOutput = tool.s(context, **formatted)
         return output
 
     return run
@@ -153,8 +153,8 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 def test_no_tool_follows_a_name_that_is_swapped_for_a_link(root: Path) -> None:
     workspace = Workspace(str(root), partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES))
-    known = hashlib.sha256(INSIDE).hexdigest()
-    context = ToolContext(workspace, dict.fromkeys(("door/f.txt", "door-link/f.txt", "leaf.txt"), known))
+    digest = hashlib.sha256(INSIDE).hexdigest()
+    context = ToolContext(workspace, dict.fromkeys(("door/f.txt", "door-link/f.txt", "leaf.txt"), digest))
     inside, lost, went_well = Inside(root), Counter[str](), Counter[str]()
     start, turn = time.monotonic(), 0
     try:

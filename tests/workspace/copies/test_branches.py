@@ -39,9 +39,9 @@ def copy(project: Path, tmp_path: Path) -> Copy:
 
 
 def branch(project: Path, folder: Path) -> Copy:
-    made = make_branch(str(project), str(folder), WANTED)
-    assert isinstance(made, Copy), made
-    return made
+    copy = make_branch(str(project), str(folder), WANTED)
+    assert isinstance(copy, Copy), copy
+    return copy
 
 
 def branches(project: Path) -> list[str]:
@@ -54,9 +54,9 @@ def test_existing_branch_is_unchanged(project: Path, tmp_path: Path) -> None:
     write(project, {"a.txt": "b"})
     git(project, "commit", "-qam", "b")
 
-    made = make_branch(str(project), str(tmp_path / "copy"), WANTED)
+    result = make_branch(str(project), str(tmp_path / "copy"), WANTED)
 
-    assert isinstance(made, ToolError)
+    assert isinstance(result, ToolError)
     assert git(project, "rev-parse", WANTED.branch) == before
     assert git(project, "worktree", "list").count("\n") == 1
 
@@ -74,10 +74,10 @@ def test_committed_folder_of_installed_packages_is_copied(project: Path, tmp_pat
 def test_notes_list_what_is_not_committed(project: Path, tmp_path: Path) -> None:
     write(project, {"a.txt": "b", "new.txt": "n"})
 
-    made = branch(project, tmp_path / "copy")
+    copy = branch(project, tmp_path / "copy")
 
-    assert made.notes == ("Not included, because not committed: 'a.txt' and files that git does not track.",)
-    assert (Path(made.root, "a.txt").read_text(), os.path.exists(f"{made.root}/new.txt")) == ("a", False)
+    assert copy.notes == ("Not included, because not committed: 'a.txt' and files that git does not track.",)
+    assert (Path(copy.root, "a.txt").read_text(), os.path.exists(f"{copy.root}/new.txt")) == ("a", False)
 
 
 def test_commit_contains_only_the_named_files(copy: Copy, project: Path) -> None:

@@ -63,8 +63,8 @@ def test_copy_is_made_once_compared_and_deleted(place: Path, kind: Source) -> No
     other = made_copy(source, place / "copies/two")
     assert other.base == copy.base
     apply_patch(patch, other.root)
-    kept = {name: file for name, file in tree(Path(copy.root)).items() if name not in {"x.log", "build/d"}}
-    assert tree(Path(other.root)) == kept
+    expected = {name: file for name, file in tree(Path(copy.root)).items() if name not in {"x.log", "build/d"}}
+    assert tree(Path(other.root)) == expected
 
     assert [delete_copy(copy.folder), delete_copy(str(folder)), delete_copy(other.folder)] == [None] * 3
     assert (os.listdir(place / "copies"), open_copy(str(folder))) == ([], None)
@@ -140,7 +140,7 @@ def test_concurrent_threads_make_a_copy_once(place: Path) -> None:
 @pytest.mark.parametrize("kind", ["repository", "folder"])
 def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: Source) -> None:
     source, folder = source_of(place, kind), place / "one"
-    whole = made_copy(source, place / "whole")
+    complete = made_copy(source, place / "whole")
     nth, cut = 1, 0
     while killed(nth, lambda: make_copy(str(source), "", str(folder)), EVENTS | {"subprocess.Popen"}):
         cut += 1
@@ -150,13 +150,13 @@ def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: So
             assert not folder.exists()
     assert cut > 2
     copy = made_copy(source, folder)
-    assert tree(Path(copy.root)) == tree(Path(whole.root))
-    assert (compare_copy(copy.folder), copy.base) == (b"", whole.base)
+    assert tree(Path(copy.root)) == tree(Path(complete.root))
+    assert (compare_copy(copy.folder), copy.base) == (b"", complete.base)
     while killed(nth := nth // 2, lambda: delete_copy(copy.folder)) and nth > 1:
         assert open_copy(copy.folder) is None
     assert delete_copy(copy.folder) is None
     if kind == "repository":
-        records = (Path(whole.root) / ".git").read_text().removeprefix("gitdir: ").strip()
+        records = (Path(complete.root) / ".git").read_text().removeprefix("gitdir: ").strip()
         assert os.listdir(place / "main/.git/worktrees") == [os.path.basename(records)]
 
 
@@ -166,14 +166,14 @@ def test_command_in_a_copy_sees_the_repository_and_cannot_change_it(tmp_path: Pa
     (main / "untracked").write_text("canary")
     before, commands = untouched(main), opened(Path(copy.root))
 
-    def ran(*argv: str) -> tuple[int, bytes, bytes]:
+    def run(*argv: str) -> tuple[int, bytes, bytes]:
         result = commands.run(list(argv))
         assert isinstance(result, CommandResult), result
         return result.exit_code, result.stdout.head, result.stderr.head
 
     write(Path(copy.root), {"a.txt": "changed\n"})
-    assert ran("git", "status", "--short") == (0, b" M a.txt\n", b"")
-    assert ran("git", "log", "--format=%s") == (0, b"more\n", b"")
+    assert run("git", "status", "--short") == (0, b" M a.txt\n", b"")
+    assert run("git", "log", "--format=%s") == (0, b"more\n", b"")
     for script in (
         "git commit --quiet --all --message x",
         "git stash",
@@ -185,6 +185,6 @@ def test_command_in_a_copy_sees_the_repository_and_cannot_change_it(tmp_path: Pa
         f"git --git-dir={main}/.git update-ref refs/heads/main HEAD~0 && git --git-dir={main}/.git tag t",
         *(f"cat {main}/{name} || ls {main}/src" for name in ("untracked", "a.txt", "")),
     ):
-        assert ran("sh", "-c", script)[0] != 0, script
+        assert run("sh", "-c", script)[0] != 0, script
     assert (untouched(main), head(main)) == (before, copy.base)
     assert b"+changed" in patch_of(copy)

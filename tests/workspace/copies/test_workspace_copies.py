@@ -195,10 +195,10 @@ def test_patch_reproduces_the_tree_in_another_copy(
         assert tree(Path(copy.root)) == tree(main)
         fill(Path(copy.root), after)
         patch = patch_of(copy)
-        wanted: Tree = tree(Path(copy.root))
-        assert (patch == b"") == (wanted == tree(main))
+        expected: Tree = tree(Path(copy.root))
+        assert (patch == b"") == (expected == tree(main))
         apply_patch(patch, str(main))
-        assert tree(main) == wanted
+        assert tree(main) == expected
 
 
 def test_ignored_file_stays_out_of_the_patch_and_tracked_one_stays_in(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_converted_files_are_compared_byte_for_byte(tmp_path: Path) -> None:
 
 
 def modes(root: Path) -> dict[str, tuple[int, int]]:
-    found = {path.relative_to(root).as_posix(): path.lstat() for path in root.rglob("*") if not path.is_symlink()}
-    return {name: (stat.S_IMODE(status.st_mode), status.st_mtime_ns) for name, status in found.items()}
+    files = {path.relative_to(root).as_posix(): path.lstat() for path in root.rglob("*") if not path.is_symlink()}
+    return {name: (stat.S_IMODE(status.st_mode), status.st_mtime_ns) for name, status in files.items()}
 
 
 def test_files_folders_links_modes_and_times_are_copied(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ APP = "def add(a, b):\n    return a - b\n"
 
 
 def opened(root: Path, **rules: Any) -> Checks:
-    found = open_checks(str(root), CheckRules(**rules), secret)
-    if isinstance(found, ToolError):
-        assert found.code is ToolErrorCode.UNAVAILABLE
-        pytest.skip(found.message)
-    return found
+    checks = open_checks(str(root), CheckRules(**rules), secret)
+    if isinstance(checks, ToolError):
+        assert checks.code is ToolErrorCode.UNAVAILABLE
+        pytest.skip(checks.message)
+    return checks
 
 
 @contextmanager
@@ -83,9 +83,9 @@ def test_example_that_writes_or_reads_a_denied_file_is_unknown(root: Path) -> No
         "from pathlib import Path\ndef write(): Path('made').write_text('x')\ndef read(): return open('.env').read()\n"
     )
     modules = [module("app.py", text, "write()", "1"), module("app.py", text, "len(read())", "6")]
-    found = opened(root).run_examples(modules)
-    assert isinstance(found, list)
-    assert [each["results"][0][0] for each in found] == ["unknown", "unknown"]
+    runs = opened(root).run_examples(modules)
+    assert isinstance(runs, list)
+    assert [entry["results"][0][0] for entry in runs] == ["unknown", "unknown"]
 
 
 def test_endless_example_is_stopped(root: Path) -> None:
@@ -112,9 +112,9 @@ def put_python(root: Path, program: str) -> None:
     ('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]),
     ("#!/no/such/thing\n", [entry("passed")]),
 )
-def test_python_of_the_workspace_is_used_if_it_starts(program: str, found: list[JsonMap], tmp_path: Path) -> None:
+def test_python_of_the_workspace_is_used_if_it_starts(program: str, expected: list[JsonMap], tmp_path: Path) -> None:
     put_python(tmp_path, program)
-    assert opened(tmp_path.resolve()).run_examples([module("a.py", "", "1", "1")]) == found
+    assert opened(tmp_path.resolve()).run_examples([module("a.py", "", "1", "1")]) == expected
 
 
 RIGHT = APP.replace("-", "+")
@@ -137,8 +137,8 @@ def test_test_file_runs_on_the_current_and_the_previous_files(tmp_path: Path) ->
     assert now == RanTests("unittest test_app.py", passed=2, near=[], lines={"app.py": [2]}, passing=names)
     assert isinstance(then, RanTests)
     assert (then.passed, list(then.failed), "add(2, 3) == 5" in then.failed["test_add"]) == (1, ["test_add"], True)
-    told = "test_new.py was not run: it has no tests that unittest can run, and pytest is not installed."
-    assert empty == ToolError(code=ToolErrorCode.UNAVAILABLE, message=told)
+    message = "test_new.py was not run: it has no tests that unittest can run, and pytest is not installed."
+    assert empty == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     assert isinstance(gone, RanTests)
     assert list(gone.failed) == ["test_new.py"]
 
@@ -211,22 +211,22 @@ def test_skipped_tests_of_a_command_are_counted(line: str, skipped: int, tmp_pat
 
 
 def test_tests_that_end_the_process_fail(root: Path) -> None:
-    found = opened(root).run_tests("app.py", before={"app.py": b"import os\nos._exit(0)\n"})
-    assert found == RanTests("app.py", failed={"app.py": ""})
+    result = opened(root).run_tests("app.py", before={"app.py": b"import os\nos._exit(0)\n"})
+    assert result == RanTests("app.py", failed={"app.py": ""})
 
 
-@pytest.mark.parametrize("said", ["{}", "7", '{"name": "x", "passed": "many"}'])
-def test_tests_that_forge_the_result_fail(root: Path, said: str) -> None:
-    code = f"import os\nfor each in range(3, 20):\n  try: os.write(each, {said.encode()!r})\n  except OSError: pass\n"
-    found = opened(root).run_tests("app.py", before={"app.py": f"{code}os._exit(0)\n".encode()})
-    assert isinstance(found, RanTests)
-    assert found == RanTests("app.py", failed={"app.py": found.failed["app.py"]})
+@pytest.mark.parametrize("output", ["{}", "7", '{"name": "x", "passed": "many"}'])
+def test_tests_that_forge_the_result_fail(root: Path, output: str) -> None:
+    code = f"import os\nfor each in range(3, 20):\n  try: os.write(each, {output.encode()!r})\n  except OSError: pass\n"
+    result = opened(root).run_tests("app.py", before={"app.py": f"{code}os._exit(0)\n".encode()})
+    assert isinstance(result, RanTests)
+    assert result == RanTests("app.py", failed={"app.py": result.failed["app.py"]})
 
 
 def test_configured_checks_are_run(root: Path) -> None:
     commands = ("sh -c 'echo \"a b\"; exit 3'", "python3 -B -c 'import app'", "no-such-program -q", "touch made")
     checks = opened(root, commands=commands)
-    results = [checks.run_command(each) for each in commands]
+    results = [checks.run_command(command) for command in commands]
     assert results[:2] == [RanTests(commands[0], failed={commands[0]: "a b"}), RanTests(commands[1])]
     assert isinstance(results[2], ToolError)
     assert results[2].code is ToolErrorCode.NOT_FOUND
@@ -246,9 +246,9 @@ OUTPUTS = [
 @rows(*OUTPUTS)
 def test_failed_tests_are_read_from_the_command_output(output: str, names: list[str], tmp_path: Path) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
-    found = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
-    assert isinstance(found, RanTests)
-    assert list(found.failed) == names
+    result = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
+    assert isinstance(result, RanTests)
+    assert list(result.failed) == names
 
 
 @rows(
@@ -261,9 +261,9 @@ def test_passed_tests_of_a_failing_command_are_read_from_its_output(
     output: str, names: list[str], tmp_path: Path
 ) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
-    found = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
-    assert isinstance(found, RanTests)
-    assert list(found.passing) == names
+    result = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
+    assert isinstance(result, RanTests)
+    assert list(result.passing) == names
 
 
 def test_slow_command_fails(root: Path) -> None:
@@ -286,25 +286,25 @@ def test_slow_command_fails(root: Path) -> None:
     ("printf '?   \\ta.com/b\\t[no test files]\\nok  \\ta.com/c\\t0.1s\\n'", RanTests("make test")),
     ("printf '# tests 0\\n# pass 0\\n'", "make test ran no test."),
 )
-def test_command_that_runs_all_tests_of_a_project_is_run(recipe: str, found: Any, tmp_path: Path) -> None:
+def test_command_that_runs_all_tests_of_a_project_is_run(recipe: str, expected: Any, tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(f"test:\n\t@{recipe}\n")
     checks = opened(tmp_path.resolve(), timeout_s=0.5 if "sleep" in recipe else 20.0)
     (command,) = checks.runners().commands
     if command.lacks:
         pytest.skip("there is no make")
     with unchanged(tmp_path):
-        ran = checks.run_command(command)
-    if isinstance(ran, ToolError):
-        assert (ran.code, ran.message.startswith(found)) == (ToolErrorCode.UNAVAILABLE, True)
+        result = checks.run_command(command)
+    if isinstance(result, ToolError):
+        assert (result.code, result.message.startswith(expected)) == (ToolErrorCode.UNAVAILABLE, True)
     else:
-        assert (list(ran.failed) if isinstance(found, list) else ran) == found
+        assert (list(result.failed) if isinstance(expected, list) else result) == expected
 
 
 @rows(("pytest 'a", "No closing quotation"), ("", "it is empty"))
 def test_invalid_check_command_is_refused(command: str, reason: str, root: Path) -> None:
-    found = open_checks(str(root), CheckRules((command,)), secret)
+    checks = open_checks(str(root), CheckRules((command,)), secret)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
-    assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    assert checks == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def test_check_in_a_closed_scope_does_not_run(root: Path) -> None:
@@ -327,37 +327,37 @@ HOARDS = "import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n"
 @pytest.mark.parametrize(("code", "limit"), [(FORKS, Limit.PROCESSES), (HOARDS, Limit.MEMORY)])
 def test_example_over_a_resource_limit_is_stopped(root: Path, code: str, limit: Limit) -> None:
     text = "def f():\n" + indent(code, "    ")
-    found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([module("app.py", text, "f()", "1")])
+    result = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([module("app.py", text, "f()", "1")])
     if os.getuid() and limit is Limit.PROCESSES:  # the kernel refuses a further one, so that the code fails by itself
-        assert found == [entry("unknown", "BlockingIOError: [Errno 11] Resource temporarily unavailable")]
+        assert result == [entry("unknown", "BlockingIOError: [Errno 11] Resource temporarily unavailable")]
     else:
-        assert isinstance(found, ToolError)
-        assert found.code is ToolErrorCode.RESOURCE_LIMIT
-        assert found.message.startswith("The run of the examples ")
+        assert isinstance(result, ToolError)
+        assert result.code is ToolErrorCode.RESOURCE_LIMIT
+        assert result.message.startswith("The run of the examples ")
 
 
 def test_project_tests_over_a_resource_limit_are_stopped(tmp_path: Path) -> None:
     (tmp_path / "test_app.py").write_text(f"{HOARDS}def test_app():\n    pass\n")
-    found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
-    assert isinstance(found, ToolError)
-    assert (found.code, found.message.startswith("test_app.py ")) == (ToolErrorCode.RESOURCE_LIMIT, True)
+    result = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
+    assert isinstance(result, ToolError)
+    assert (result.code, result.message.startswith("test_app.py ")) == (ToolErrorCode.RESOURCE_LIMIT, True)
 
 
 def test_more_modules_than_run_in_parallel_all_run(root: Path) -> None:
-    asked = [module("app.py", None, "add(3, 1)", "2") for _ in range(20)]
-    assert opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples(asked) == [entry("passed")] * 20
+    modules = [module("app.py", None, "add(3, 1)", "2") for _ in range(20)]
+    assert opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples(modules) == [entry("passed")] * 20
 
 
 def test_no_code_of_the_workspace_runs_without_a_sandbox(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sandbox was available when the run started and is lost during it."""
-    made = root.parent / "made"
-    code = f"open({str(made)!r}, 'w').close()\n"
-    checks = opened(root, commands=(f"touch {made}",), sandbox="bubblewrap")
+    marker = root.parent / "made"
+    code = f"open({str(marker)!r}, 'w').close()\n"
+    checks = opened(root, commands=(f"touch {marker}",), sandbox="bubblewrap")
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
-    found = (
+    results = (
         checks.run_examples([module("app.py", code, "1", "1")]),
         checks.run_tests("app.py"),
-        checks.run_command(f"touch {made}"),
+        checks.run_command(f"touch {marker}"),
     )
-    assert [isinstance(each, ToolError) and each.code for each in found] == [ToolErrorCode.UNAVAILABLE] * 3
-    assert not made.exists()
+    assert [isinstance(result, ToolError) and result.code for result in results] == [ToolErrorCode.UNAVAILABLE] * 3
+    assert not marker.exists()

@@ -66,8 +66,8 @@ def run(*results: Result) -> ModuleRun:
     return ModuleRun(results, loaded=True, own=True)
 
 
-def gone(error: str, *, own: bool = True) -> ModuleRun:
-    return ModuleRun((), loaded=False, own=own, error=error)
+def gone(error: str, *, at_fault: bool = True) -> ModuleRun:
+    return ModuleRun((), loaded=False, own=at_fault, error=error)
 
 
 NEW = "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n    return 3\n"
@@ -96,11 +96,11 @@ def test_only_python_files_are_judged() -> None:
 
 def test_changed_docstring_does_not_hide_its_old_examples() -> None:
     after = MEDIAN.replace("    2.5\n", "    3\n")
-    wants = [each.want for each in planned(BEFORE, after, FIX).examples]
+    wants = [example.want for example in planned(BEFORE, after, FIX).examples]
     assert wants[:2] == ["2\n", "2.5\n"]
     spoken = planned(BEFORE, after, "Correct median and its docstring")
-    assert [each.want for each in spoken.examples][:2] == ["2\n", "3\n"]
-    assert [each.want for each in spoken.fresh] == ["3\n"]
+    assert [example.want for example in spoken.examples][:2] == ["2\n", "3\n"]
+    assert [example.want for example in spoken.fresh] == ["3\n"]
 
 
 def test_task_examples_come_first_and_replace_those_of_docstrings() -> None:
@@ -117,17 +117,17 @@ SLUG = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t
     ("Like this:\n\n>>> slug('A')\n'a'", ["slug('A')"]),
     ("Fix what is wrong:\n\n>>> slug('A')\n'a'", []),
 )
-def test_example_in_a_new_file_counts_if_the_task_says_so(task: str, own: list[str]) -> None:
+def test_example_in_a_new_file_counts_if_the_task_says_so(task: str, docstring_sources: list[str]) -> None:
     plan = planned(None, SLUG, f"Create slug.py with a function slug: slug('A b') gives 'a-b'. {task}", "slug.py")
-    assert (sources(plan), plan.compare) == (["slug('A b')", *own], False)
-    failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0) if own else None
-    assert failing == ("slug('A') gives 9, but must give 'a'." if own else None)
+    assert (sources(plan), plan.compare) == (["slug('A b')", *docstring_sources], False)
+    failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0) if docstring_sources else None
+    assert failing == ("slug('A') gives 9, but must give 'a'." if docstring_sources else None)
 
 
 def test_example_from_before_the_turn_is_known_despite_a_rename() -> None:
     changed = BEFORE.replace("    2.5\n", "    3\n")
     plan = planned(changed, changed.replace("// 2]", "// 3]"), FIX, first=BEFORE)
-    assert [each.want for each in plan.examples][:2] == ["2\n", "2.5\n"]
+    assert [example.want for example in plan.examples][:2] == ["2\n", "2.5\n"]
     renamed = planned(BEFORE, BEFORE.replace("half", "halve").replace("x / RATE", "x"), "Rename half to halve")
     assert "halve(4)" in sources(renamed)
 
@@ -138,11 +138,11 @@ def test_example_from_before_the_turn_is_known_despite_a_rename() -> None:
     ("slug('A') gives 'a'. It is called by app.py.", DIFFERENT, False),
     ("slug('A') gives 'a'. It is called by app.py.", PASSED, False),
 )
-def test_task_examples_of_a_new_file_are_judged(task: str, now: Result, told: bool) -> None:
+def test_task_examples_of_a_new_file_are_judged(task: str, now: Result, refused: bool) -> None:
     plan = planned(None, "def slug(t):\n    return x\n", f"Put slug into slug.py. {task}", "slug.py")
     assert (sources(plan), plan.compare) == (["slug('A')"], False)
     words = "slug('A') raises NameError: name 'x' is not defined, but must give 'a'."
-    assert gate_verdict(plan, run(now), None, 5.0) == (words if told else None)
+    assert gate_verdict(plan, run(now), None, 5.0) == (words if refused else None)
 
 
 BOTH = "Fix median in stats.py and report.py"
@@ -166,8 +166,8 @@ def test_edit_is_refused_if_examples_prove_it_wrong(
     task: str, now: list[Result], then: list[Result], refused: bool
 ) -> None:
     plan, others = planned(BEFORE, MEDIAN, task), [PASSED, PASSED]
-    told = gate_verdict(plan, run(*now, *others), run(*(then or [UNKNOWN] * 2), *others), 5.0)
-    assert (told is not None) is refused
+    message = gate_verdict(plan, run(*now, *others), run(*(then or [UNKNOWN] * 2), *others), 5.0)
+    assert (message is not None) is refused
 
 
 @rows(
@@ -177,35 +177,35 @@ def test_edit_is_refused_if_examples_prove_it_wrong(
 )
 def test_task_example_refuses_an_edit_only_if_one_file_is_named(task: str, refused: bool) -> None:
     plan = planned(BEFORE, MEDIAN, task)
-    ran = run(DIFFERENT, PASSED, PASSED, PASSED, PASSED)
-    told = gate_verdict(plan, ran, ran, 5.0)
-    assert told == ("median([5]) gives 9, but must give 5." if refused else None)
+    result = run(DIFFERENT, PASSED, PASSED, PASSED, PASSED)
+    message = gate_verdict(plan, result, result, 5.0)
+    assert message == ("median([5]) gives 9, but must give 5." if refused else None)
 
 
 def test_examples_of_unedited_definitions_do_not_count() -> None:
     after = BEFORE.replace("x / RATE", "x / 2")
     plan = planned(BEFORE, after, "half(3) should be 1.5. median([5]) should be 5.")
     assert sources(plan)[:2] == ["half(3)", "median([5])"]
-    ran = run(PASSED, DIFFERENT, PASSED, PASSED, PASSED, PASSED)
-    assert gate_verdict(plan, ran, ran, 5.0) is None
+    result = run(PASSED, DIFFERENT, PASSED, PASSED, PASSED, PASSED)
+    assert gate_verdict(plan, result, result, 5.0) is None
 
 
 def test_at_most_three_failures_are_reported() -> None:
     plan = planned(BEFORE, MEDIAN, " ".join(f"median([{n}]) should be {n}." for n in range(5)))
-    told = gate_verdict(plan, run(*[DIFFERENT] * 9), run(*[DIFFERENT] * 9), 5.0)
-    assert told == " ".join(f"median([{n}]) gives 9, but must give {n}." for n in range(3))
+    message = gate_verdict(plan, run(*[DIFFERENT] * 9), run(*[DIFFERENT] * 9), 5.0)
+    assert message == " ".join(f"median([{n}]) gives 9, but must give {n}." for n in range(3))
 
 
 @rows(
     (gone("NameError: name 'List' is not defined"), run(), True),
     (gone("NameError: x"), gone("NameError: x"), False),
-    (gone("ImportError: x", own=False), run(), False),
+    (gone("ImportError: x", at_fault=False), run(), False),
     (gone("NameError: name 're' is not defined"), None, True),
     (gone("IndexError: no argument"), None, False),
 )
-def test_newly_unimportable_file_is_reported(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
-    found = gate_verdict(planned(BEFORE, MEDIAN, FIX), after, before, 5.0)
-    assert found == (f"the file cannot be imported: {after.error}." if told else None)
+def test_newly_unimportable_file_is_reported(after: ModuleRun, before: ModuleRun | None, reported: bool) -> None:
+    message = gate_verdict(planned(BEFORE, MEDIAN, FIX), after, before, 5.0)
+    assert message == (f"the file cannot be imported: {after.error}." if reported else None)
 
 
 BARE = "def add(a, b):\n    return a - b\n"

@@ -17,7 +17,7 @@ from tests.row_tables import rows
 
 
 def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
-    options = [[each, True] for each in flags]
+    options = [[flag, True] for flag in flags]
     return {"source": source, "want": want, "kind": kind, "raises": raises, "origin": "task", "options": options}
 
 
@@ -57,19 +57,19 @@ class Bench:
 
     def run(self, *modules: dict[str, Any], seconds: float = 20.0) -> list[dict[str, Any]]:
         request = self.root.parent / "request.json"
-        asked = {"root": str(self.root), "seconds": seconds, "modules": modules}
-        request.write_text(json.dumps(asked))
+        payload = {"root": str(self.root), "seconds": seconds, "modules": modules}
+        request.write_text(json.dumps(payload))
         program = [sys.executable, "-I", "-B", runner.__file__, "examples", str(request)]
         done = start(program, self.root)
         assert done.stderr == ""
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        return found
+        results: list[dict[str, Any]] = json.loads(done.stdout)
+        return results
 
     def results(self, code: str, *groups: list[dict[str, Any]], seconds: float = 20.0) -> list[list[str]]:
         self.put(mod=code)
-        (found,) = self.run(module("mod.py", *groups), seconds=seconds)
-        assert found["loaded"], found
-        results: list[list[str]] = found["results"]
+        (entry,) = self.run(module("mod.py", *groups), seconds=seconds)
+        assert entry["loaded"], entry
+        results: list[list[str]] = entry["results"]
         return results
 
 
@@ -140,8 +140,10 @@ EXAMPLES: list[tuple[dict[str, Any], list[Any]]] = [
 
 
 def test_result_of_each_example_is_reported(bench: Bench) -> None:
-    found = bench.results(CODE, *[[asked] for asked, _ in EXAMPLES])
-    wrong = [(asked["source"], told) for (asked, result), told in zip(EXAMPLES, found, strict=True) if told != result]
+    results = bench.results(CODE, *[[case] for case, _ in EXAMPLES])
+    wrong = [
+        (case["source"], answer) for (case, result), answer in zip(EXAMPLES, results, strict=True) if answer != result
+    ]
     assert wrong == []
 
 
@@ -151,14 +153,14 @@ def test_forked_process_reports_no_results(bench: Bench) -> None:
 
 
 def test_examples_share_names_only_within_their_group(bench: Bench) -> None:
-    found = bench.results("", [doc("x = 1"), doc("x", "1")], [doc("x", "1")])
-    assert found == [["passed", ""], ["passed", ""], ["unknown", "NameError: name 'x' is not defined"]]
+    results = bench.results("", [doc("x = 1"), doc("x", "1")], [doc("x", "1")])
+    assert results == [["passed", ""], ["passed", ""], ["unknown", "NameError: name 'x' is not defined"]]
 
 
 def test_endless_example_is_reported_and_the_rest_is_unknown(bench: Bench) -> None:
     code = "def f():\n    while True: pass\n"
-    found = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
-    assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
+    results = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
+    assert results == [["passed", ""], ["endless", ""], ["unknown", ""]]
 
 
 def test_address_space_of_a_process_is_limited_to_4_gib(bench: Bench) -> None:
@@ -182,8 +184,8 @@ def count(folder="{}"):
 def test_at_most_sixteen_processes_run_in_parallel(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "running").mkdir()
     bench.put(mod=COUNTED.format(tmp_path / "running"))
-    found = bench.run(*[module("mod.py", [doc("count() <= 16", "True")])] * 17)
-    assert [each["results"] for each in found] == [[["passed", ""]]] * 17
+    runs = bench.run(*[module("mod.py", [doc("count() <= 16", "True")])] * 17)
+    assert [run["results"] for run in runs] == [[["passed", ""]]] * 17
 
 
 def test_replacement_text_is_seen_by_every_importer(bench: Bench) -> None:
@@ -191,23 +193,23 @@ def test_replacement_text_is_seen_by_every_importer(bench: Bench) -> None:
     groups = [[example("b.f()", "2")]]
     new = module("pkg/a.py", *groups, text="V = 2\nfrom pkg import b\n")
     old = module("pkg/a.py", [example("V", "1")])
-    assert [each["results"] for each in bench.run(new, old)] == [[["passed", ""]], [["passed", ""]]]
+    assert [run["results"] for run in bench.run(new, old)] == [[["passed", ""]], [["passed", ""]]]
     assert sorted(path.name for path in bench.root.rglob("*")) == ["__init__.py", "a.py", "b.py", "pkg"]
 
 
 def test_file_that_does_not_exist_yet_is_loaded(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", top="V = 3\n")
-    found = bench.run(
+    runs = bench.run(
         module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
         module("scripts/new.py", [example("V", "3")], text="from top import V\n"),
     )
-    assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
+    assert [run["results"] for run in runs] == [[["passed", ""]], [["passed", ""]]]
 
 
 def test_file_may_have_the_name_of_a_standard_module(bench: Bench) -> None:
-    names, asked = ("types", "calendar", "not-a-name"), [example("V", "'ours'")]
-    found = bench.run(*[module(f"{name}.py", asked, text="V = 'ours'\n") for name in names])
-    assert [each["results"] for each in found] == [[["passed", ""]]] * 3
+    names, examples = ("types", "calendar", "not-a-name"), [example("V", "'ours'")]
+    runs = bench.run(*[module(f"{name}.py", examples, text="V = 'ours'\n") for name in names])
+    assert [run["results"] for run in runs] == [[["passed", ""]]] * 3
 
 
 NOT_LOADED: list[tuple[str, bool, str]] = [
@@ -224,9 +226,9 @@ NOT_LOADED: list[tuple[str, bool, str]] = [
 
 def test_import_error_says_whether_the_module_itself_is_at_fault(bench: Bench) -> None:
     bench.put(other="missing\n")
-    found = bench.run(*[module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED])
-    assert [(each["own"], each["error"]) for each in found] == [(own, error) for _, own, error in NOT_LOADED]
-    assert not any(each["loaded"] or each["results"] for each in found)
+    runs = bench.run(*[module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED])
+    assert [(run["own"], run["error"]) for run in runs] == [(at_fault, error) for _, at_fault, error in NOT_LOADED]
+    assert not any(run["loaded"] or run["results"] for run in runs)
 
 
 BEGAN = b'["loaded", ""]\n["began", ""]\n'
@@ -241,8 +243,8 @@ BEGAN = b'["loaded", ""]\n["began", ""]\n'
 def test_truncated_answer_counts_up_to_its_last_complete_line(
     lines: bytes, ended: bool, entry: tuple[object, ...]
 ) -> None:
-    found = answer(lines, 2, ended=ended)
-    assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
+    actual = answer(lines, 2, ended=ended)
+    assert (actual["loaded"], actual["own"], actual["error"], actual["results"]) == entry
 
 
 # --- Tests
@@ -262,21 +264,21 @@ OLD = (
 ASKED: dict[str, Any] = {"path": "test_app.py", "lines": {"app.py": [2]}, "changed": []}
 
 
-def asked(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = False) -> dict[str, Any]:
+def run_tests(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = False) -> dict[str, Any]:
     (root.parent / "request.json").write_text(json.dumps({**ASKED, "changed": [*changed]}))
     isolated = ["-S"] if unittest_only else []  # no installed package is seen
     program = [sys.executable, "-B", *isolated, runner.__file__, "tests", str(root.parent / "request.json")]
-    found: dict[str, Any] = json.loads(start(program, root).stdout)
-    return found
+    report: dict[str, Any] = json.loads(start(program, root).stdout)
+    return report
 
 
 def test_tests_run_with_pytest_despite_options_of_the_project(bench: Bench) -> None:
     bench.put(app="def add(a, b):\n    return a + b\n", test_app=OLD + "def test_loud(): print('{}')\n")
     (bench.root / "pytest.ini").write_text("[pytest]\naddopts = --cov=app --cov-fail-under=100 -n 2\n")
-    found = asked(bench.root)
-    (failed,) = found.pop("failed").items()
+    report = run_tests(bench.root)
+    (failed,) = report.pop("failed").items()
     assert (failed[0], "assert 2 == 3" in failed[1]) == ("test_app.py::test_n[1]", True)
-    assert found == {
+    assert report == {
         "name": "pytest test_app.py",
         "error": "",
         "passed": 2,
@@ -302,24 +304,24 @@ def test_changed_tests_are_reported_with_their_lines_and_skips_are_counted(runne
     )
     bench.put(app=RIGHT, test_app=cases)
 
-    told = asked(bench.root, changed=["Case.test_new"], unittest_only=runner_module == "unittest")
+    report = run_tests(bench.root, changed=["Case.test_new"], unittest_only=runner_module == "unittest")
 
     old, new, unexpected = (
         [f"Case.{name}" if runner_module == "unittest" else f"test_app.py::Case::{name}"]
         for name in ("test_old", "test_new", "test_f")
     )
-    assert (told["passed"], told["passing"], told["changed"]) == (2, old, {new[0]: {"app.py": [2]}})
-    assert (told["skipped"], told["skip_reason"], list(told["failed"])) == (2, "no docker", unexpected)
+    assert (report["passed"], report["passing"], report["changed"]) == (2, old, {new[0]: {"app.py": [2]}})
+    assert (report["skipped"], report["skip_reason"], list(report["failed"])) == (2, "no docker", unexpected)
 
 
 def test_test_that_needs_pytest_is_skipped_without_it(bench: Bench) -> None:
     tests = "async def test_a(): assert 0\ndef test_b(tmp_path): assert 0\ndef test_c(): pass\n"
     bench.put(app=RIGHT, test_app=f"{tests}class TestD:\n    def test_e(self): assert 0\n")
 
-    told = asked(bench.root, unittest_only=True)
+    report = run_tests(bench.root, unittest_only=True)
 
-    assert (told["passed"], told["failed"]) == (1, {})
-    assert (told["skipped"], told["skip_reason"]) == (3, "pytest is not installed")
+    assert (report["passed"], report["failed"]) == (1, {})
+    assert (report["skipped"], report["skip_reason"]) == (3, "pytest is not installed")
 
 
 def test_end_of_each_failure_is_reported_within_bounds(bench: Bench) -> None:
@@ -327,10 +329,10 @@ def test_end_of_each_failure_is_reported_within_bounds(bench: Bench) -> None:
     many = f"{parameters}def test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
     bench.put(app="", test_app=many)
 
-    told = list(asked(bench.root)["failed"].values())
+    failures = list(run_tests(bench.root)["failed"].values())
 
-    assert all(len(each) == 2_000 and each.endswith("end") for each in told[:20])
-    assert all(len(each) == 300 and each.endswith("end") for each in told[20:])
+    assert all(len(failure) == 2_000 and failure.endswith("end") for failure in failures[:20])
+    assert all(len(failure) == 300 and failure.endswith("end") for failure in failures[20:])
 
 
 @rows(
@@ -343,8 +345,8 @@ def test_file_that_pytest_cannot_run_says_why(
 ) -> None:
     bench.put(test_app=tests)
     (bench.root / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
-    found = asked(bench.root)
-    assert (list(found["failed"]), found["error"], found["passed"]) == (failed, error, 0)
+    report = run_tests(bench.root)
+    assert (list(report["failed"]), report["error"], report["passed"]) == (failed, error, 0)
 
 
 HELPER = "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n"
@@ -364,8 +366,8 @@ def test_tests_run_with_unittest_if_pytest_is_missing(
     bench = Bench(tmp_path / "ws")
     bench.root.mkdir()
     bench.put(app=app, test_app=tests)
-    found = asked(bench.root, unittest_only=True)
+    report = run_tests(bench.root, unittest_only=True)
     why = "it has no tests that unittest can run, and pytest is not installed" if failed is None else ""
-    told = (found["name"], found["passed"], list(found["failed"]), found["error"])
-    assert told == ("unittest test_app.py", passed, failed or [], why)
-    assert str(bench.root) not in str(found["failed"])
+    actual = (report["name"], report["passed"], list(report["failed"]), report["error"])
+    assert actual == ("unittest test_app.py", passed, failed or [], why)
+    assert str(bench.root) not in str(report["failed"])

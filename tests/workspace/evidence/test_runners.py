@@ -59,10 +59,10 @@ def mark(root: Path, kind: str) -> str:
 def test_environment_in_the_workspace_is_found(name: str, places: Places) -> None:
     places.environment(places.root / ".venv", has_pytest=False)
     places.environment(places.root / name)
-    found = find_runners(str(places.root))
-    assert (found.pytest, found.summary) == (name, f"pytest in {name}")
-    assert found.pythons[0] == f"{places.root}/{name}/bin/python"
-    assert found.readable == (str(places.python),)
+    runners = find_runners(str(places.root))
+    assert (runners.pytest, runners.summary) == (name, f"pytest in {name}")
+    assert runners.pythons[0] == f"{places.root}/{name}/bin/python"
+    assert runners.readable == (str(places.python),)
 
 
 @rows(
@@ -72,10 +72,10 @@ def test_environment_in_the_workspace_is_found(name: str, places: Places) -> Non
     (".local/share/hatch/env/.internal/hatch-test.py3.12/shop/{}/hatch-test.py3.12", "sha256"),
 )
 def test_environment_of_a_tool_outside_the_workspace_is_found(place: str, kind: str, places: Places) -> None:
-    wanted = places.environment(places.home / place.format(mark(places.root, kind)))
+    environment = places.environment(places.home / place.format(mark(places.root, kind)))
     places.environment(places.home / place.format("AAAAAAAA"))
-    found = find_runners(str(places.root))
-    assert (found.pytest, found.readable) == (str(wanted), (str(wanted), str(places.python)))
+    runners = find_runners(str(places.root))
+    assert (runners.pytest, runners.readable) == (str(environment), (str(environment), str(places.python)))
 
 
 def test_activated_environment_is_used(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ def test_workspace_files_cannot_make_other_folders_readable(places: Places, monk
     (places.root / ".pdm-python").write_text(f"{private}/bin/python")
     (places.root / "package.json").symlink_to(places.home / "package.json")
     (places.home / "package.json").write_text(json.dumps(PACKAGE))
-    found = find_runners(str(places.root))
-    assert (found.readable, found.summary) == ((), "pytest in venv; go test ./... (without go)")
+    runners = find_runners(str(places.root))
+    assert (runners.readable, runners.summary) == ((), "pytest in venv; go test ./... (without go)")
 
 
 def test_installation_that_contains_the_home_is_not_readable(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_test_command_of_a_project_is_found(
         places.put(node / f"bin/{name}")
     places.put(node / "lib/node_modules/npm/index.js")
     monkeypatch.setenv("PATH", str(node / "bin"))
-    found = find_runners(str(places.root))
-    assert [(each.name, each.lacks) for each in found.commands] == ([(command, lacks)] if command else [])
-    shown = (str(node / "bin"), str(node / "lib/node_modules")) if command[:4] in {"npm ", "yarn", "pnpm"} else ()
-    assert found.readable == shown
+    runners = find_runners(str(places.root))
+    assert [(runner.name, runner.lacks) for runner in runners.commands] == ([(command, lacks)] if command else [])
+    readable = (str(node / "bin"), str(node / "lib/node_modules")) if command[:4] in {"npm ", "yarn", "pnpm"} else ()
+    assert runners.readable == readable

@@ -88,9 +88,9 @@ def ok(_: ToolContext, arguments: Any) -> ToolOutput:
     return ToolOutput.ok(x=arguments.x)
 
 
-def noting(ran: list[object]) -> Body:
+def noting(runs: list[object]) -> Body:
     def body(*_: object) -> ToolOutput:
-        ran.append(1)
+        runs.append(1)
         return ToolOutput.ok()
 
     return body
@@ -200,44 +200,44 @@ class Later:
 
 @rows(later, Later(), partial(later))
 def test_async_guardrail_is_awaited_by_run_async(guard: Any, context: ToolContext) -> None:
-    ran: list[object] = []
-    tool = make(noting(ran))
+    runs: list[object] = []
+    tool = make(noting(runs))
     done = run_async(engine(TraceSink(), tool, input_guards=[guard]), call(), context)
-    assert (done.error, ran) == ("guardrail:not {'x': 0}", [])
+    assert (done.error, runs) == ("guardrail:not {'x': 0}", [])
     done = run_async(engine(TraceSink(), tool, output_guards=[guard]), call(), context)
-    assert (done.error, done.attempts, ran) == ("guardrail:not this output", 1, [1])
+    assert (done.error, done.attempts, runs) == ("guardrail:not this output", 1, [1])
 
 
 def test_async_guardrail_runs_in_the_callers_loop_in_order(sink: TraceSink, context: ToolContext) -> None:
-    asked: list[object] = []
+    visits: list[object] = []
 
     def note(number: int, *_: object) -> None:
-        asked.append(number)
+        visits.append(number)
 
     async def awaited(*_: object) -> None:
-        asked.append(asyncio.get_running_loop())
+        visits.append(asyncio.get_running_loop())
 
     async def ask() -> ToolOutcome:
-        asked.append(asyncio.get_running_loop())
+        visits.append(asyncio.get_running_loop())
         guards = [partial(note, 1), awaited, partial(note, 2)]
         return await engine(sink, make(lambda *_: ToolOutput.ok()), input_guards=guards).run_async(call(), context)
 
     assert asyncio.run(ask()).error == ""
-    assert asked == [asked[0], 1, asked[0], 2]
+    assert visits == [visits[0], 1, visits[0], 2]
     assert [event.name for event in sink.events][-6:] == GUARDED_RUN.split()
 
 
 @rows("input_guards", "output_guards")
 def test_async_guardrail_is_refused_by_run_sync_before_the_tool_runs(side: str, context: ToolContext) -> None:
-    sink, ran = TraceSink(), list[object]()
-    refusing = engine(sink, make(noting(ran)), **{side: [later]})
+    sink, runs = TraceSink(), list[object]()
+    refusing = engine(sink, make(noting(runs)), **{side: [later]})
     done = run_sync(refusing, call(), context)
     assert done.error.startswith("guardrail:later is async, and only run_async awaits a guardrail")
-    assert (ran, sink.events[-1].name) == ([], "guard.input.block")
+    assert (runs, sink.events[-1].name) == ([], "guard.input.block")
 
 
-def hidden(*given: Any) -> Any:
-    return later(*given)
+def hidden(*arguments: Any) -> Any:
+    return later(*arguments)
 
 
 @rows(hidden, lambda *_: Future())
@@ -280,8 +280,8 @@ def counted_around(other: Tool, context: ToolContext) -> int:
     """How often a reading tool runs that is called with the same arguments before and after another tool."""
     counts: list[int] = []
     cached = engine(TraceSink(), make(counted(counts), Effect.READ), other)
-    for each in (call(), call(tool="other"), call()):
-        run_sync(cached, each, context)
+    for tool_call in (call(), call(tool="other"), call()):
+        run_sync(cached, tool_call, context)
     return len(counts)
 
 
@@ -313,9 +313,9 @@ def test_tool_gets_only_the_context_that_its_effect_allows(
 ) -> None:
     seen: list[tuple[bool, bool, bool]] = []
 
-    def body(given: ToolContext, _: Any) -> ToolOutput:
-        written = given.workspace.write_file("new.txt", b"x", expected_sha256="")
-        seen.append((not isinstance(written, ToolError), given.commands is not None, given.network is not None))
+    def body(context: ToolContext, _: Any) -> ToolOutput:
+        written = context.workspace.write_file("new.txt", b"x", expected_sha256="")
+        seen.append((not isinstance(written, ToolError), context.commands is not None, context.network is not None))
         return ToolOutput.ok()
 
     commands = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no sandbox.")
@@ -345,16 +345,16 @@ def test_every_part_of_an_output_is_redacted(sink: TraceSink, context: ToolConte
     blocks = ({"type": "text", "text": word},)
     error = ToolError(code=ToolErrorCode.NOT_FOUND, message=f"no {word}", suggestions=(f"a/{word}",))
     plan = Plan(steps=(PlanStep(title=f"use {word}"),))
-    shown = ToolOutput(ToolResult.success(text=word), (change,), plan=plan, blocks=blocks, artifact={"deep": [word]})
-    outputs = iter([shown, ToolOutput.failed(error)])
+    output = ToolOutput(ToolResult.success(text=word), (change,), plan=plan, blocks=blocks, artifact={"deep": [word]})
+    outputs = iter([output, ToolOutput.failed(error)])
     hiding = engine(sink, make(lambda *_: next(outputs), Effect.WRITE), redactor=Redactor([word]))
 
-    whole, failed = (run_sync(hiding, call(), context).output for _ in range(2))
+    redacted, failed = (run_sync(hiding, call(), context).output for _ in range(2))
 
-    assert whole.result.data == {"text": MARK}
-    assert [(each.path, each.diff) for each in whole.changes] == [(f"{word}.py", f"+{MARK}")]
-    assert whole.plan == Plan(steps=(PlanStep(title=f"use {MARK}"),))
-    assert (whole.blocks, whole.artifact) == (({"type": "text", "text": MARK},), {"deep": [MARK]})
+    assert redacted.result.data == {"text": MARK}
+    assert [(changed.path, changed.diff) for changed in redacted.changes] == [(f"{word}.py", f"+{MARK}")]
+    assert redacted.plan == Plan(steps=(PlanStep(title=f"use {MARK}"),))
+    assert (redacted.blocks, redacted.artifact) == (({"type": "text", "text": MARK},), {"deep": [MARK]})
     assert failed.result.error == error.model_copy(update={"message": f"no {MARK}", "suggestions": (f"a/{MARK}",)})
 
 
@@ -372,8 +372,8 @@ def test_async_call_is_limited_by_the_configured_timeout(sink: TraceSink, contex
 def test_all_attempts_share_the_time_left(sink: TraceSink, context: ToolContext) -> None:
     seen: list[float] = []
 
-    def body(given: ToolContext, _: Any) -> ToolOutput:
-        seen.append(given.timeout_s)
+    def body(context: ToolContext, _: Any) -> ToolOutput:
+        seen.append(context.timeout_s)
         time.sleep(0.2)
         raise RetryableToolError("again")
 
@@ -431,24 +431,24 @@ def ways_of(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[Call
 def test_tool_changes_nothing_after_its_deadline(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
     tried = threading.Event()
 
-    def write_late(given: ToolContext) -> None:
+    def write_late(context: ToolContext) -> None:
         try:
-            given.workspace.write_file("late.txt", b"late", expected_sha256="")
+            context.workspace.write_file("late.txt", b"late", expected_sha256="")
         finally:
             tried.set()
 
-    def write(given: ToolContext, _: Nothing) -> None:
+    def write(context: ToolContext, _: Nothing) -> None:
         try:
-            while given.scope is not None and not given.scope.over:
+            while context.scope is not None and not context.scope.over:
                 time.sleep(0.01)
         finally:
-            write_late(given)
+            write_late(context)
 
-    async def awrite(given: ToolContext, _: Nothing) -> None:
+    async def awrite(context: ToolContext, _: Nothing) -> None:
         try:
             await asyncio.sleep(20)
         finally:
-            write_late(given)
+            write_late(context)
 
     tool = tool_of(awrite if asynchronous else write, Effect.WRITE)
     for way in ways_of(tool, context, 0.05):

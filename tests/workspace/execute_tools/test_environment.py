@@ -69,7 +69,8 @@ def test_every_network_action_is_checked(action: str) -> None:
     open_to_one = Environment(allow_net=True, allowed_domains=["a.example"])
     closed = refused(Environment(), action, {"url": "http://a.example"})
     errors = [
-        refused(open_to_one, action, each) for each in ({}, {"url": "http://b.example"}, {"url": "http://a.example"})
+        refused(open_to_one, action, arguments)
+        for arguments in ({}, {"url": "http://b.example"}, {"url": "http://a.example"})
     ]
     assert closed == "Network access is disabled in this Environment."
     assert errors == ["A non-empty 'url' is required.", "Domain 'b.example' not allowed.", None]
@@ -101,11 +102,11 @@ def test_timeout_of_an_action_may_be_longer_and_is_named() -> None:
 
 
 def test_validator_may_return_objects_and_cannot_change_the_callers_dict() -> None:
-    thing, given = object(), {"a": 1}
+    thing, arguments = object(), {"a": 1}
     action = Do("x", lambda **_: 1)
     environment = Environment(arg_validators={"x": lambda args: args.update(a=thing) or args})
-    assert environment.execute(action, given).ok
-    assert (action.calls, given) == ([{"a": thing}], {"a": 1})
+    assert environment.execute(action, arguments).ok
+    assert (action.calls, arguments) == ([{"a": thing}], {"a": 1})
 
 
 def test_outage_opens_the_circuit_and_a_mistake_does_not() -> None:
@@ -139,16 +140,16 @@ def test_idempotency_key_runs_its_action_once() -> None:
 
 def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
     records: list[JsonMap] = []
-    known = "xyzzy-" + "plugh-4711"
-    environment = Environment(logger=records.append, secrets=[known], audit=AuditLog(str(tmp_path)))
+    secret = "xyzzy-" + "plugh-4711"
+    environment = Environment(logger=records.append, secrets=[secret], audit=AuditLog(str(tmp_path)))
     action = Do("login", lambda note, **_: {"note": note, "session_token": "tr0ub4dor" + "-Xk29"})
-    good = environment.execute_action(action, {"password": "hunter2-hunter2", "note": f"it is {known}"})
-    environment.execute_action(Do("login", fail(RuntimeError(f"no {known}"))), {})
+    good = environment.execute_action(action, {"password": "hunter2-hunter2", "note": f"it is {secret}"})
+    environment.execute_action(Do("login", fail(RuntimeError(f"no {secret}"))), {})
     assert [record["event"] for record in records] == ["action_ok", "action_error"]
     assert good["args"] == {"password": "***", "note": "it is ***"}
     written = (tmp_path / "audit.jsonl").read_text("utf-8")
     for text in (json.dumps(records), json.dumps(good), written):
-        assert known not in text
+        assert secret not in text
         assert "hunter2" not in text
     assert "tr0ub4dor" not in json.dumps(records) + written
     assert good["data"] == {"note": f"it is {MARK}", "session_token": "tr0ub4dor" + "-Xk29"}
@@ -161,19 +162,19 @@ class Fighting:
 
 
 def circle() -> JsonMap:
-    made: JsonMap = {}
-    made["a"] = made
-    return made
+    values: JsonMap = {}
+    values["a"] = values
+    return values
 
 
 @rows((Fighting(), "<Fighting>"), (2**70, 2**70), (circle(), "<dict>"), (b"\xff", "<bytes>"), ((Path("a"),), ["a"]))
-def test_any_object_is_passed_unchanged_and_logged_by_its_type(value: Any, told: Any) -> None:
+def test_any_object_is_passed_unchanged_and_logged_by_its_type(value: Any, logged: Any) -> None:
     records = list[JsonMap]()
-    action = Do("x", lambda **given: given["thing"])
+    action = Do("x", lambda **arguments: arguments["thing"])
     result = Environment(logger=records.append).execute(action, {"thing": value})
-    assert (result.ok, result.error, result.args) == (True, None, {"thing": told})
+    assert (result.ok, result.error, result.args) == (True, None, {"thing": logged})
     assert result.data is action.calls[0]["thing"] is value
-    assert records[0]["data"] == told
+    assert records[0]["data"] == logged
 
 
 def test_tool_error_returned_by_an_action_is_a_failure() -> None:
@@ -206,10 +207,10 @@ def test_result_of_the_oldest_key_is_evicted(monkeypatch: pytest.MonkeyPatch) ->
     environment, pay = Environment(), Do("pay", lambda: "paid")
     for key in ("a", "b", "b", "c"):
         environment.execute(pay, {}, idempotency_key=key)
-    made = len(pay.calls)
+    first_calls = len(pay.calls)
     for key in ("c", "a"):
         environment.execute(pay, {}, idempotency_key=key)
-    assert (made, len(pay.calls)) == (3, 4)
+    assert (first_calls, len(pay.calls)) == (3, 4)
 
 
 def test_alert_is_logged_when_the_error_rate_jumps() -> None:
@@ -225,10 +226,10 @@ def test_temporary_refusal_does_not_use_up_its_idempotency_key() -> None:
     now = [0.0]
     once = CallRules(rate_limits={"pay": RateLimit(1, 10)})
     environment, pay = Environment(rules=once, clock=lambda: now[0]), Do("pay", lambda: "paid")
-    found = [environment.execute_action(pay, {}, idempotency_key=key)["error_type"] for key in ("a", "b")]
+    error_types = [environment.execute_action(pay, {}, idempotency_key=key)["error_type"] for key in ("a", "b")]
     now[0] = 20.0
-    found.append(environment.execute_action(pay, {}, idempotency_key="b")["error_type"])
-    assert found == [None, "RateLimitError", None]
+    error_types.append(environment.execute_action(pay, {}, idempotency_key="b")["error_type"])
+    assert error_types == [None, "RateLimitError", None]
 
 
 DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
@@ -258,9 +259,9 @@ def test_iterator_is_passed_on_unconsumed(secrets: list[str], make: Callable[[],
 
     bare = environment.execute_action(Do("rows", make), {})["data"]
     nested = environment.execute_action(Do("rows", lambda: {"rows": [make()]}), {})["data"]["rows"][0]
-    taken = environment.execute_action(Do("rows", lambda rows: len(list(rows))), {"rows": make()})["data"]
+    count = environment.execute_action(Do("rows", lambda rows: len(list(rows))), {"rows": make()})["data"]
 
-    assert len(list(bare)) == len(list(nested)) == taken >= 2
+    assert len(list(bare)) == len(list(nested)) == count >= 2
     assert records[0]["data"] == f"<{type(make()).__name__}>"
 
 
@@ -281,9 +282,9 @@ def test_lazy_list_is_not_iterated() -> None:
 
 
 def test_iterator_cannot_have_an_idempotency_key() -> None:
-    action, given = Do("x", echo), iter([1, 2])
-    result = Environment().execute_action(action, {"rows": given}, idempotency_key="k")
-    assert (result["error_type"], action.calls, list(given)) == ("TypeError", [], [1, 2])
+    action, numbers = Do("x", echo), iter([1, 2])
+    result = Environment().execute_action(action, {"rows": numbers}, idempotency_key="k")
+    assert (result["error_type"], action.calls, list(numbers)) == ("TypeError", [], [1, 2])
 
 
 def test_long_result_is_logged_in_part_and_returned_in_full() -> None:
@@ -297,10 +298,10 @@ def test_long_result_is_logged_in_part_and_returned_in_full() -> None:
 
 
 def test_known_secret_is_redacted_and_the_rest_is_the_same_object() -> None:
-    known = "xyzzy-" + "plugh-4711"
+    secret = "xyzzy-" + "plugh-4711"
     deep = [1, "harmless"]
-    data = {"rows": (f"it is {known}", deep), "deep": deep}
-    result = Environment(secrets=[known]).execute_action(Do("x", lambda: data), {})
+    data = {"rows": (f"it is {secret}", deep), "deep": deep}
+    result = Environment(secrets=[secret]).execute_action(Do("x", lambda: data), {})
     assert result["data"] == {"rows": (f"it is {MARK}", deep), "deep": deep}
     assert result["data"]["deep"] is deep
 
@@ -319,5 +320,5 @@ def test_async_action_runs_from_sync_code_inside_a_loop() -> None:
 
 
 def test_result_of_a_coroutine_is_awaited() -> None:
-    hidden = Do("hidden", lambda **given: Later(0).execute(**given))
+    hidden = Do("hidden", lambda **arguments: Later(0).execute(**arguments))
     assert [Environment().execute(action, {"a": 1}).data for action in (Later(0), hidden)] == [{"a": 1}] * 2

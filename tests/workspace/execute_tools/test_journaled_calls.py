@@ -61,8 +61,8 @@ def one(effect: Effect, *, one_change: bool = False) -> Tool:
 
 def recorded(*changes: tuple[ChangeState, Sequence[FileEffect]], outcome: str | None = None) -> RecordedCall:
     key = CallKey("thread", "task", 3, 0, "save", "write", "f" * 64)
-    found = [RecordedChange(f"t{at}", 1, 3, tuple(effects), (), state) for at, (state, effects) in enumerate(changes)]
-    return RecordedCall(1, key, outcome, tuple(found))
+    records = [RecordedChange(f"t{at}", 1, 3, tuple(effects), (), state) for at, (state, effects) in enumerate(changes)]
+    return RecordedCall(1, key, outcome, tuple(records))
 
 
 def described(effect: FileEffect) -> FileChange:
@@ -81,46 +81,46 @@ def test_write_with_one_change_not_done_runs_again(
     changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
 ) -> None:
     assert recorded_outcome(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
-    ran = recorded_outcome(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
-    assert ran is not None
-    assert error_of(ran.as_record()).code is ToolErrorCode.OUTCOME_UNKNOWN
+    outcome = recorded_outcome(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
+    assert outcome is not None
+    assert error_of(outcome.as_record()).code is ToolErrorCode.OUTCOME_UNKNOWN
 
 
 def test_write_with_one_change_done_has_succeeded() -> None:
-    known = recorded((ChangeState.DONE, [EDITED, MADE]))
-    ran = recorded_outcome(CALL, one(Effect.WRITE, one_change=True), known, described)
+    record = recorded((ChangeState.DONE, [EDITED, MADE]))
+    outcome = recorded_outcome(CALL, one(Effect.WRITE, one_change=True), record, described)
     files = [{"path": "a.py", "action": "edited"}, {"path": "b.py", "action": "created"}]
     output = ToolOutput(
         ToolOutput.ok(path="a.py", note=DONE_BEFORE, files=files).result,
         (described(EDITED), described(MADE)),
         {"a.py": "new", "b.py": "made"},
     )
-    assert ran == ToolOutcome("call_1", "save", output, attempts=1)
+    assert outcome == ToolOutcome("call_1", "save", output, attempts=1)
 
 
 def test_recorded_outcome_of_a_reverted_change_is_ignored() -> None:
     outcome = TypeAdapter(ToolOutcome).dump_json(ToolOutcome("", "", ToolOutput.ok(n=1), attempts=1)).decode()
     save = one(Effect.WRITE, one_change=True)
 
-    kept = recorded_outcome(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
-    assert kept == ToolOutcome("call_1", "save", ToolOutput.ok(n=1), attempts=1)
+    restored = recorded_outcome(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
+    assert restored == ToolOutcome("call_1", "save", ToolOutput.ok(n=1), attempts=1)
     assert recorded_outcome(CALL, save, recorded((ChangeState.REVERTED, [EDITED]), outcome=outcome), described) is None
 
 
 def test_write_that_may_make_more_changes_is_unknown_and_not_repeated() -> None:
-    ran = recorded_outcome(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
-    assert ran is not None
-    assert ran.result.error is not None
-    assert (ran.result.error.code, ran.output.changes) == (ToolErrorCode.OUTCOME_UNKNOWN, (described(EDITED),))
-    assert "had changed a.py by then" in ran.result.error.message
+    outcome = recorded_outcome(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
+    assert outcome is not None
+    assert outcome.result.error is not None
+    assert (outcome.result.error.code, outcome.output.changes) == (ToolErrorCode.OUTCOME_UNKNOWN, (described(EDITED),))
+    assert "had changed a.py by then" in outcome.result.error.message
 
 
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
 def test_file_changed_by_somebody_else_ends_the_run(effect: Effect) -> None:
-    known = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
-    ran = recorded_outcome(CALL, one(effect, one_change=True), known, described)
-    assert ran is not None
-    error = error_of(ran.as_record())
+    record = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
+    outcome = recorded_outcome(CALL, one(effect, one_change=True), record, described)
+    assert outcome is not None
+    error = error_of(outcome.as_record())
     assert (error.code, error.fatal, "changed a.py" in error.message) == (ToolErrorCode.CONFLICT, True, True)
 
 
@@ -169,9 +169,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def folder(root: str) -> str:
-    found = workspace_folder(root)
-    assert isinstance(found, str)
-    return found
+    path = workspace_folder(root)
+    assert isinstance(path, str)
+    return path
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def cut(folder: str, method: str, error: Callable[[], BaseException], word: str 
         pass
 
     def fail(self: Journal, *arguments: Any, **named: Any) -> Any:
-        if word and not any(word in str(each) for each in arguments):
+        if word and not any(word in str(argument) for argument in arguments):
             return getattr(Journal, method)(self, *arguments, **named)
         raise error()
 
@@ -230,8 +230,8 @@ def test_calls_are_recorded_with_their_outcomes(root: str, journal: Journal) -> 
     runs = Step(root, READ, WRITE, COUNT).run(journal)
     recorded = journal.calls_of_step("run", 1)
     step = Step(root, READ, WRITE, COUNT)
-    made = recorded_outcomes(journal, step.tools.registry, step.workspace, Execution("run", "", 1), step.calls)
-    assert [each.as_record() for each in made.values()] == runs
+    outcomes = recorded_outcomes(journal, step.tools.registry, step.workspace, Execution("run", "", 1), step.calls)
+    assert [outcome.as_record() for outcome in outcomes.values()] == runs
     assert [effect.path for call in recorded.values() for change in call.changes for effect in change.effects] == [
         "new.py"
     ]
@@ -262,12 +262,12 @@ def test_interrupted_command_is_not_run_again(root: str, folder: str, journal: J
 
 
 def test_only_the_interrupted_call_of_a_parallel_step_is_unknown(root: str, folder: str, journal: Journal) -> None:
-    step = Step(root, *[("order", {"name": each}) for each in "abc"])
+    step = Step(root, *[("order", {"name": name}) for name in "abc"])
     with pytest.raises(KeyboardInterrupt):
         step.run(cut(folder, "end", KeyboardInterrupt, "b is on its way"))
     first, cut_off, last = step.run(journal)
     assert error_of(cut_off).code is ToolErrorCode.OUTCOME_UNKNOWN
-    assert [each.result.data["value"] for each in (first, last)] == ["a is on its way", "c is on its way"]
+    assert [result.result.data["value"] for result in (first, last)] == ["a is on its way", "c is on its way"]
     assert sorted(COUNTED) == ["a", "b", "c"]
 
 
@@ -289,8 +289,8 @@ def test_write_interrupted_before_its_change_runs_again(root: str, folder: str, 
     assert recorded_outcomes(journal, step.tools.registry, step.workspace, run, step.calls) == {}
     (again,) = step.run(journal)
     assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
-    (made,) = recorded_outcomes(journal, step.tools.registry, step.workspace, run, step.calls).values()
-    assert made.as_record() == again
+    (outcome,) = recorded_outcomes(journal, step.tools.registry, step.workspace, run, step.calls).values()
+    assert outcome.as_record() == again
 
 
 def test_outcome_of_a_cancelled_call_is_not_recorded(root: str, journal: Journal) -> None:
@@ -342,8 +342,8 @@ def test_outcomes_of_an_interrupted_step_are_matched_by_place(root: str, journal
         *step.calls[:2],
         CallError(call_id="c2", tool="count", raw_arguments="{", error=error),
     ]
-    found = recorded_outcomes(journal, step.tools.registry, step.workspace, run, items)
-    assert {place: made.as_record() for place, made in found.items()} == dict(enumerate(first))
+    outcomes = recorded_outcomes(journal, step.tools.registry, step.workspace, run, items)
+    assert {place: outcome.as_record() for place, outcome in outcomes.items()} == dict(enumerate(first))
     items[0] = step.calls[0].model_copy(update={"arguments": {"path": "other.py"}})
     assert list(recorded_outcomes(journal, step.tools.registry, step.workspace, run, items)) == [1]
     assert recorded_outcomes(journal, step.tools.registry, step.workspace, Execution("run", "", 2), items) == {}

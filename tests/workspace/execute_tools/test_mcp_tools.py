@@ -74,9 +74,9 @@ def context(tmp_path: Path) -> ToolContext:
 
 
 def loaded(connections: dict[str, dict[str, object]], **options: Any) -> tuple[Tool, ...]:
-    found = load_mcp_tools_sync(connections, **options)
-    assert not isinstance(found, ToolError), found.message
-    return found
+    tools = load_mcp_tools_sync(connections, **options)
+    assert not isinstance(tools, ToolError), tools.message
+    return tools
 
 
 def invalid(message: str) -> ToolError:
@@ -100,14 +100,14 @@ def test_tools_of_a_real_server_become_tools(tmp_path: Path, context: ToolContex
     )
     assert (add.asynchronous, add.self_timed, add.remote, add.cacheable) == (True, True, True, False)
 
-    async def both() -> list[Any]:
+    async def call_both() -> list[Any]:
         return list(await asyncio.gather(add.a(context, a="x"), show.a(context)))
 
-    mistaken, shown = asyncio.run(both())
+    mistaken, answered = asyncio.run(call_both())
     assert mistaken.result.error.message.startswith("calc__add failed: Error executing tool add: 1 validation error")
     image = {"type": "image", "mimeType": "image/png", "bytes": 5}
-    assert shown.result.data == {"text": "shown", "attachments": [image]}
-    assert shown.blocks == ({"type": "image", "base64": "MTIzNDU=", "mime_type": "image/png"},)
+    assert answered.result.data == {"text": "shown", "attachments": [image]}
+    assert answered.blocks == ({"type": "image", "base64": "MTIzNDU=", "mime_type": "image/png"},)
 
 
 RESOURCES = """
@@ -153,8 +153,8 @@ def test_http_server_provides_tools_too(context: ToolContext) -> None:
 
 def test_effects_are_those_that_the_user_declares(tmp_path: Path) -> None:
     two = {"a": program(tmp_path, "", ECHO, {**ECHO, "name": "other"})}
-    found = loaded(two, effects={"a": Effect.READ, "a__other": Effect.NETWORK})
-    assert {each.name: each.effect for each in found} == {"a__echo": Effect.READ, "a__other": Effect.NETWORK}
+    tools = loaded(two, effects={"a": Effect.READ, "a__other": Effect.NETWORK})
+    assert {tool.name: tool.effect for tool in tools} == {"a__echo": Effect.READ, "a__other": Effect.NETWORK}
 
     unknown = "The effects name 'xyz', which is not an MCP tool or server. There are: a, a__echo, a__other."
     assert load_mcp_tools_sync(two, effects={"xyz": Effect.READ}) == invalid(unknown)
@@ -173,8 +173,8 @@ def test_names_and_descriptions_are_made_valid_and_bounded(tmp_path: Path) -> No
         named("é" * 99, description=None, title="Says\nnothing"),
         {"name": "bare", "inputSchema": {}},
     ]
-    found = loaded({"my server": program(tmp_path, "", *tools)})
-    assert [(each.name, each.description) for each in found] == [
+    loaded_tools = loaded({"my server": program(tmp_path, "", *tools)})
+    assert [(tool.name, tool.description) for tool in loaded_tools] == [
         ("my_server__read_file", "a\\u202eb \\x1b " + "x" * (1_024 - 17) + "..."),
         (f"my_server__{'_' * 53}", "Says nothing"),
         ("my_server__bare", "A tool of the MCP server 'my server'."),
@@ -205,16 +205,16 @@ def test_deeply_nested_schema_allows_anything_below_a_bound(tmp_path: Path) -> N
     for _ in range(20):  # two levels of JSON each
         schema = {"type": "object", "properties": {"a": schema}}
     [tool] = loaded({"s": program(tmp_path, "", named("t", inputSchema=schema))})
-    shown = str(tool.spec.parameters)
-    assert (tool.description, shown.count("'a'")) == ("Echoes.", 16)
+    parameters = str(tool.spec.parameters)
+    assert (tool.description, parameters.count("'a'")) == ("Echoes.", 16)
 
 
 def test_endless_list_of_tools_is_refused(tmp_path: Path) -> None:
-    found = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
-    assert found == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
+    outcome = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
+    assert outcome == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
     message = f"The MCP server 's' failed: its list of tools has more than {MOST_PAGES} pages"
-    found = load_mcp_tools_sync({"s": program(tmp_path, "empty pages")})
-    assert found == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+    outcome = load_mcp_tools_sync({"s": program(tmp_path, "empty pages")})
+    assert outcome == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def test_sync_loading_inside_an_event_loop_says_what_to_await() -> None:
@@ -238,18 +238,18 @@ def test_server_that_writes_extra_output_is_called_and_ended(
 
 
 def test_server_that_ends_at_once_is_unavailable(tmp_path: Path) -> None:
-    found = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
+    outcome = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
     message = "The MCP server 'bad' failed: it ended; it said: a line for people \\x1b[31m"
-    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    assert outcome == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     assert running(tmp_path) == []
 
 
 @rows((f"bad token {KEY}", "bad token ***"), ("a" * 100 + "b" * 499, "b" * 499))
-def test_last_output_of_a_server_is_shown_redacted_and_bounded(said: str, told: str) -> None:
-    code = f"import sys; print({said!r}, file=sys.stderr)"
-    found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": ["-c", code]}})
-    message = f"The MCP server 's' failed: it ended; it said: {told}"
-    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+def test_last_output_of_a_server_is_shown_redacted_and_bounded(output: str, quoted: str) -> None:
+    code = f"import sys; print({output!r}, file=sys.stderr)"
+    outcome = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": ["-c", code]}})
+    message = f"The MCP server 's' failed: it ended; it said: {quoted}"
+    assert outcome == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def test_engine_waits_until_a_hanging_server_is_gone(tmp_path: Path, context: ToolContext) -> None:
@@ -286,9 +286,9 @@ def test_server_gets_only_the_variables_of_its_connection(monkeypatch: pytest.Mo
     show = "import os, sys; sys.stderr.write(repr([os.environ.get(n) for n in ('OPENAI_API_KEY', 'A', 'B', 'C')]))"
     env = {"A": "is ${OTHER}", "B": "$OTHER", "C": "${MISSING}"}
     args = ["-c", show]
-    found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": args, "env": env}})
-    assert isinstance(found, ToolError)
-    assert found.message.endswith("it said: [None, 'is value', '$OTHER', '${MISSING}']")
+    outcome = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": args, "env": env}})
+    assert isinstance(outcome, ToolError)
+    assert outcome.message.endswith("it said: [None, 'is value', '$OTHER', '${MISSING}']")
 
 
 @rows(
@@ -309,8 +309,8 @@ def test_missing_extra_is_an_error_that_says_what_to_install(monkeypatch: pytest
 # --- Answers
 
 
-def text(said: str) -> JsonMap:
-    return {"type": "text", "text": said}
+def text(content: str) -> JsonMap:
+    return {"type": "text", "text": content}
 
 
 PNG = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
@@ -356,8 +356,10 @@ TIFF, LARGE = {**PNG, "mimeType": "image/tiff"}, {**PNG, "data": "AAAA" * 2_000_
     (LARGE, {**SAID, "bytes": 6_000_000, "left_out": "it has more than 5,242,880 bytes"}, None),
 )
 def test_images_and_audio_become_blocks_and_others_are_described(
-    block: JsonMap, attachment: JsonMap, shown: tuple[str, str] | None
+    block: JsonMap, attachment: JsonMap, kind: tuple[str, str] | None
 ) -> None:
     output = call_result("s__t", {"content": [block]})
     assert output.result.data == {"text": "", "attachments": [attachment]}
-    assert [(each["type"], each["mime_type"]) for each in output.blocks or ()] == ([shown] if shown else [])
+    assert [(content_block["type"], content_block["mime_type"]) for content_block in output.blocks or ()] == (
+        [kind] if kind else []
+    )

@@ -65,7 +65,7 @@ def test_registered_action_is_executed_by_an_environment(action: Any, data: Any,
     assert registered is not None
 
     results = [
-        environment.execute_action(each, {"file_name": "notes.txt"}) for each in (registered, "read_file", action)
+        environment.execute_action(target, {"file_name": "notes.txt"}) for target in (registered, "read_file", action)
     ]
 
     assert [result["data"] for result in results] == [data] * 3

@@ -130,8 +130,8 @@ def count_lines(
     context: ToolContext, path: str, encoding: Annotated[Literal["utf-8", "latin-1"], "How it is written."] = "utf-8"
 ) -> dict[str, int] | ToolError:
     """Count the lines of a file."""
-    found = context.workspace.read_file(path)
-    return found if isinstance(found, ToolError) else {"lines": len(found.data.decode(encoding).splitlines())}
+    content = context.workspace.read_file(path)
+    return content if isinstance(content, ToolError) else {"lines": len(content.data.decode(encoding).splitlines())}
 
 
 def test_function_with_plain_arguments_is_a_tool(context: ToolContext, tmp_path: Path) -> None:
@@ -215,9 +215,9 @@ def test_single_model_argument_stands_for_all_arguments() -> None:
         assert run(Context(), Point(x=1)) == (Context(), 1)
 
 
-def _extras(context: Context, path: str = "", **rest: Any) -> object:
+def _extras(context: Context, path: str = "", **extra: Any) -> object:
     assert context == Context()
-    return path, rest
+    return path, extra
 
 
 def test_extra_arguments_need_no_type_and_cannot_replace_the_context() -> None:
@@ -238,9 +238,9 @@ def test_nested_closed_model_of_an_open_tool_stays_closed() -> None:
         x: int
 
     @tool(effect=Effect.NONE)
-    def nested(inner: Closed, **rest: Any) -> JsonMap:
+    def nested(inner: Closed, **extra: Any) -> JsonMap:
         """Takes anything beside a closed model."""
-        return {"x": inner.x, **rest}
+        return {"x": inner.x, **extra}
 
     assert isinstance(nested.validate({"inner": {"x": 1}, "more": 2}), dict)
     assert isinstance(nested.validate({"inner": {"x": 1, "y": 2}}), list)

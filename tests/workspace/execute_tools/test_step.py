@@ -112,9 +112,9 @@ def test_calls_without_time_left_do_not_run() -> None:
     engine = Engine()
     items = [call("read", f"c{index}") for index in range(3)]
     context = replace(CONTEXT, timeout_s=1.0, seconds_left=0.008)
-    found = step(engine, items, context=context)
+    finished = step(engine, items, context=context)
     late = ToolResult.failure(ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
-    assert found.results == [done(items[0]), done(items[1]), settled(items[2], late)]
+    assert finished.results == [done(items[0]), done(items[1]), settled(items[2], late)]
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
 
 
@@ -127,11 +127,11 @@ def test_time_spent_between_calls_counts() -> None:
         return Engine().run(item, context)
 
     items = [call("read", f"c{index}") for index in range(4)]
-    found = step(run, items, context=replace(CONTEXT, timeout_s=0.3, seconds_left=0.5))
+    finished = step(run, items, context=replace(CONTEXT, timeout_s=0.3, seconds_left=0.5))
     assert lefts[0] == 0.5
     assert 0.2 < lefts[1] < 0.31
-    assert [result.result.ok for result in found.results] == [True, True, True, False]
-    assert found.seconds >= 0.6
+    assert [result.result.ok for result in finished.results] == [True, True, True, False]
+    assert finished.seconds >= 0.6
 
 
 class Stopping(Engine):
@@ -154,10 +154,10 @@ def test_stop_lets_the_running_call_finish_and_starts_no_other() -> None:
     scope = CancellationScope()
     engine = Stopping(scope, "c1", edit=ToolOutput(OK, changes=(change("a.py"),)))
     read, edit, other, last = call("read", "c0"), call("edit", "c1"), call("edit", "c2"), call("read", "c3")
-    found = step(engine, [read, edit, other, last], context=replace(CONTEXT, scope=scope))
-    ran = [done(read), done(edit, OK, change("a.py"))]
-    assert found.results == [*ran, settled(other, NOT_BEGUN), settled(last, NOT_BEGUN)]
-    assert found.changes == [change("a.py")]
+    finished = step(engine, [read, edit, other, last], context=replace(CONTEXT, scope=scope))
+    completed = [done(read), done(edit, OK, change("a.py"))]
+    assert finished.results == [*completed, settled(other, NOT_BEGUN), settled(last, NOT_BEGUN)]
+    assert finished.changes == [change("a.py")]
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
 
 
@@ -196,15 +196,15 @@ DENIED_READ, BAD = settled(READ), broken("x")
     ([ANSWER], [settled(ANSWER)], [settled(ANSWER)], ""),
 )
 def test_final_answer_runs_last_and_only_if_every_call_succeeded(
-    items: list[ToolCall | CallError], before: list[CallResult | None], results: list[CallResult], ran: str
+    items: list[ToolCall | CallError], before: list[CallResult | None], results: list[CallResult], call_ids: str
 ) -> None:
     engine = Engine(edit=ToolOutput(FAILED))
     assert step(engine, items, before).results == results
-    assert " ".join(call_id for call_id, *_ in engine.seen) == ran
+    assert " ".join(call_id for call_id, *_ in engine.seen) == call_ids
 
 
 @rows((1.0, True), (0.0, False))
-def test_child_without_time_left_does_not_run(seconds_left: float, ran: bool) -> None:
+def test_child_without_time_left_does_not_run(seconds_left: float, runs: bool) -> None:
     item = call("delegate")
     using = StepResources(
         Engine().run,
@@ -212,11 +212,11 @@ def test_child_without_time_left_does_not_run(seconds_left: float, ran: bool) ->
         replace(CONTEXT, seconds_left=seconds_left),
         RunLog(None, Redactor(), ""),
         Execution("", "", 0),
-        children=lambda calls, context: ([Engine().run(each, context) for each in calls.values()], 0.0),
+        children=lambda calls, context: ([Engine().run(child, context) for child in calls.values()], 0.0),
     )
-    found = run_step([item], [Verdict(kind=VerdictKind.ALLOW)], [None], using).results
+    results = run_step([item], [Verdict(kind=VerdictKind.ALLOW)], [None], using).results
     late = ToolResult.failure(ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
-    assert found == [done(item) if ran else settled(item, late)]
+    assert results == [done(item) if runs else settled(item, late)]
 
 
 SAME = ToolResult.failure(ToolErrorCode.UNCHANGED, "The block is identical.")
@@ -267,10 +267,10 @@ def test_only_the_last_of_several_edits_is_judged(gated: bool) -> None:
 
 
 @rows((False, False), (["f"], True), ([], True))
-def test_edit_without_changes_blocks_the_answer(changed: Any, taken: bool) -> None:
+def test_edit_without_changes_blocks_the_answer(changed: Any, accepted: bool) -> None:
     engine = Engine(edit=ToolOutput.ok(path="a.py", changed=changed), final_answer=ToolOutput(OK))
     done = step(engine, [call("edit"), call("final_answer")])
-    assert [result.result.ok for result in done.results] == [True, taken]
+    assert [result.result.ok for result in done.results] == [True, accepted]
 
 
 @rows(((),), (("path",),))
@@ -307,6 +307,6 @@ def test_approved_call_changes_only_what_was_shown(
 
     context = replace(CONTEXT, workspace=workspace)
     using = StepResources(run, TOOLS, context, RunLog(None, Redactor(), ""), Execution("", "", 0))
-    found = run_step([EDIT], [Verdict(kind=VerdictKind.ALLOW, pins=pins)], [None], using).results
-    error = found[0].result.error
+    results = run_step([EDIT], [Verdict(kind=VerdictKind.ALLOW, pins=pins)], [None], using).results
+    error = results[0].result.error
     assert (None if error is None else error.code) == code

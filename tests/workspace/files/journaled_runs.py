@@ -37,14 +37,14 @@ def tree(root: Path) -> Tree:
     }
 
 
-def files(found: Tree) -> dict[str, FileState]:
+def files(tree: Tree) -> dict[str, FileState]:
     """The files of a tree as the journal knows them."""
-    return {name: FileState(sha(data), mode) for name, (mode, data) in found.items() if data is not None}
+    return {name: FileState(sha(data), mode) for name, (mode, data) in tree.items() if data is not None}
 
 
-def directories(found: Tree) -> set[str]:
+def directories(tree: Tree) -> set[str]:
     """The directories of a tree."""
-    return {name for name, (_, data) in found.items() if data is None}
+    return {name for name, (_, data) in tree.items() if data is None}
 
 
 class World:
@@ -79,13 +79,13 @@ class World:
         after = tree(self.root)
         was, now = files(before), files(after)
         changed = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
-        made = sorted(directories(after) - directories(before))
-        if not changed and not made:
+        new_folders = sorted(directories(after) - directories(before))
+        if not changed and not new_folders:
             return
         effects = [FileEffect(name, was.get(name, FileState()), now.get(name, FileState())) for name in changed]
         backups = {was[name].sha256: before[name][1] or b"" for name in changed if name in was}
         token = f"command-{call}"
-        self.journal.intend(call, token, effects, backups, made)
+        self.journal.intend(call, token, effects, backups, new_folders)
         self.journal.settle(token, ChangeState.DONE)
 
 

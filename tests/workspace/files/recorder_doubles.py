@@ -42,7 +42,7 @@ class MemoryJournal:
         return self
 
     def open_changes(self) -> list[RecordedChange]:
-        return [each for each in self.changes.values() if each.state is ChangeState.INTENDED]
+        return [change for change in self.changes.values() if change.state is ChangeState.INTENDED]
 
     def backup(self, sha256: str) -> bytes | None:
         return self.backups.get(sha256)
@@ -50,8 +50,8 @@ class MemoryJournal:
     @property
     def change(self) -> RecordedChange:
         """The only change."""
-        [found] = self.changes.values()
-        return found
+        [recorded] = self.changes.values()
+        return recorded
 
 
 def recovered(journal: MemoryJournal, root: Path) -> tuple[Recovered, ...]:

@@ -24,13 +24,13 @@ def test_bytes_mode_and_owner_are_exact(tmp_path: Path, folder_fd: int) -> None:
     data = b"\xef\xbb\xbfa\r\nb\x00\xff no newline"
     (tmp_path / "f").write_bytes(b"old")
     owner = ((tmp_path / "f").stat().st_uid, (tmp_path / "f").stat().st_gid)
-    for mode, kept in ((0o600, 0o600), (0o755, 0o755), (0o444, 0o444), (0o7751, 0o1751)):
+    for mode, expected in ((0o600, 0o600), (0o755, 0o755), (0o444, 0o444), (0o7751, 0o1751)):
         for like in (None, (folder_fd, "f")):
             given_to: list[tuple[int, int]] = []
             with replaced(fchown=lambda _, user, group, given_to=given_to: given_to.append((user, group))):
-                found = write_temporary(folder_fd, "t", data, mode=mode, like=like)
-            assert found == (tmp_path / "t").stat()
-            assert ((tmp_path / "t").read_bytes(), stat.S_IMODE(found.st_mode)) == (data, kept)
+                status = write_temporary(folder_fd, "t", data, mode=mode, like=like)
+            assert status == (tmp_path / "t").stat()
+            assert ((tmp_path / "t").read_bytes(), stat.S_IMODE(status.st_mode)) == (data, expected)
             assert given_to == ([] if like is None else [owner])
             assert ((tmp_path / "f").read_bytes(), sorted(os.listdir(tmp_path))) == (b"old", ["f", "t"])
             (tmp_path / "t").unlink()

@@ -26,7 +26,7 @@ def in_a_loop(seconds: float, function: Callable[[], object]) -> object:
     return asyncio.run(await_call(function, seconds))
 
 
-def here(seconds: float, function: Callable[[], object]) -> object:
+def in_this_thread(seconds: float, function: Callable[[], object]) -> object:
     return call_here(seconds, function, CancellationScope())
 
 
@@ -43,7 +43,7 @@ def no_thread_is_left() -> bool:
 
 def test_call_returns_its_result_or_raises_an_unambiguous_exception() -> None:
     errors = (StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), CancelledError(), GeneratorExit())
-    for way in (in_a_thread, in_a_loop, here):
+    for way in (in_a_thread, in_a_loop, in_this_thread):
         assert way(5, lambda: 1) == 1
         for error in errors:
             with pytest.raises(RuntimeError, match=f"{type(error).__name__} was raised"):
@@ -65,7 +65,7 @@ def test_timeout_does_not_wait_for_the_worker() -> None:
 def test_timeout_in_the_main_thread_leaves_no_thread() -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError, match=r"given up after 0\.2 s"):
-        here(0.2, lambda: time.sleep(30))
+        in_this_thread(0.2, lambda: time.sleep(30))
     assert time.monotonic() - started < 2
     assert [thread for thread in threading.enumerate() if thread.name == "tool"] == []
 
@@ -74,8 +74,8 @@ def test_without_a_deadline_the_call_runs_in_the_callers_thread() -> None:
     def function() -> tuple[float, int]:
         return signal.getitimer(signal.ITIMER_REAL)[0], threading.get_ident()
 
-    assert here(float("inf"), function) == (0.0, threading.get_ident())
-    assert in_a_thread(5, lambda: here(float("inf"), lambda: 1)) == 1
+    assert in_this_thread(float("inf"), function) == (0.0, threading.get_ident())
+    assert in_a_thread(5, lambda: in_this_thread(float("inf"), lambda: 1)) == 1
 
 
 def test_handler_and_timer_set_by_the_call_are_kept() -> None:
@@ -85,10 +85,10 @@ def test_handler_and_timer_set_by_the_call_are_kept() -> None:
 
     for interval in (0.0, 1.0, 50.0):
         try:
-            here(5, partial(install, interval))
+            in_this_thread(5, partial(install, interval))
             assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
-            left, again = signal.getitimer(signal.ITIMER_REAL)
-            assert (left > 5, again) == (True, interval)
+            seconds, again = signal.getitimer(signal.ITIMER_REAL)
+            assert (seconds > 5, again) == (True, interval)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -97,7 +97,7 @@ def test_handler_and_timer_set_by_the_call_are_kept() -> None:
 def test_timer_in_use_is_not_replaced() -> None:
     before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
     try:
-        assert here(5, lambda: threading.current_thread().name) == "tool"
+        assert in_this_thread(5, lambda: threading.current_thread().name) == "tool"
         assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGALRM, before)
@@ -139,21 +139,21 @@ def test_started_effect_is_finished_before_the_timeout() -> None:
 
 
 def test_call_in_the_loop_is_cancelled_when_its_thread_is_left() -> None:
-    async def wait(begun: asyncio.Event, over: asyncio.Event) -> None:
-        begun.set()
+    async def wait(started: asyncio.Event, over: asyncio.Event) -> None:
+        started.set()
         await over.wait()
 
-    async def left() -> bool:
-        begun, over = asyncio.Event(), asyncio.Event()
+    async def is_cancelled() -> bool:
+        started, over = asyncio.Event(), asyncio.Event()
         with calls_in_loop() as in_loop:
-            waiting = asyncio.ensure_future(asyncio.to_thread(in_loop, wait(begun, over)))
-            await begun.wait()
+            waiting = asyncio.ensure_future(asyncio.to_thread(in_loop, wait(started, over)))
+            await started.wait()
         await asyncio.wait({waiting}, timeout=5)
         over.set()
         await asyncio.wait({waiting})
         return waiting.cancelled()
 
-    assert asyncio.run(left())
+    assert asyncio.run(is_cancelled())
 
 
 def test_closed_scope_finishes_the_running_effect_and_starts_no_other() -> None:

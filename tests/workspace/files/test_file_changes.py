@@ -101,18 +101,18 @@ def test_file_that_cannot_be_restored_is_kept_and_named(root: Path, workspace: W
         done = workspace.recorded(journal).change_files(
             [WriteFile("new.py", b""), WriteFile("a.py", b"x", A), WriteFile("c.py", b"y", sha(b"c"))]
         )
-    [kept] = root.glob(f".*{TEMPORARY_SUFFIX}")
-    assert kept.read_bytes() == b"a = 1\r\n"
+    [temporary] = root.glob(f".*{TEMPORARY_SUFFIX}")
+    assert temporary.read_bytes() == b"a = 1\r\n"
     assert done == ToolError(
         code=ToolErrorCode.IO_ERROR,
         message="Cannot write 'c.py': the disk reports an error. Undoing the rest failed as well:"
-        f" 'a.py' is kept as '{kept.name}' beside it.",
+        f" 'a.py' is kept as '{temporary.name}' beside it.",
         fatal=True,
     )
     assert ((root / "c.py").read_bytes(), (root / "new.py").exists()) == (b"c", False)
     assert journal.told == ["intended"]
-    assert [each.state for each in recovered(journal, root)] == [ChangeState.UNDONE]
-    assert (tree_of(root), kept.exists()) == (before, False)
+    assert [change.state for change in recovered(journal, root)] == [ChangeState.UNDONE]
+    assert (tree_of(root), temporary.exists()) == (before, False)
 
 
 # --- The record
@@ -155,7 +155,7 @@ def test_change_that_cannot_be_settled_is_kept_and_stays_open(root: Path, worksp
     assert done == (ChangedFile("a.py", sha256=sha(b"new")),)
     assert ((root / "a.py").read_bytes(), journal.change.state) == (b"new", ChangeState.INTENDED)
     journal.method = ""
-    assert [each.state for each in recovered(journal, root)] == [ChangeState.DONE]
+    assert [change.state for change in recovered(journal, root)] == [ChangeState.DONE]
 
 
 @pytest.mark.parametrize("function", ["unlink", "fsync"])
@@ -167,7 +167,7 @@ def test_change_that_cannot_be_cleaned_up_stays_open_until_recovery(
         done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", A)])
     assert isinstance(done, ToolError)
     assert (done.code, journal.told) == (ToolErrorCode.IO_ERROR, ["intended"])
-    assert [each.state for each in recovered(journal, root)] == [ChangeState.UNDONE]
+    assert [change.state for change in recovered(journal, root)] == [ChangeState.UNDONE]
     assert tree_of(root) == before
 
 

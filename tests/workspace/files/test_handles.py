@@ -31,13 +31,13 @@ def error_of(function: Callable[..., Any], *arguments: object) -> int | None:
 
 def test_no_link_is_followed_anywhere_in_a_path(root: Path) -> None:
     (root / "inside").symlink_to("src")
-    made: list[str] = []
+    created_folders: list[str] = []
     with closing(open_root(str(root))) as handle:
         for path in ("out.txt", "out/secret.txt", "out", "inside/b.py", "inside"):
             assert error_of(open_beneath, handle, path.split("/"), os.O_RDONLY) == errno.ESTALE, path
             assert error_of(open_regular, handle, path.split("/"), os.O_RDONLY) == errno.ESTALE, path
             assert error_of(open_directory, handle, path.split("/")) == errno.ESTALE, path
-        assert error_of(lambda: open_directory(handle, ("out", "new"), created=made)) == errno.ESTALE
+        assert error_of(lambda: open_directory(handle, ("out", "new"), created=created_folders)) == errno.ESTALE
         assert error_of(status_beneath, handle, ("out", "secret.txt")) == errno.ESTALE
 
         # The failing control: a trailing slash defeats O_NOFOLLOW, so no such name is ever passed on.
@@ -46,7 +46,7 @@ def test_no_link_is_followed_anywhere_in_a_path(root: Path) -> None:
         for part in ("", "..", "src/b.py", "out/"):
             with pytest.raises(ValueError, match="not one part"):
                 open_beneath(handle, (part, "x"), os.O_RDONLY)
-    assert (made, os.listdir(root / "out")) == ([], ["secret.txt"])
+    assert (created_folders, os.listdir(root / "out")) == ([], ["secret.txt"])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels say it in other ways")

@@ -17,17 +17,17 @@ def denied(message: str) -> ToolError:
 
 
 def test_requested_and_real_name_are_both_judged(root: Path) -> None:
-    asked: list[tuple[str, bool]] = []
+    judgements: list[tuple[str, bool]] = []
 
     def judge(path: str, for_write: bool) -> ToolError | None:
-        asked.append((path, for_write))
+        judgements.append((path, for_write))
         return None
 
     workspace = Workspace(str(root), judge)
     workspace.read_file("./src/../link.py")
     workspace.write_file("new/file.py", b"", expected_sha256="")
     workspace.list_directory(".")
-    assert list(dict.fromkeys(asked)) == [
+    assert list(dict.fromkeys(judgements)) == [
         ("link.py", False),
         ("src/b.py", False),
         ("new/file.py", True),

@@ -19,10 +19,10 @@ INVALID, CONFLICT, PERMISSION = (
 def refused(root: Path, *changes: Change) -> ToolError:
     """The refusal of these changes, of which none is made."""
     before = tree_of(root)
-    found = Workspace(str(root), no_env).change_files(changes)
-    assert isinstance(found, ToolError)
+    error = Workspace(str(root), no_env).change_files(changes)
+    assert isinstance(error, ToolError)
     assert tree_of(root) == before
-    return found
+    return error
 
 
 OLD = sha(b"something else")
@@ -53,8 +53,8 @@ def test_impossible_change_refuses_all_changes(root: Path) -> None:
     others: list[Change] = [WriteFile("x/y/new.py", b"new"), MoveFile("src/b.py", "x/b.py", B)]
     for change, code, message in IMPOSSIBLE:
         for order in ([change, *others], [*others, change]):
-            found = refused(root, *order)
-            assert (found.code, found.message[: len(message)]) == (code, message)
+            error = refused(root, *order)
+            assert (error.code, error.message[: len(message)]) == (code, message)
 
 
 SPELLINGS: dict[str, Callable[[str], Change]] = {

@@ -67,12 +67,12 @@ PATHS: list[tuple[str, PathAccess, str | ToolErrorCode]] = [
 
 def test_path_is_resolved_or_refused(root: Path) -> None:
     for path, access, expected in PATHS:
-        found = PathSandbox(str(root)).resolve(path.replace("{root}", str(root)), access)
+        resolved = PathSandbox(str(root)).resolve(path.replace("{root}", str(root)), access)
         if isinstance(expected, ToolErrorCode):
-            assert isinstance(found, ToolError), path
-            assert found.code is expected, path
+            assert isinstance(resolved, ToolError), path
+            assert resolved.code is expected, path
         else:
-            assert found == os.path.normpath(root / expected), path
+            assert resolved == os.path.normpath(root / expected), path
 
 
 @pytest.mark.parametrize("name", ["C:", "~old", "http:"])
@@ -168,9 +168,9 @@ def test_system_directory_is_refused_as_a_workspace(tmp_path: Path) -> None:
         ("/proc/self", DENIED),
         ("a\0b", INVALID),
     ):
-        found = check_workspace(path)
-        assert isinstance(found, ToolError)
-        assert found.code is code
+        error = check_workspace(path)
+        assert isinstance(error, ToolError)
+        assert error.code is code
     assert check_workspace(f"{tmp_path}/no") == ToolError(
         code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: create the folder, or name another one."
     )

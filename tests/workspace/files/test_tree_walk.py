@@ -118,10 +118,10 @@ def repository() -> Path:
 
 def hidden(text: str, parts: Sequence[str], name: str) -> bool:
     """Whether the rules hide the path or a directory above it."""
-    found = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: text.encode())
+    rules = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: text.encode())
     folders = [Entry("/".join(parts[: depth + 1]), "directory", 0) for depth in range(len(parts))]
-    return any(map(found.ignores, folders)) or (
-        bool(name) and found.ignores(Entry("/".join([*parts, name]), "file", 0))
+    return any(map(rules.ignores, folders)) or (
+        bool(name) and rules.ignores(Entry("/".join([*parts, name]), "file", 0))
     )
 
 
@@ -132,11 +132,11 @@ def hidden(text: str, parts: Sequence[str], name: str) -> bool:
 def test_ignore_rules_match_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
     text, names = "\n".join(lines), [(parts, name) for parts, name in names if parts or name]
     (repository() / ".gitignore").write_bytes(text.encode())
-    asked = "\0".join("/".join([*parts, name] if name else parts) for parts, name in names)
+    paths = "\0".join("/".join([*parts, name] if name else parts) for parts, name in names)
     command = ["git", "-C", str(repository()), "check-ignore", "--no-index", "-z", "-v", "-n", "--stdin"]
-    answer = subprocess.run(command, input=f"{asked}\0".encode(), capture_output=True, check=False).stdout.split(b"\0")
-    said = [bool(pattern) and not pattern.startswith(b"!") for pattern in answer[2::4]]
-    assert [hidden(text, parts, name) for parts, name in names] == said
+    answer = subprocess.run(command, input=f"{paths}\0".encode(), capture_output=True, check=False).stdout.split(b"\0")
+    ignored = [bool(pattern) and not pattern.startswith(b"!") for pattern in answer[2::4]]
+    assert [hidden(text, parts, name) for parts, name in names] == ignored
 
 
 def test_time_for_any_ignore_pattern_is_bounded() -> None:

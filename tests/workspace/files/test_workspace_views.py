@@ -128,8 +128,8 @@ def test_dry_change_is_refused_like_a_real_one(dry: DryWorkspace) -> None:
     assert code_of(dry.write_file("../x", b"", expected_sha256="")) is ToolErrorCode.PERMISSION_DENIED
     assert code_of(dry.write_file("a.txt", b"", expected_sha256="")) is ToolErrorCode.CONFLICT
     assert code_of(dry.change_files([DeleteFile("link.txt", hash_of(b"one\n"))])) is ToolErrorCode.INVALID_ARGUMENT
-    taken = WriteFile("b.txt", b"b")
-    assert code_of(dry.change_files([taken, MoveFile("a.txt", "no.txt", hash_of(b"one\n"))])) is not None
+    new_file = WriteFile("b.txt", b"b")
+    assert code_of(dry.change_files([new_file, MoveFile("a.txt", "no.txt", hash_of(b"one\n"))])) is not None
     assert (dry.planned, dry.exists("b.txt")) == ([], False)
 
     dry.write_file("b.txt", b"b", expected_sha256="")

@@ -97,9 +97,9 @@ def test_outcomes_of_earlier_steps_are_dropped_and_interrupted_calls_kept(journa
     journal.forget_outcomes("run", before_step=3)
 
     def outcome(thread: str, execution: str, place: int = 0) -> str | None:
-        found = journal.find(thread, execution, place)
-        assert found is not None
-        return found.outcome
+        call = journal.find(thread, execution, place)
+        assert call is not None
+        return call.outcome
 
     assert [outcome("run", "s1"), outcome("run", "s2"), outcome("run", "s3")] == ["", "", "outcome"]
     assert (outcome("other", "s1"), outcome("run", "s1", 1)) == ("outcome", None)
@@ -155,20 +155,20 @@ def test_changes_of_a_run_are_the_done_ones_from_a_step_newest_first(journal: Jo
 
 def test_changes_of_a_child_belong_to_the_step_that_started_it(journal: Journal) -> None:
     child = "run|execute_tools:0f|3|1"
-    own = recorded(journal, "own", key=KEY._replace(step=2, execution="a"))
+    of_run = recorded(journal, "own", key=KEY._replace(step=2, execution="a"))
     of_child = recorded(journal, "child", key=KEY._replace(thread=child, step=0))
     recorded(journal, "another run's", key=KEY._replace(thread="run|execute_tools", step=9))
 
     assert [parent_of(thread) for thread in (child, "run")] == [("run", 3), ("run", 0)]
-    assert [journal.changes_of("run", step) for step in (0, 3, 4)] == [[of_child, own], [of_child], []]
+    assert [journal.changes_of("run", step) for step in (0, 3, 4)] == [[of_child, of_run], [of_child], []]
     assert (journal.children("run"), journal.children("other")) == ([child], [])
 
 
 def test_files_up_to_ten_million_bytes_are_backed_up(journal: Journal) -> None:
-    kept, left = bytes(10_000_000), bytes(10_000_001)
-    journal.intend(journal.begin(KEY), "token", [EFFECT], {sha(kept): kept, sha(left): left}, ())
-    assert journal.backup(sha(kept)) == kept
-    assert journal.backup(sha(left)) is None
+    small, large = bytes(10_000_000), bytes(10_000_001)
+    journal.intend(journal.begin(KEY), "token", [EFFECT], {sha(small): small, sha(large): large}, ())
+    assert journal.backup(sha(small)) == small
+    assert journal.backup(sha(large)) is None
 
 
 def test_change_is_recorded_once_and_atomically(journal: Journal, tmp_path: Path) -> None:
@@ -197,13 +197,13 @@ def test_change_is_recorded_once_and_atomically(journal: Journal, tmp_path: Path
     st.lists(st.binary(min_size=1).map(os.fsdecode), max_size=3),
 )
 def test_effects_round_trip_with_any_bytes_in_names(
-    tmp_path_factory: pytest.TempPathFactory, effects: list[FileEffect], made: list[str]
+    tmp_path_factory: pytest.TempPathFactory, effects: list[FileEffect], new_folders: list[str]
 ) -> None:
     journal = Journal(str(tmp_path_factory.mktemp("journal")))
     call = journal.begin(KEY)
-    journal.intend(call, "token", effects, {}, made)
+    journal.intend(call, "token", effects, {}, new_folders)
     assert journal.open_changes() == [
-        RecordedChange("token", call, 3, tuple(effects), tuple(made), ChangeState.INTENDED)
+        RecordedChange("token", call, 3, tuple(effects), tuple(new_folders), ChangeState.INTENDED)
     ]
 
 
@@ -240,8 +240,8 @@ def test_journal_can_be_pickled_to_another_process(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path))
     with journal.connected():
         done = recorded(journal, "token")
-        there = pickle.loads(pickle.dumps(journal))  # noqa: S301 - it is the test's own
-        assert there.changes_of("run") == [done]
+        unpickled = pickle.loads(pickle.dumps(journal))  # noqa: S301 - it is the test's own
+        assert unpickled.changes_of("run") == [done]
 
 
 def test_unsettled_change_is_settled_before_the_next_one(tmp_path: Path) -> None:
@@ -262,20 +262,20 @@ def test_unsettled_change_is_settled_before_the_next_one(tmp_path: Path) -> None
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders whose database was opened."""
-    found: list[str] = []
+    folders: list[str] = []
 
     def note(folder: str) -> Database:
-        found.append(folder)
+        folders.append(folder)
         return open_database(folder)
 
     monkeypatch.setattr("mendgraph.nodes.workspace.journal.journal.open_database", note)
-    return found
+    return folders
 
 
 def test_shared_connection_is_opened_once_per_process(tmp_path: Path, opened: list[str]) -> None:
     journal = Journal(str(tmp_path))
-    with journal.connected() as held:
-        assert held is journal
+    with journal.connected() as connected:
+        assert connected is journal
         first = recorded(journal, "first")
         call = journal.begin(KEY._replace(place=1))
         assert len(opened) == 1

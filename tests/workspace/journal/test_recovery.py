@@ -118,8 +118,8 @@ def test_change_killed_at_any_point_is_done_completely_or_not_at_all(fresh: Call
     for place in killed_anywhere(fresh, CHANGES[kind]):
         intended = place.journal.open_changes()
         recovered = place.recover()
-        assert [each.token for each in recovered] == [each.token for each in intended]
-        assert [each.foreign for each in recovered] == [() for _ in intended]
+        assert [change.token for change in recovered] == [change.token for change in intended]
+        assert [change.foreign for change in recovered] == [() for _ in intended]
         state = recovered[0].state if recovered else place.journal.change.state if place.journal.changes else UNDONE
         assert place.tree() == expected[state]
         seen.add(state)
@@ -182,19 +182,19 @@ def leave_alone(fresh: Callable[[], Place], deed: Callable[[Path], None], path: 
     for place in killed_anywhere(fresh, CHANGES["all"], first, EACH):
         deed(place.root / path)
         theirs = place.tree()
-        for each in place.recover():
+        for change in place.recover():
             tree = place.tree()
             effects = [effect.path for effect in place.journal.change.effects]
-            ours = [name for name in effects if name not in each.foreign]
-            if each.state is FOREIGN:
-                assert set(each.foreign) <= set(effects)
-                assert [tree.get(name) for name in each.foreign] == [theirs.get(name) for name in each.foreign]
-                assert [tree.get(name) for name in ours] == [before.get(name) for name in ours], each
+            ours = [name for name in effects if name not in change.foreign]
+            if change.state is FOREIGN:
+                assert set(change.foreign) <= set(effects)
+                assert [tree.get(name) for name in change.foreign] == [theirs.get(name) for name in change.foreign]
+                assert [tree.get(name) for name in ours] == [before.get(name) for name in ours], change
             else:
-                assert each.foreign == ()
-                assert [tree.get(name) for name in ours] == [expected[each.state].get(name) for name in ours], each
+                assert change.foreign == ()
+                assert [tree.get(name) for name in ours] == [expected[change.state].get(name) for name in ours], change
             assert [name for name in tree if name.endswith(TEMPORARY_SUFFIX)] == []
-            assert place.journal.change.state is each.state
+            assert place.journal.change.state is change.state
         assert place.recover() == ()
 
 
@@ -202,8 +202,8 @@ def part_way(fresh: Callable[[], Place], changes: list[Change]) -> Place:
     """Killed when the first name has changed, and the second not yet."""
     untouched = fresh().tree()
     for place in killed_anywhere(fresh, changes):
-        shown = {name: each for name, each in place.tree().items() if not name.endswith(TEMPORARY_SUFFIX)}
-        if shown != untouched:
+        visible = {name: entry for name, entry in place.tree().items() if not name.endswith(TEMPORARY_SUFFIX)}
+        if visible != untouched:
             return place
     raise AssertionError("no name has ever changed")
 
@@ -214,8 +214,8 @@ TWO = CHANGES["two replaced"]
 def test_message_names_the_file_that_somebody_else_changed(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
     (place.root / "d" / "b").write_bytes(b"theirs")
-    [each] = place.recover()
-    assert each == Recovered(
+    [change] = place.recover()
+    assert change == Recovered(
         place.journal.change.token,
         FOREIGN,
         ("d/b",),
@@ -231,24 +231,24 @@ def test_lost_old_file_is_restored_from_its_backup(fresh: Callable[[], Place], k
     deleted: list[Change] = [DeleteFile("d/b", sha(b"b")), WriteFile("a", b"new a", sha(b"a"))]
     for changes in (TWO, deleted):
         place = part_way(fresh, changes)
-        [kept] = [path for path in place.root.rglob(f".*k{TEMPORARY_SUFFIX}") if path.stat().st_nlink == 1]
-        kept.unlink()
+        [temporary] = [path for path in place.root.rglob(f".*k{TEMPORARY_SUFFIX}") if path.stat().st_nlink == 1]
+        temporary.unlink()
         if kind == "torn":
-            kept.write_bytes(b"")
-        assert [each.state for each in place.recover()] == [UNDONE]
+            temporary.write_bytes(b"")
+        assert [change.state for change in place.recover()] == [UNDONE]
         assert place.tree() == before
 
 
 def test_moved_file_is_restored_before_its_new_name_is_removed(fresh: Callable[[], Place]) -> None:
     changes: list[Change] = [MoveFile("e", "z", sha(b"e")), DeleteFile("a", sha(b"a"))]
-    place = next(each for each in killed_anywhere(fresh, changes) if not (each.root / "e").exists())
+    place = next(place for place in killed_anywhere(fresh, changes) if not (place.root / "e").exists())
     assert ((place.root / "z").exists(), (place.root / "a").exists()) == (True, True)
 
     def look(*_: object) -> None:
         assert (place.root / "e").exists() or (place.root / "z").exists()
 
     with after_each("unlink", look):
-        assert [each.state for each in place.recover()] == [UNDONE]
+        assert [change.state for change in place.recover()] == [UNDONE]
     assert ((place.root / "e").read_bytes(), (place.root / "z").exists()) == (b"e", False)
 
 
@@ -265,16 +265,16 @@ def test_file_changed_during_rollback_is_left_unchanged(fresh: Callable[[], Plac
             (place.root / "a").write_bytes(b"theirs")
 
     with after_each("open", look), before_each("stat", change):
-        assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("a",))]
+        assert [(record.state, record.foreign) for record in place.recover()] == [(FOREIGN, ("a",))]
     assert (place.root / "a").read_bytes() == b"theirs"
 
 
 def test_file_that_cannot_be_restored_is_named_and_left_unchanged(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
-    [kept] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
-    kept.unlink()
+    [temporary] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
+    temporary.unlink()
     del place.journal.backups[sha(b"a")]
-    assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("a",))]
+    assert [(change.state, change.foreign) for change in place.recover()] == [(FOREIGN, ("a",))]
     assert ((place.root / "a").read_bytes(), (place.root / "d" / "b").read_bytes()) == (b"new a", b"b")
 
 
@@ -288,11 +288,11 @@ def test_failing_disk_leaves_the_change_open_for_the_next_recovery(fresh: Callab
     for nth in count(1):
         place = part_way(fresh, TWO)
         with failing(function, nth) as calls:
-            [each] = place.recover()
+            [change] = place.recover()
         if len(calls) < nth:
             break
         open_still = Recovered(place.journal.change.token, OPEN, (), sentence)
-        assert each == open_still or each.state is UNDONE  # where it was no obstacle
+        assert change == open_still or change.state is UNDONE  # where it was no obstacle
         place.recover()
         assert (place.journal.change.state, place.tree()) == (UNDONE, before)
     assert nth > 1
@@ -307,7 +307,7 @@ def test_unreadable_file_counts_as_changed_by_somebody_else(fresh: Callable[[], 
             raise OSError(number, os.strerror(number))
 
     with before_each("open", refuse):
-        assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("d/b",))]
+        assert [(change.state, change.foreign) for change in place.recover()] == [(FOREIGN, ("d/b",))]
     assert (place.root / "a").read_bytes() == b"a"
 
 
@@ -319,11 +319,11 @@ def test_recovered_file_is_on_disk_before_it_is_recorded(
 ) -> None:
     last = {"two replaced": "a", "create": "x/y/n"}[kind]
     untouched = fresh().tree().get(last)
-    place = next(each for each in killed_anywhere(fresh, CHANGES[kind]) if each.tree().get(last) != untouched)
+    place = next(place for place in killed_anywhere(fresh, CHANGES[kind]) if place.tree().get(last) != untouched)
     with noted("fsync") as synced:
         journal = WatchingJournal(lambda: sorted(name for _, name in synced))
         journal.changes, journal.backups = place.journal.changes, place.journal.backups
-        assert [each.state for each in recovered(journal, place.root)] == [state]
+        assert [change.state for change in recovered(journal, place.root)] == [state]
     assert journal.seen == [[f"{place.root}{name}" for name in folders]]
 
 

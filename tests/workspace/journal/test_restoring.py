@@ -192,7 +192,7 @@ def test_many_files_are_restored_in_batches(world: World) -> None:
         (world.root / name).write_bytes(b"old")
     applied = apply_again(world.journal, world.workspace, "run")
     assert not isinstance(applied, ToolError)
-    assert [each.path for each in applied] == [f"f{index:03}" for index in range(2 * MOST_CHANGES + 5)]
+    assert [effect.path for effect in applied] == [f"f{index:03}" for index in range(2 * MOST_CHANGES + 5)]
     assert isinstance(undo(world), Restored)
     assert tree(world.root) == after
 

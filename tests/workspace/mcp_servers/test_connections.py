@@ -38,7 +38,7 @@ def executable(path: Path) -> str:
 
 def executed_in(workspace: Path, server: McpServer) -> list[str]:
     """What the server executes of the workspace, by relative names."""
-    return [os.path.relpath(each, workspace) for each in server.executes if each.startswith(f"{workspace}/")]
+    return [os.path.relpath(path, workspace) for path in server.executes if path.startswith(f"{workspace}/")]
 
 
 OPTION = "--settings={}settings.json"
@@ -55,9 +55,9 @@ OPENING = "exec(open('{}calc.py').read())"
 def test_file_arguments_become_absolute_and_count_as_executed(
     args: list[str], resolved: list[str], executed: list[str], workspace: Path
 ) -> None:
-    server = resolve(workspace, *(each.replace("{}", f"{workspace}/") for each in args))
-    shown = [each.replace("{}", f"{workspace}/") for each in resolved]
-    assert list(server.argv[1:]) == shown
+    server = resolve(workspace, *(argument.replace("{}", f"{workspace}/") for argument in args))
+    expected = [argument.replace("{}", f"{workspace}/") for argument in resolved]
+    assert list(server.argv[1:]) == expected
     assert executed_in(workspace, server) == executed
 
 

@@ -50,7 +50,7 @@ def test_peer_address_is_checked_before_a_byte_is_sent(far_end: str) -> None:
         with pytest.raises(RefusedConnectionError):
             fetch(CheckedBackend(TARGET, [PUBLIC], Deadline(5), Everywhere(listener, far_end=far_end)))
         assert fetch(Everywhere(listener, far_end=far_end)) == 200
-    assert [bool(each) for each in listener.requests] == [False, True]
+    assert [bool(request) for request in listener.requests] == [False, True]
 
 
 def test_every_step_has_the_remaining_time() -> None:
@@ -133,7 +133,7 @@ def test_special_addresses_are_never_allowed() -> None:
 
 
 def test_public_addresses_are_allowed_also_behind_nat64() -> None:
-    assert [why_forbidden(each) for each in (PUBLIC, "2606:2800:220:1::1", "64:ff9b::5db8:d822")] == ["", "", ""]
+    assert [why_forbidden(address) for address in (PUBLIC, "2606:2800:220:1::1", "64:ff9b::5db8:d822")] == ["", "", ""]
     assert why_forbidden("64:ff9b::7f00:1", private_allowed=True) == "private"
 
 
@@ -142,9 +142,9 @@ def test_unresolvable_name_is_not_an_outage(error: Exception) -> None:
     def fail(*_: object) -> Sequence[str]:
         raise error
 
-    found = Network(NetworkRules(hosts=("a.test",)), resolve=fail).get("http://a.test/", 5)
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.IO_ERROR
+    outcome = Network(NetworkRules(hosts=("a.test",)), resolve=fail).get("http://a.test/", 5)
+    assert isinstance(outcome, ToolError)
+    assert outcome.code is ToolErrorCode.IO_ERROR
 
 
 def test_next_address_is_tried_if_one_is_unreachable() -> None:

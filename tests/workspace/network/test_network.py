@@ -43,11 +43,11 @@ def test_request_is_fixed_and_contains_nothing_about_the_user(monkeypatch: pytes
     with Listener(lambda head: [cookie if b" /a " in head else http_answer()]) as listener:
         asking(listener).get("http://good.test/a", 5)
         sent = listener.requests
-    rest = (
+    headers = (
         b"Host: good.test\r\nUser-Agent: mendgraph\r\nAccept: text/*, application/json, application/xml, */*;q=0.1\r\n"
         b"Accept-Encoding: identity\r\nConnection: close\r\n\r\n"
     )
-    assert sent == [b"GET /a HTTP/1.1\r\n" + rest, b"GET /b HTTP/1.1\r\n" + rest]
+    assert sent == [b"GET /a HTTP/1.1\r\n" + headers, b"GET /b HTTP/1.1\r\n" + headers]
 
 
 @rows("127.0.0.1", "::1")
@@ -120,10 +120,10 @@ def test_long_answer_is_cut() -> None:
 )
 def test_non_text_answer_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
     with Listener(answer) as listener:
-        code, said = error_of(asking(listener).get("http://good.test/", 5))
+        code, error_message = error_of(asking(listener).get("http://good.test/", 5))
     assert code is ToolErrorCode.INVALID_ARGUMENT
-    assert message in said
-    assert said.endswith("; only text, JSON and XML can be read.")
+    assert message in error_message
+    assert error_message.endswith("; only text, JSON and XML can be read.")
 
 
 def dripping(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
@@ -167,16 +167,16 @@ def test_unintelligible_response_is_a_typed_error(answer: bytes) -> None:
 
 @rows("http://evil.test/", "http://good.test@evil.test/", "http://good.test/\r\nHost: evil.test", "http://0x7f.1/")
 def test_refused_address_is_not_looked_up(url: str) -> None:
-    asked: list[str] = []
+    lookups: list[str] = []
 
     def note(host: str, _: int) -> Sequence[str]:
-        asked.append(host)
+        lookups.append(host)
         return [PUBLIC]
 
     with Listener(http_answer()) as listener:
         network = Network(NetworkRules(hosts=("good.test",)), resolve=note, backend=Everywhere(listener))
         assert isinstance(network.get(url, 5), ToolError)
-    assert (asked, listener.connections) == ([], 0)
+    assert (lookups, listener.connections) == ([], 0)
 
 
 def test_url_that_only_looks_allowed_is_refused_unlike_in_plain_httpx() -> None:

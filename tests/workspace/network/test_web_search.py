@@ -96,8 +96,8 @@ def test_failure_is_a_typed_error_with_a_remedy(
     status: int, text: str, headers: JsonMap, code: ToolErrorCode, part: str
 ) -> None:
     with SearchServer("searxng", answer=(status, text, headers)) as server:
-        found, message = error_of(opened("searxng", {"SEARXNG_URL": server.url}).results("x", 10))
-    assert (found, part in message) == (code, True), message
+        error_code, message = error_of(opened("searxng", {"SEARXNG_URL": server.url}).results("x", 10))
+    assert (error_code, part in message) == (code, True), message
 
 
 @rows(("brave", "X-Subscription-Token"), ("tavily", "Authorization"))

@@ -26,11 +26,11 @@ def secret(name: str) -> bool:
 def opened(root: Path, **rules: object) -> Commands:
     """The commands of this workspace; the test is skipped, with the reason, where no sandbox starts."""
     named = {"programs": PROGRAMS, **rules}
-    found = open_commands(str(root), CommandRules(**named), secret)  # type: ignore[arg-type]  # as they are given
-    if isinstance(found, ToolError):
-        assert found.code is ToolErrorCode.UNAVAILABLE
-        pytest.skip(found.message)
-    return found
+    commands = open_commands(str(root), CommandRules(**named), secret)  # type: ignore[arg-type]  # as they are given
+    if isinstance(commands, ToolError):
+        assert commands.code is ToolErrorCode.UNAVAILABLE
+        pytest.skip(commands.message)
+    return commands
 
 
 class Place:
@@ -45,9 +45,9 @@ class Place:
         return opened(self.root, sandbox=self.sandbox, **rules)
 
     def result(self, *argv: str, cwd: str = ".", timeout_s: float | None = None) -> CommandResult:
-        found = self.commands.run(argv, cwd, timeout_s)
-        assert isinstance(found, CommandResult), found
-        return found
+        result = self.commands.run(argv, cwd, timeout_s)
+        assert isinstance(result, CommandResult), result
+        return result
 
     def says(self, script: str) -> str:
         """What a shell script prints on both outputs."""
@@ -55,9 +55,9 @@ class Place:
         return (result.stdout.head + result.stdout.tail).decode()
 
     def error(self, *argv: str, cwd: str = ".") -> str:
-        found = self.commands.run(argv, cwd)
-        assert isinstance(found, ToolError), found
-        return f"{found.code.value}: {found.message}"
+        error = self.commands.run(argv, cwd)
+        assert isinstance(error, ToolError), error
+        return f"{error.code.value}: {error.message}"
 
 
 @contextmanager
@@ -67,9 +67,9 @@ def command_place(folder: Path, sandbox: str) -> Iterator[Place]:
     for name in (".git/config", ".env", "src/keys/one", "src/a.py", "src/.env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"canary of {name}\n")
-    made = opened(root, sandbox=sandbox)
+    commands = opened(root, sandbox=sandbox)
     before = open_handles()
-    yield Place(root, made)
+    yield Place(root, commands)
     assert open_handles() == before, "a handle was left open"
 
 

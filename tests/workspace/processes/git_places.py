@@ -51,28 +51,31 @@ def head(folder: Path) -> str:
     return git(folder, "rev-parse", "HEAD").strip()
 
 
-def found(path: Path) -> Repository:
+def repository_of(path: Path) -> Repository:
     """The repository of this folder."""
-    here = find_repository(str(path))
-    assert isinstance(here, Repository), here
-    return here
+    repository = find_repository(str(path))
+    assert isinstance(repository, Repository), repository
+    return repository
 
 
 def tree(folder: Path) -> Tree:
     """All files and links, without `.git`."""
-    found: Tree = {}
+    entries: Tree = {}
     for above, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
-        for name in (*names, *(each for each in folders if os.path.islink(os.path.join(above, each)))):
+        for name in (
+            *names,
+            *(folder_name for folder_name in folders if os.path.islink(os.path.join(above, folder_name))),
+        ):
             path = Path(above, name)
-            said, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
+            relative, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
             if name == ".git":
                 continue
             if stat.S_ISLNK(mode):
-                found[said] = False, b"-> " + os.fsencode(os.readlink(path))
+                entries[relative] = False, b"-> " + os.fsencode(os.readlink(path))
             elif stat.S_ISREG(mode):
-                found[said] = bool(mode & stat.S_IXUSR), path.read_bytes()
-    return found
+                entries[relative] = bool(mode & stat.S_IXUSR), path.read_bytes()
+    return entries
 
 
 def untouched(folder: Path) -> dict[str, bytes]:

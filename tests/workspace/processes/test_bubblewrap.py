@@ -99,8 +99,8 @@ def test_killed_bubblewrap_is_reported_as_a_signal(place: Place, install: Instal
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, "bubblewrap") as made:
-        yield made
+    with command_place(tmp_path, "bubblewrap") as opened_place:
+        yield opened_place
 
 
 def test_only_the_workspace_is_writable(place: Place, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_only_the_workspace_is_writable(place: Place, tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "a").write_text("whole")
     (place.root / "out").symlink_to(outside)
-    said = place.says(
+    output = place.says(
         f"echo new > src/new.py; echo x > {outside}/a; echo x > out/b; echo x > ../up; echo x > /x; echo x > /usr/x;"
         "echo x > /etc/passwd; echo x > /etc/x; echo x > /run/x; echo x > /dev/x; mkdir /var;"
         "echo 1 > /proc/sys/kernel/sysrq;"
@@ -118,8 +118,8 @@ def test_only_the_workspace_is_writable(place: Place, tmp_path: Path) -> None:
     assert (place.root / "src/new.py").read_text() == "new\n"
     assert (sorted(os.listdir(tmp_path)), os.listdir(outside)) == (["outside", "root"], ["a"])
     assert (outside / "a").read_text() == "whole"
-    assert said.count("annot create") == 11
-    assert said.endswith("fine\nhome\n")
+    assert output.count("annot create") == 11
+    assert output.endswith("fine\nhome\n")
     assert not os.path.exists(f"/tmp/{scratch}")
 
 
@@ -128,13 +128,13 @@ def test_home_and_other_folders_are_not_visible(place: Place, tmp_path: Path) ->
     (home / ".ssh").mkdir(exist_ok=True)
     (home / ".ssh/key").write_text("canary")
     (tmp_path / "neighbour").write_text("canary")
-    said = place.says(
+    output = place.says(
         f"cat {home}/.ssh/key {tmp_path}/neighbour; ls -a ~; ls /home /var /opt /root/.ssh /etc/shadow /sys /mnt;"
         "cat /etc/passwd; echo $HOME"
     )
-    assert "canary" not in said
-    assert said.count("No such file or directory") == 9
-    assert f"agent:x:{os.getuid()}:{os.getgid()}:agent:/run/home:/bin/sh\n/run/home\n" in said
+    assert "canary" not in output
+    assert output.count("No such file or directory") == 9
+    assert f"agent:x:{os.getuid()}:{os.getgid()}:agent:/run/home:/bin/sh\n/run/home\n" in output
 
 
 def test_program_has_no_network(place: Place) -> None:
@@ -167,13 +167,15 @@ def test_environment_of_a_program_is_minimal(place: Place, monkeypatch: pytest.M
 
 
 def test_program_has_no_privileges_and_no_handles_of_the_agent(place: Place) -> None:
-    said = place.says("grep -E '^(Cap...|NoNewPrivs):' /proc/self/status; ls /proc/self/fd /proc/1/fd; unshare -U true")
-    assert said.count("0000000000000000") == 5
-    assert "NoNewPrivs:\t1" in said
-    own, first = (said.split(f"/proc/{each}/fd:\n")[1].split() for each in ("self", "1"))
-    assert own[:4] == ["0", "1", "2", "3"]  # 3 is that of the listing
+    output = place.says(
+        "grep -E '^(Cap...|NoNewPrivs):' /proc/self/status; ls /proc/self/fd /proc/1/fd; unshare -U true"
+    )
+    assert output.count("0000000000000000") == 5
+    assert "NoNewPrivs:\t1" in output
+    self_handles, first = (output.split(f"/proc/{process}/fd:\n")[1].split() for process in ("self", "1"))
+    assert self_handles[:4] == ["0", "1", "2", "3"]  # 3 is that of the listing
     assert first[:5] == ["0", "1", "2", "4", "/proc/self/fd:"]  # 4 is bubblewrap's own eventfd
-    assert "unshare failed" in said
+    assert "unshare failed" in output
 
 
 def test_program_shares_no_namespace_with_the_agent(place: Place) -> None:
@@ -192,21 +194,21 @@ def test_program_has_its_own_session(place: Place) -> None:
 
 
 def test_readable_folder_is_read_only_and_its_sockets_are_unreachable(tmp_path: Path) -> None:
-    root, shown = tmp_path.resolve() / "root", tmp_path.resolve() / "shown"
-    for folder in (root, shown):
+    root, readable = tmp_path.resolve() / "root", tmp_path.resolve() / "shown"
+    for folder in (root, readable):
         folder.mkdir()
-    (shown / "file").write_text("whole\n")
-    script = f"import socket; socket.socket(1).connect('{shown}/service')"
+    (readable / "file").write_text("whole\n")
+    script = f"import socket; socket.socket(1).connect('{readable}/service')"
 
     with closing_socket(socket.socket(socket.AF_UNIX)) as service:
-        service.bind(f"{shown}/service")
+        service.bind(f"{readable}/service")
         service.listen()
-        commands = opened(root, readable=(str(shown),), sandbox="bubblewrap")
-        changes = f"cat {shown}/file; echo x > {shown}/new; echo x > {shown}/file; rm {shown}/file"
+        commands = opened(root, readable=(str(readable),), sandbox="bubblewrap")
+        changes = f"cat {readable}/file; echo x > {readable}/new; echo x > {readable}/file; rm {readable}/file"
         result = commands.run(["sh", "-c", f'{changes}; python3 -c "{script}"'])
 
     assert isinstance(result, CommandResult)
     assert result.stdout.head == b"whole\n"
     assert b"ConnectionRefusedError" in result.stderr.head
-    assert sorted(os.listdir(shown)) == ["file", "service"]
-    assert (shown / "file").read_text() == "whole\n"
+    assert sorted(os.listdir(readable)) == ["file", "service"]
+    assert (readable / "file").read_text() == "whole\n"

@@ -45,9 +45,9 @@ def watch(
     judge: PathJudge = no_env,
     journal: MemoryJournal | None = None,
 ) -> CommandChanges:
-    found = watched(Workspace(str(root), judge).recorded(journal), run, 600.0, limits)
-    assert isinstance(found.changes, CommandChanges)
-    return found.changes
+    watched_run = watched(Workspace(str(root), judge).recorded(journal), run, 600.0, limits)
+    assert isinstance(watched_run.changes, CommandChanges)
+    return watched_run.changes
 
 
 def is_(data: bytes) -> FileState:
@@ -70,8 +70,8 @@ def test_file_denied_in_the_meantime_is_not_read_from_the_cache(place: Path) -> 
     def judge(path: str, for_write: bool) -> ToolError | None:
         return DENIAL if path == "a.py" and not for_write else None
 
-    found = watch(place, lambda: (place / "a.py").write_bytes(b"a = 22\n"), judge=judge)
-    assert found.files == (CommandChange(FileEffect("a.py", UNKNOWN, UNKNOWN)),)
+    changes = watch(place, lambda: (place / "a.py").write_bytes(b"a = 22\n"), judge=judge)
+    assert changes.files == (CommandChange(FileEffect("a.py", UNKNOWN, UNKNOWN)),)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -88,8 +88,8 @@ def test_directory_unreadable_before_or_after_adds_no_changes(place: Path, momen
         (place / "a.py").unlink()
 
     with before_each("open", refuse):
-        found = watch(place, run)
-    assert ([change.effect.path for change in found.files], found.new_folders) == (["a.py"], ())
+        changes = watch(place, run)
+    assert ([change.effect.path for change in changes.files], changes.new_folders) == (["a.py"], ())
 
 
 def test_denied_git_bytecode_and_ignored_files_are_not_watched(place: Path, tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_denied_git_bytecode_and_ignored_files_are_not_watched(place: Path, tmp_
             (place / name).write_text("x")
         (place / ".gitignore").write_text("*.pyi\n")  # the rules are those from before
 
-    found = watch(place, run)
-    assert [change.effect.path for change in found.files] == [".gitignore", "src/c.pyi"]
+    changes = watch(place, run)
+    assert [change.effect.path for change in changes.files] == [".gitignore", "src/c.pyi"]
 
 
 # --- All of it, over random trees
@@ -146,25 +146,25 @@ def test_exactly_the_differences_are_reported_and_can_be_restored(
         root = Path(folder).resolve()
         (root / ".gitignore").write_text("*.log\n")
         put(root, before, in_place=lambda _: True)
-        found = watch(
+        changes = watch(
             root,
             lambda: put(root, after, in_place=in_place.__contains__),
             LIMITS._replace(file_bytes=5, hashed_bytes=8),
         )
-        told = {change.effect.path: (change.effect.before, change.effect.after) for change in found.files}
+        effects = {change.effect.path: (change.effect.before, change.effect.after) for change in changes.files}
         visible = {name for name in {*before, *after} if not name.endswith(".log")}
         states = {name: (state_of(name, before.get(name), 5), state_of(name, after.get(name), 8)) for name in visible}
-        assert told.items() <= states.items()
+        assert effects.items() <= states.items()
         # A file that was not read may be reported although it is equal; all others are reported only if they differ.
-        assert {name for name, (was, now) in states.items() if was != now} <= told.keys()
-        assert all(was != now or was.sha256 == "?" for was, now in told.values())
-        for change in found.files:
+        assert {name for name, (was, now) in states.items() if was != now} <= effects.keys()
+        assert all(was != now or was.sha256 == "?" for was, now in effects.values())
+        for change in changes.files:
             assert (change.before_data is None) == (change.effect.before.sha256 in {"", "?"})
             assert (change.after_data is None) == (change.effect.after.sha256 in {"", "?", sha(b"larger")})
             restore(root, change)
         now = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
         for name in visible - {
-            change.effect.path for change in found.files if "?" in (change.effect.before[0], change.effect.after[0])
+            change.effect.path for change in changes.files if "?" in (change.effect.before[0], change.effect.after[0])
         }:
             assert now.get(name) == (before[name][0] if name in before else None)
 
@@ -192,9 +192,9 @@ def test_too_large_workspace_is_not_watched(place: Path, entries: int) -> None:
 
     (place / "src" / "c").write_bytes(b"")
     workspace = Workspace(str(place), no_env).recorded(journal)
-    found = watched(workspace, run, 600.0, LIMITS._replace(entries=entries))
+    watched_run = watched(workspace, run, 600.0, LIMITS._replace(entries=entries))
     reason = f"the workspace has more than {entries} files and directories"
-    assert (found, journal.told) == (WatchedRun(7, Unwatched(reason), Unwatched(reason)), [])
+    assert (watched_run, journal.told) == (WatchedRun(7, Unwatched(reason), Unwatched(reason)), [])
 
 
 def test_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
@@ -253,6 +253,6 @@ def test_changes_of_an_interrupted_command_are_recorded(place: Path, journal: Me
 
     with pytest.raises(KeyboardInterrupt):
         watched(Workspace(str(place), no_env).recorded(journal), run, 600.0, LIMITS)
-    effects = [each.effects for each in journal.changes.values()]
+    effects = [change.effects for change in journal.changes.values()]
     expected = (FileEffect("a.py", is_(b"a = 1\n"), is_(b"2")),)
     assert effects == ([] if isinstance(journal, BrokenJournal) else [expected])

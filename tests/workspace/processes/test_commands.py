@@ -31,8 +31,8 @@ from tests.workspace.processes.command_place import Place, alive, command_place,
 
 @pytest.fixture(params=BACKENDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, request.param) as made:
-        yield made
+    with command_place(tmp_path, request.param) as opened_place:
+        yield opened_place
 
 
 def test_program_gets_its_arguments_verbatim_and_its_output_is_returned(place: Place) -> None:
@@ -170,30 +170,32 @@ def test_read_only_program_changes_nothing(tmp_path: Path) -> None:
     echo x > new; echo x > src/new; mkdir .git; rm -r src; echo x > /run/given/a.txt; ls -A"""
     result = looking.run(["sh", "-c", script])
     assert isinstance(result, CommandResult)
-    said = result.stdout.head.decode().splitlines()
-    assert said[0] == "given"
-    assert "KEY=1" not in said
-    assert said[-1] == "src"
-    assert "check" in said
+    lines = result.stdout.head.decode().splitlines()
+    assert lines[0] == "given"
+    assert "KEY=1" not in lines
+    assert lines[-1] == "src"
+    assert "check" in lines
     assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
 
 
 def test_replacement_text_of_a_file_reveals_no_denied_file(tmp_path: Path) -> None:
-    root, shown, beside = (tmp_path.resolve() / name for name in ("root", "tools/shown", "tools/beside"))
-    for folder in (root / "src", shown, beside):
+    root, readable, beside = (tmp_path.resolve() / name for name in ("root", "tools/shown", "tools/beside"))
+    for folder in (root / "src", readable, beside):
         folder.mkdir(parents=True)
         (folder / "a.txt").write_text("now\n")
     (root / ".env").write_text("KEY=1\n")
-    given = {f"{root}/src/a.txt": b"then\n"}
-    looking = opened(root).read_only(given, {}, readable=[str(shown)])
-    script = f"exec 2>&1; cat src/a.txt {shown}/a.txt {beside}/a.txt .env; echo x > src/a.txt; echo x > {shown}/a.txt"
+    replacements = {f"{root}/src/a.txt": b"then\n"}
+    looking = opened(root).read_only(replacements, {}, readable=[str(readable)])
+    script = (
+        f"exec 2>&1; cat src/a.txt {readable}/a.txt {beside}/a.txt .env; echo x > src/a.txt; echo x > {readable}/a.txt"
+    )
     result = looking.run(["sh", "-c", script])
     assert isinstance(result, CommandResult)
-    said = result.stdout.head.decode().splitlines()
-    assert said[:2] == ["then", "now"]
-    assert not {"KEY=1", "now"} & {*said[2:]}
-    assert ((root / "src/a.txt").read_text(), (shown / "a.txt").read_text()) == ("now\n", "now\n")
-    again = opened(root).read_only({}, {}).run(["sh", "-c", f"cat src/a.txt {shown}/a.txt"])
+    lines = result.stdout.head.decode().splitlines()
+    assert lines[:2] == ["then", "now"]
+    assert not {"KEY=1", "now"} & {*lines[2:]}
+    assert ((root / "src/a.txt").read_text(), (readable / "a.txt").read_text()) == ("now\n", "now\n")
+    again = opened(root).read_only({}, {}).run(["sh", "-c", f"cat src/a.txt {readable}/a.txt"])
     assert isinstance(again, CommandResult)
     assert again.stdout.head.decode() == "now\n"
 
@@ -220,8 +222,8 @@ def test_program_that_is_not_installed_is_an_error() -> None:
         "The program 'no-such-program' is not installed where commands can see it. Whoever starts the run can allow it"
         " by its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
     )
-    found = find_program("no-such-program", RULES, "/w", "/usr/bin:/bin")
-    assert found == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    outcome = find_program("no-such-program", RULES, "/w", "/usr/bin:/bin")
+    assert outcome == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
 def test_folder_that_cannot_be_made_readable_is_refused(tmp_path: Path) -> None:
@@ -244,9 +246,9 @@ def test_own_python_is_readable_unless_it_is_the_systems_or_contains_a_home(
     (root / "python").mkdir()
     (root / "link").symlink_to("python")
     monkeypatch.setenv("HOME", str(root / "home"))
-    for prefix, shown in ((root / "link", (str(root / "python"),)), (root, ()), (root / "home", ()), ("/usr", ())):
+    for prefix, expected in ((root / "link", (str(root / "python"),)), (root, ()), (root / "home", ()), ("/usr", ())):
         monkeypatch.setattr(sys, "base_prefix", str(prefix))
-        assert own_installation() == readable_folders(CommandRules()) == shown
+        assert own_installation() == readable_folders(CommandRules()) == expected
     assert readable_folders(CommandRules(readable=("~/../link", str(root / "python")))) == (str(root / "python"),)
 
 
@@ -256,9 +258,9 @@ def test_path_contains_only_readable_folders_outside_the_workspace(
     root = tmp_path.resolve()
     for name in ("work/bin", "shown/tools", "shown/bin", "hidden/bin"):
         (root / name).mkdir(parents=True)
-    asked = ["work/bin", "hidden/bin", "shown/tools", "shownalso"]
-    own = os.path.join(sys.prefix, "bin")
-    monkeypatch.setenv("PATH", ":".join((*(f"{root}/{name}" for name in asked), own, ".", "", "bin", "/usr/sbin")))
+    names = ["work/bin", "hidden/bin", "shown/tools", "shownalso"]
+    own_bin = os.path.join(sys.prefix, "bin")
+    monkeypatch.setenv("PATH", ":".join((*(f"{root}/{name}" for name in names), own_bin, ".", "", "bin", "/usr/sbin")))
     path = command_environment(f"{root}/work", (f"{root}/shown", sys.prefix, f"{root}/work"))["PATH"].split(":")
     assert path[:3] == [f"{root}/shown/tools", "/usr/sbin", f"{root}/shown/bin"]
     system = {os.path.realpath(f"{place}/{kind}") for place in ("/usr/local", "/usr", "") for kind in ("bin", "sbin")}

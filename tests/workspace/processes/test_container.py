@@ -14,8 +14,8 @@ from tests.workspace.processes.command_place import Place, command_place
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, "container") as made:
-        yield made
+    with command_place(tmp_path, "container") as opened_place:
+        yield opened_place
 
 
 def test_program_works_directly_in_the_workspace(place: Place) -> None:

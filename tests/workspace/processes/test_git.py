@@ -22,7 +22,7 @@ from mendgraph.nodes.workspace.processes.git import (
     worktree_name,
 )
 from mendgraph.nodes.workspace.processes.processes import ProcessResult
-from tests.workspace.processes.git_places import committed, found, git, head, repository, write
+from tests.workspace.processes.git_places import committed, git, head, repository, repository_of, write
 
 SETTINGS = {
     "core.hooksPath": "/dev/null",
@@ -76,8 +76,8 @@ def test_no_program_of_a_repository_runs(tmp_path: Path) -> None:
     git(main, "config", "filter.mine.smudge", str(program))
     git(main, "config", "filter.mine.clean", str(program))
 
-    here = found(main)
-    assert find_uncommitted(here) == ((), True)
+    repo = repository_of(main)
+    assert find_uncommitted(repo) == ((), True)
     assert isinstance(added(main, copies, commit), str)
     assert not (tmp_path / "ran").exists()
     git(main, "status")
@@ -99,9 +99,9 @@ def test_worktree_is_not_locked_and_only_its_own_records_are_removed(tmp_path: P
 
 def test_missing_git_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = run_git(["version"], cwd="/")
+    outcome = run_git(["version"], cwd="/")
     message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
-    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    assert outcome == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def test_full_disk_in_git_is_reported_as_such() -> None:
@@ -114,9 +114,9 @@ def test_full_disk_in_git_is_reported_as_such() -> None:
         assert is_disk_full(failure)
 
 
-def error(found: object) -> str:
-    assert isinstance(found, ToolError), found
-    return f"{found.code.value}: {found.message}"
+def error(outcome: object) -> str:
+    assert isinstance(outcome, ToolError), outcome
+    return f"{outcome.code.value}: {outcome.message}"
 
 
 def test_repository_is_found_from_its_top_subfolder_worktree_or_bare(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_repository_is_found_from_its_top_subfolder_worktree_or_bare(tmp_path: P
         (tmp_path / "tree/src", common, "src", False),
         (tmp_path / "bare.git", str(tmp_path / "bare.git"), "", True),
     ):
-        assert found(path) == Repository(str(path), shared, prefix, "sha1", is_bare)
+        assert repository_of(path) == Repository(str(path), shared, prefix, "sha1", is_bare)
     assert find_repository(str(tmp_path)) is None
 
 
@@ -141,20 +141,20 @@ def test_revision_is_resolved_to_a_commit(tmp_path: Path) -> None:
     git(main, "branch", "side")
     write(main, {"a.txt": "more"})
     committed(main)
-    here = found(main)
-    assert [find_commit(here, each) for each in ("", "HEAD", "main")] == [head(main)] * 3
-    assert [find_commit(here, each) for each in ("HEAD~1", "v1", "side", first[:8])] == [first] * 4
+    repo = repository_of(main)
+    assert [find_commit(repo, name) for name in ("", "HEAD", "main")] == [head(main)] * 3
+    assert [find_commit(repo, name) for name in ("HEAD~1", "v1", "side", first[:8])] == [first] * 4
 
     assert malformed_revision("x" * 1_000) is None
     for revision in ("--upload-pack=x", "HEAD\n", "x" * 1_001):
-        refused = error(find_commit(here, revision))
+        refused = error(find_commit(repo, revision))
         assert refused.startswith("invalid_argument: ")
         assert refused.endswith(" is not a git revision: name a branch, a tag or a commit.")
 
 
 def test_missing_revision_is_an_error(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
-    assert error(find_commit(found(main), "side")) == (
+    assert error(find_commit(repository_of(main), "side")) == (
         f"not_found: There is no commit 'side' in the repository '{main}': name a branch, a tag or a commit that"
         " exists here (git fetch gets those of a server)."
     )
@@ -163,12 +163,14 @@ def test_missing_revision_is_an_error(tmp_path: Path) -> None:
 def test_damaged_index_is_an_error(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     (main / ".git/index").write_bytes(b"no index")
-    assert error(find_uncommitted(found(main))).startswith(f"io_error: Git could not look for changes in '{main}': ")
+    assert error(find_uncommitted(repository_of(main))).startswith(
+        f"io_error: Git could not look for changes in '{main}': "
+    )
 
 
 def test_repository_without_commits_is_an_error(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
-    assert error(find_commit(found(tmp_path))) == (
+    assert error(find_commit(repository_of(tmp_path))) == (
         f"not_found: The repository '{tmp_path}' has no commit yet: commit the files first."
     )
 
@@ -177,15 +179,15 @@ def test_uncommitted_changes_are_found(tmp_path: Path) -> None:
     main = repository(tmp_path / "main", {"a": "a\n" * 20, "b": "b", "c": "c", "src/d": "d", "src/e f": "e"})
     before = (main / ".git/index").read_bytes()
     os.utime(main / "a")
-    assert find_uncommitted(found(main)) == ((), False)
+    assert find_uncommitted(repository_of(main)) == ((), False)
     assert (main / ".git/index").read_bytes() == before
     git(main, "mv", "a", "new name")
     write(main, {"b": "changed", "src/e f": "changed", "untracked": "x"})
     (main / "c").unlink()
-    assert find_uncommitted(found(main)) == (("a", "b", "c", "new name", "src/e f"), True)
-    assert find_uncommitted(found(main / "src")) == (("src/e f",), False)
+    assert find_uncommitted(repository_of(main)) == (("a", "b", "c", "new name", "src/e f"), True)
+    assert find_uncommitted(repository_of(main / "src")) == (("src/e f",), False)
     git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
-    assert find_uncommitted(found(tmp_path / "bare.git")) == ((), False)
+    assert find_uncommitted(repository_of(tmp_path / "bare.git")) == ((), False)
 
 
 def test_repository_of_another_user_is_trusted_if_the_user_says_so(
@@ -202,14 +204,14 @@ def test_repository_of_another_user_is_trusted_if_the_user_says_so(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert error(find_repository(str(main))).startswith("permission_denied: Git does not trust the repository ")
     (tmp_path / ".gitconfig").write_text(f'[safe]\n\tdirectory = /other\n\tdirectory = "{main}"\n')
-    here = found(main)
-    assert here.settings == (("safe.directory", "/other"), ("safe.directory", str(main)))
-    assert find_commit(here) == here.line("rev-parse", "HEAD")
+    repo = repository_of(main)
+    assert repo.settings == (("safe.directory", "/other"), ("safe.directory", str(main)))
+    assert find_commit(repo) == repo.line("rev-parse", "HEAD")
 
 
 def added(main: Path, folder: Path, commit: str = "") -> str | ToolError:
     folder.mkdir(exist_ok=True)
-    return add_worktree(found(main), commit or head(main), str(folder), "workspace")
+    return add_worktree(repository_of(main), commit or head(main), str(folder), "workspace")
 
 
 def test_worktree_of_a_killed_process_is_recreated(tmp_path: Path) -> None:

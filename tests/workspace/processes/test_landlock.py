@@ -25,8 +25,8 @@ MEMORY = "/dev/shm"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, "landlock") as made:
-        yield made
+    with command_place(tmp_path, "landlock") as opened_place:
+        yield opened_place
 
 
 def errors(place: Place, script: str) -> list[str]:
@@ -52,9 +52,9 @@ def test_new_folder_is_not_removed_by_another_process_before_it_is_locked() -> N
             others.append(PrivateFolder())
 
     with before_each("open", start_other_first):
-        own = PrivateFolder()
+        private_folder = PrivateFolder()
 
-    assert os.path.isdir(own.folder("work"))
+    assert os.path.isdir(private_folder.folder("work"))
     assert os.path.isdir(others[0].folder("work"))
 
 

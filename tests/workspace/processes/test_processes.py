@@ -41,8 +41,8 @@ def gone(pid: int) -> bool:
 def test_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONPATH", "VIRTUAL_ENV", "OPENAI_API_KEY", "RIPGREP_CONFIG_PATH", "LANG"):
         monkeypatch.setenv(name, "x")
-    found = python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))", tmp_path)
-    assert found == ProcessResult(0, b"['HOME', 'LANG', 'PATH']\n", b"")
+    result = python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))", tmp_path)
+    assert result == ProcessResult(0, b"['HOME', 'LANG', 'PATH']\n", b"")
 
 
 def test_leftover_child_is_killed_and_not_waited_for(tmp_path: Path) -> None:
@@ -50,15 +50,15 @@ def test_leftover_child_is_killed_and_not_waited_for(tmp_path: Path) -> None:
         "import subprocess,sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
         "print(child.pid)"
     )
-    found = python(program, tmp_path, timeout_s=30)
-    assert isinstance(found, ProcessResult)
-    assert (found.exit_code, gone(int(found.stdout))) == (0, True)
+    result = python(program, tmp_path, timeout_s=30)
+    assert isinstance(result, ProcessResult)
+    assert (result.exit_code, gone(int(result.stdout))) == (0, True)
 
 
 def test_endless_output_is_cut_and_the_program_stopped(tmp_path: Path) -> None:
-    found = python("while True: print('x' * 1000)", tmp_path, most=5_000)
-    assert isinstance(found, ProcessResult)
-    assert (len(found.stdout), found.stderr, found.truncated) == (5_000, b"", True)
+    result = python("while True: print('x' * 1000)", tmp_path, most=5_000)
+    assert isinstance(result, ProcessResult)
+    assert (len(result.stdout), result.stderr, result.truncated) == (5_000, b"", True)
 
 
 def test_program_that_cannot_start_is_a_typed_error(tmp_path: Path) -> None:
@@ -70,21 +70,21 @@ def test_program_that_cannot_start_is_a_typed_error(tmp_path: Path) -> None:
     ]
     for argv, cwd, code in rows:
         env = {"PATH": "/usr/bin:/bin"}
-        found = run_process(argv, cwd=str(tmp_path / cwd), timeout_s=1, max_output_bytes=10, env=env)
-        assert isinstance(found, ToolError)
-        assert found.code is code
+        result = run_process(argv, cwd=str(tmp_path / cwd), timeout_s=1, max_output_bytes=10, env=env)
+        assert isinstance(result, ToolError)
+        assert result.code is code
 
 
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
 def test_kept_ends_of_an_output_do_not_depend_on_its_chunks(chunks: list[bytes], most: int) -> None:
-    kept = CapturedOutput(most=most)
-    assert [kept.add(chunk) for chunk in chunks] == [True] * len(chunks)
-    whole, tail = b"".join(chunks), most // 2
+    captured = CapturedOutput(most=most)
+    assert [captured.add(chunk) for chunk in chunks] == [True] * len(chunks)
+    output, tail = b"".join(chunks), most // 2
     head = most - tail
-    rest = whole[head:]
-    assert kept == CapturedOutput(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
-    assert kept.left_out == max(0, len(whole) - most)
+    remainder = output[head:]
+    assert captured == CapturedOutput(output[:head], remainder[max(0, len(remainder) - tail) :], len(output))
+    assert captured.left_out == max(0, len(output) - most)
 
 
 def test_reading_stops_on_its_check_or_deadline(tmp_path: Path) -> None:

@@ -37,16 +37,16 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[False, True], ids=["command", "evidence"])
 def commands(request: pytest.FixtureRequest, root: Path) -> Iterator[Commands]:
-    made = opened(root)
-    yield made.read_only({}, {}) if request.param else made
+    opened_commands = opened(root)
+    yield opened_commands.read_only({}, {}) if request.param else opened_commands
     assert "canary" in (root / ".git/config").read_text()
 
 
 def test_password_of_a_remote_is_hidden_and_git_works(commands: Commands) -> None:
-    said = says(commands, "git config remote.origin.url; cat .git/config; git status --short; git log --oneline")
-    assert "canary" not in said
-    assert said.startswith("https://host.example/x.git\n")
-    assert said.endswith(" more\n")
+    output = says(commands, "git config remote.origin.url; cat .git/config; git status --short; git log --oneline")
+    assert "canary" not in output
+    assert output.startswith("https://host.example/x.git\n")
+    assert output.endswith(" more\n")
 
 
 OTHER_FILES = {
@@ -64,8 +64,8 @@ def test_login_in_another_file_of_a_repository_is_hidden(commands: Commands) -> 
     root = Path(commands.root)
     git(root, "init", "--quiet", "--bare", "store")
     write(root, OTHER_FILES)
-    said = says(commands, "; ".join(f"cat {name}; mv {name} x; cp {name} y; cat {name} x y" for name in OTHER_FILES))
-    assert "canary" not in said
+    output = says(commands, "; ".join(f"cat {name}; mv {name} x; cp {name} y; cat {name} x y" for name in OTHER_FILES))
+    assert "canary" not in output
     assert {name: (root / name).read_text() for name in OTHER_FILES} == OTHER_FILES
 
 
@@ -73,21 +73,21 @@ def test_login_in_the_repository_of_a_worktree_is_hidden(root: Path, tmp_path: P
     tree = tmp_path / "tree"
     git(root, "worktree", "add", "--quiet", "--detach", str(tree))
     commands = opened(tree)
-    said = says(commands, f"git config remote.origin.url; cat {root}/.git/config; git log --oneline")
-    assert "canary" not in said
+    output = says(commands, f"git config remote.origin.url; cat {root}/.git/config; git log --oneline")
+    assert "canary" not in output
     if commands.sandbox.name == "landlock":  # it can hide a file beside the workspace, but not replace it
-        assert "Permission denied" in said
+        assert "Permission denied" in output
     else:
-        assert said.startswith("https://host.example/x.git\n")
-        assert said.endswith(" more\n")
+        assert output.startswith("https://host.example/x.git\n")
+        assert output.endswith(" more\n")
 
 
 def test_login_in_a_repository_in_a_readable_folder_is_hidden(root: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other", {"a.py": "a = 1\n"})
     commands = opened(other, readable=(str(root),))
-    said = says(commands, f"cat {root}/.git/config")
-    assert "canary" not in said
-    assert ("Permission denied" if commands.sandbox.name == "landlock" else "host.example") in said
+    output = says(commands, f"cat {root}/.git/config")
+    assert "canary" not in output
+    assert ("Permission denied" if commands.sandbox.name == "landlock" else "host.example") in output
 
 
 def test_login_added_between_two_commands_is_hidden(root: Path) -> None:

@@ -46,14 +46,14 @@ def limited(folder: Path, sandbox: str) -> Iterator[Place]:
 
 @pytest.fixture(params=BACKENDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with limited(tmp_path, request.param) as made:
-        yield made
+    with limited(tmp_path, request.param) as opened_place:
+        yield opened_place
 
 
 @pytest.fixture
 def bubblewrap(tmp_path: Path) -> Iterator[Place]:
-    with limited(tmp_path, "bubblewrap") as made:
-        yield made
+    with limited(tmp_path, "bubblewrap") as opened_place:
+        yield opened_place
 
 
 def python(place: Place, program: str, *words: str) -> CommandResult:
@@ -98,31 +98,31 @@ def test_program_over_a_limit_is_ended_and_the_limit_is_named(tmp_path: Path, sa
 
 
 def test_program_that_fills_the_disk_is_ended(tmp_path: Path) -> None:
-    made = opened(tmp_path.resolve(), limits=ResourceLimits(20, 400 * MB, disk_bytes=20 * MB))
+    commands = opened(tmp_path.resolve(), limits=ResourceLimits(20, 400 * MB, disk_bytes=20 * MB))
     if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout == b"tmpfs\n":
         pytest.skip("the temporary folder is no disk")
     program = "for each in range(5): open(f'f{each}', 'wb').write(bytes(9_000_000))\nos.sync(); time.sleep(60)"
-    result = made.run(["python3", "-c", f"import os, time\n{program}"])
+    result = commands.run(["python3", "-c", f"import os, time\n{program}"])
     assert isinstance(result, CommandResult)
     assert result.limit is not None
     assert (result.limit.limit, result.limit.reached > result.limit.allowed) == (Limit.DISK, True)
 
 
 def test_shared_memory_is_counted_once(tmp_path: Path) -> None:
-    made = opened(tmp_path.resolve(), limits=ROOM)
+    commands = opened(tmp_path.resolve(), limits=ROOM)
     program = (
         "import os, time\nkept = bytearray(b'x') * 90_000_000\n"
         "children = [os.fork() or (time.sleep(0.5), os._exit(0)) for each in range(8)]\n"
         "for each in children: os.waitpid(each, 0)\n"
     )
-    result = made.run(["python3", "-c", program])
+    result = commands.run(["python3", "-c", program])
     assert isinstance(result, CommandResult)
     assert (result.exit_code, result.limit) == (0, None), result
 
 
 def test_program_is_ended_if_the_machine_runs_out_of_memory(bubblewrap: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = iter([[32_000 * MB, 3_000 * MB]])
-    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
+    samples = iter([[32_000 * MB, 3_000 * MB]])
+    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: next(samples, [32_000 * MB, 900 * MB]))
     result = bubblewrap.result("sleep", "60")
     assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB must stay free."
 
@@ -156,24 +156,24 @@ COUNTS_PROCESSES_OF_A_SANDBOX = [int(part) for part in re.findall(r"\d+", os.una
 def test_program_inherits_its_limits_and_has_lower_priority_than_the_agent(place: Place) -> None:
     """It cannot raise them; the kernel ends it first, and file systems in memory are bounded."""
     result = python(place, f"import sys\n{REPORT}", *["/dev/shm"] * (place.sandbox != "landlock"))
-    found = json.loads(result.stdout.head)
+    values = json.loads(result.stdout.head)
 
-    assert found["hard"] == [20 * MB, 64, 0]
-    assert (found["nice"], found["oom"]) == (min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5), 1000)
-    bounded = all(32 * MB <= size < 33 * MB for size in found["sizes"])
+    assert values["hard"] == [20 * MB, 64, 0]
+    assert (values["nice"], values["oom"]) == (min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5), 1000)
+    bounded = all(32 * MB <= size < 33 * MB for size in values["sizes"])
     assert bounded is (Guarantee.SCRATCH_LIMITS in place.commands.sandbox.guarantees)
     if COUNTS_PROCESSES_OF_A_SANDBOX:
-        soft, hard = found["processes"]
+        soft, hard = values["processes"]
         assert soft == hard
         # One more for bubblewrap; elsewhere the kernel counts all processes of the user, who has others.
         assert soft == 21 if place.sandbox == "bubblewrap" else soft >= 20
 
 
 def test_limit_of_the_agent_itself_is_not_raised(bubblewrap: Place) -> None:
-    own = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10 * MB, own[1]))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10 * MB, limits[1]))
     try:
         result = python(bubblewrap, "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE))")
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, own)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert result.stdout.head.decode() == f"({10 * MB}, {20 * MB})\n"

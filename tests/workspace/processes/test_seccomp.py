@@ -87,7 +87,7 @@ def test_namespace_escaping_calls_are_refused_and_ordinary_ones_allowed() -> Non
     for machine, refused in REFUSED_NUMBERS.items():
         special = set(numbers_of(machine).numbers.values())
         answers = {number: answer(machine, number) for number in range(600)}
-        assert {number for number, each in answers.items() if each == "EPERM"} == refused
+        assert {number for number, decision in answers.items() if decision == "EPERM"} == refused
         assert {answers[number] for number in range(470) if number not in special} == {ALLOWED}
         assert answer(machine, numbers_of(machine).numbers["keyctl"], audit_number=OTHER_ARCHITECTURE) == KILLED
         assert answer(machine, 0x4000_0000 | 250) == "ENOSYS"
@@ -117,8 +117,8 @@ def test_only_listed_socket_families_are_allowed() -> None:
     for machine in ARCHITECTURES:
         numbers = numbers_of(machine).numbers
         for family, protocol, expected in SOCKETS:
-            found = answer(machine, numbers["socket"], family, socket.SOCK_STREAM, protocol)
-            assert found == expected, (machine, family, protocol)
+            decision = answer(machine, numbers["socket"], family, socket.SOCK_STREAM, protocol)
+            assert decision == expected, (machine, family, protocol)
             assert answer(machine, numbers["socket"], family, network=False) == "EAFNOSUPPORT"
         assert answer(machine, numbers["socketpair"], socket.AF_UNIX, network=False) == ALLOWED
         assert answer(machine, numbers["socketpair"], 30, network=False) == "EAFNOSUPPORT"
@@ -154,8 +154,8 @@ def test_unknown_architecture_has_no_filter() -> None:
 
 @pytest.fixture(params=BACKENDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, request.param) as made:
-        yield made
+    with command_place(tmp_path, request.param) as opened_place:
+        yield opened_place
 
 
 CALLS = """
@@ -189,11 +189,11 @@ def test_program_in_the_sandbox_is_refused_these_calls(place: Place) -> None:
     assert set(calls.values()) == {errno.EPERM}
 
     families = {name: error for name, error in errors.items() if name.startswith("AF_")}
-    own = errno.EAFNOSUPPORT if place.sandbox == "landlock" else "succeeded"
+    expected = errno.EAFNOSUPPORT if place.sandbox == "landlock" else "succeeded"
     assert families == {
-        "AF_UNIX": own,
-        "AF_INET": own,
-        "AF_INET6": own,
+        "AF_UNIX": expected,
+        "AF_INET": expected,
+        "AF_INET6": expected,
         "AF_VSOCK": errno.EAFNOSUPPORT,
         "AF_ALG": errno.EAFNOSUPPORT,
         "AF_PACKET": errno.EAFNOSUPPORT,

@@ -125,20 +125,20 @@ def test_workspace_inside_a_readable_folder_follows_workspace_rules(tmp_path: Pa
 # --- What is looked at
 
 
-def found(shown: ShownFolders, *folders: Path, root: str = "/w", seconds: float = 60) -> Hidden | ToolError:
-    return shown.find(map(str, folders), root, time.monotonic() + seconds)
+def hidden_in(shown_folders: ShownFolders, *folders: Path, root: str = "/w", seconds: float = 60) -> Hidden | ToolError:
+    return shown_folders.find(map(str, folders), root, time.monotonic() + seconds)
 
 
 def test_exception_in_a_rule_hides_the_file(environment: Path) -> None:
     def breaks(_: str) -> Any:
         raise ValueError
 
-    for shown in (ShownFolders(breaks, lambda _: None), ShownFolders(lambda _: False, lambda _: None, breaks)):
-        hidden = found(shown, environment)
+    for shown_folders in (ShownFolders(breaks, lambda _: None), ShownFolders(lambda _: False, lambda _: None, breaks)):
+        hidden = hidden_in(shown_folders, environment)
         assert isinstance(hidden, Hidden)
         assert str(environment / "pyvenv.cfg") in hidden.files
         assert str(environment / "etc") in hidden.folders
-    by_content = found(ShownFolders(lambda _: False, breaks), environment)
+    by_content = hidden_in(ShownFolders(lambda _: False, breaks), environment)
     assert isinstance(by_content, Hidden)
     assert str(environment / "pyvenv.cfg") in by_content.files
 
@@ -147,22 +147,22 @@ def test_sockets_and_pipes_are_found_outside_the_workspace_only(tmp_path: Path) 
     for name in ("a", "a/.git", "root", "lib/python3.11/x"):
         put_ways_out(tmp_path / name)
     write(tmp_path, {"a/.git/refs/x.env": "", "file": ""})
-    shown = ShownFolders(lambda name: name.endswith("env"), lambda _: None)
+    shown_folders = ShownFolders(lambda name: name.endswith("env"), lambda _: None)
     places = ("a/.git", "a", "lib/python3.11/x")
     names = [str(tmp_path / place / name) for place in places for name in ("pipe", "socket")]
-    hidden = found(shown, tmp_path, tmp_path / "file", tmp_path / "no", root=str(tmp_path / "root"))
+    hidden = hidden_in(shown_folders, tmp_path, tmp_path / "file", tmp_path / "no", root=str(tmp_path / "root"))
     assert hidden == Hidden(tuple(names))
 
 
 def test_too_many_files_to_hide_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "lib", {f"{number}.env": "" for number in range(301)})
-    shown = ShownFolders(lambda name: name.endswith("env"), lambda _: None)
-    refusal = found(shown, tmp_path)
+    shown_folders = ShownFolders(lambda name: name.endswith("env"), lambda _: None)
+    refusal = hidden_in(shown_folders, tmp_path)
     assert isinstance(refusal, ToolError)
     assert refusal.message == (
         "The folders that commands are shown have more than 300 secrets, sockets, pipes or devices, so no command is"
         " run: name smaller folders in `readable_folders`."
     )
-    late = found(shown, tmp_path, seconds=-1)
+    late = hidden_in(shown_folders, tmp_path, seconds=-1)
     assert isinstance(late, ToolError)
     assert late.message.startswith("One of the folders shown to commands is too large to be looked through")

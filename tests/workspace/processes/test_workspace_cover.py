@@ -38,9 +38,9 @@ def secret(name: str) -> bool:
 def cover_of(root: Path, denied: Callable[[str], bool] = secret, seconds: float = 60) -> Cover | ToolError:
     with closing(open_root(str(root))) as handle:
         before = len(os.listdir("/dev/fd"))
-        found = find_cover(handle, denied, time.monotonic() + seconds)
+        cover = find_cover(handle, denied, time.monotonic() + seconds)
         assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
-    return found
+    return cover
 
 
 def put(root: Path, *names: str) -> None:
@@ -97,9 +97,9 @@ def test_unreadable_folder_is_covered_unless_it_is_gone(tmp_path: Path, number: 
 
 
 def refusal_of(root: Path, seconds: float = 60) -> str:
-    found = cover_of(root, seconds=seconds)
-    assert isinstance(found, ToolError)
-    return f"{found.code.value}: {found.message}"
+    error = cover_of(root, seconds=seconds)
+    assert isinstance(error, ToolError)
+    return f"{error.code.value}: {error.message}"
 
 
 def test_workspace_with_too_much_to_cover_is_refused(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_workspace_with_too_much_to_cover_is_refused(tmp_path: Path) -> None:
 def put_ways_out(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     os.mkfifo(folder / "pipe")
-    here = os.open(folder, os.O_RDONLY)
-    with closing(here), socket.socket(socket.AF_UNIX) as made:
-        made.bind(f"/proc/self/fd/{here}/socket")  # names of sockets are short
+    handle = os.open(folder, os.O_RDONLY)
+    with closing(handle), socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"/proc/self/fd/{handle}/socket")  # names of sockets are short
 
 
 def test_sockets_and_pipes_in_the_workspace_are_hidden(tmp_path: Path) -> None:
@@ -141,14 +141,14 @@ def test_sockets_and_pipes_in_the_workspace_are_hidden(tmp_path: Path) -> None:
 
 @pytest.fixture(params=AUTOMATIC)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, request.param) as made:
-        yield made
+    with command_place(tmp_path, request.param) as opened_place:
+        yield opened_place
 
 
 @pytest.fixture
 def bubblewrap_place(tmp_path: Path) -> Iterator[Place]:
-    with command_place(tmp_path, "bubblewrap") as made:
-        yield made
+    with command_place(tmp_path, "bubblewrap") as opened_place:
+        yield opened_place
 
 
 def test_denied_file_cannot_be_read_by_any_name_or_get_a_sibling(place: Place) -> None:
@@ -158,19 +158,19 @@ def test_denied_file_cannot_be_read_by_any_name_or_get_a_sibling(place: Place) -
         for name in ("src/keys/one", "link")
     )
     moved = "mv src moved; cat moved/keys/one link; mv moved src"
-    said = place.says(f"ls -A src/keys; {attacks}; {moved}; echo x > src/keys/new || echo refused")
-    assert "canary" not in said
-    assert said.endswith("refused\n")
+    output = place.says(f"ls -A src/keys; {attacks}; {moved}; echo x > src/keys/new || echo refused")
+    assert "canary" not in output
+    assert output.endswith("refused\n")
     assert os.listdir(place.root / "src/keys") == ["one"]
 
 
 def test_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Place) -> None:
     (place.root / "src/sub/.git").mkdir(parents=True)
-    said = place.says(
+    output = place.says(
         "cat .git/config; for g in .git src/sub/.git; do echo x > $g/new; mkdir $g/hooks; mv $g away; rm -rf $g;"
         "chmod 777 $g; ln -sfn /tmp $g; done; echo x > .git/config"
     )
-    assert said.startswith("canary of .git/config\n")
+    assert output.startswith("canary of .git/config\n")
     assert (os.listdir(place.root / ".git"), os.listdir(place.root / "src/sub/.git")) == (["config"], [])
     assert (place.root / ".git/config").read_text() == "canary of .git/config\n"
 
@@ -178,8 +178,8 @@ def test_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Pl
 def test_hard_links_to_protected_files_give_no_access(place: Place) -> None:
     for name in (".env", "src/keys/one", ".git/config"):
         (place.root / f"other-{Path(name).name}").hardlink_to(place.root / name)
-    said = place.says("cat other-*; for o in other-.env other-one other-config; do echo x > $o; cat $o; rm $o; done")
-    assert "canary" not in said
+    output = place.says("cat other-*; for o in other-.env other-one other-config; do echo x > $o; cat $o; rm $o; done")
+    assert "canary" not in output
     for name in (".env", "src/keys/one", ".git/config"):
         assert (place.root / name).read_text() == f"canary of {name}\n"
 

@@ -17,8 +17,8 @@ EXCERPT = "The block looks like an excerpt of 'config.yaml'"
 
 def test_function_is_replaced_by_name(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
-    shown = bench.run(edit_blocks, path="calc.py", content=FIXED)
-    assert (shown.result.data["changed"], shown.result.data["content"], shown.changes) == (False, CALC, ())
+    preview = bench.run(edit_blocks, path="calc.py", content=FIXED)
+    assert (preview.result.data["changed"], preview.result.data["content"], preview.changes) == (False, CALC, ())
     output = bench.run(edit_blocks, path="calc.py", content=FIXED)
     fixed = CALC.replace("a - b", "a + b", 1)
     assert output.result.data == {"path": "calc.py", "changed": ["add"], "action": "merged", "content": fixed}
@@ -205,8 +205,8 @@ def test_definition_can_be_moved_by_a_block_for_either_file(bench: Bench) -> Non
         changes.extend(output.changes)
         return bench.bytes_of(path).decode()
 
-    kept = "import re\n\nX = 1\n\n\ndef load"
-    assert send("a.py", "def load(text):\n    return 3\n").startswith(kept)  # it would be lost
+    beginning = "import re\n\nX = 1\n\n\ndef load"
+    assert send("a.py", "def load(text):\n    return 3\n").startswith(beginning)  # it would be lost
     assert send("b.py", "Y = 2\n") == "Y = 2\n\n\ndef load(text):\n    return 3\n"
     assert send("a.py", "X = 1\n") == "import re\nfrom b import load\n\nX = 1\n\n\nprint(load)\n"
 
@@ -227,8 +227,8 @@ def test_moved_definition_does_not_replace_a_namesake_and_keeps_its_new_name(ben
 def test_unread_file_is_shown_before_anything_is_removed_from_it(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     context = ToolContext(bench.workspace, task="Remove the function sub.")
-    shown = edit_blocks.s(context, path="calc.py", content="del sub\n")
-    assert (shown.result.data["content"], bench.bytes_of("calc.py").decode()) == (CALC, CALC)
+    output = edit_blocks.s(context, path="calc.py", content="del sub\n")
+    assert (output.result.data["content"], bench.bytes_of("calc.py").decode()) == (CALC, CALC)
     added = edit_blocks.s(replace(context, task=""), path="calc.py", content="def half(a):\n    return a / 2\n")
     assert added.result.data["changed"] == ["half"]
 

@@ -53,15 +53,15 @@ def test_readable_paths_are_listed_sorted_without_ignored_ones(
 def test_absolute_pattern_is_resolved_to_its_place(tool: Tool, bench: Bench) -> None:
     bench.put(FILES)
 
-    def asked(glob: str) -> ToolOutput:
+    def output_of(glob: str) -> ToolOutput:
         return bench.run(tool, pattern=glob) if tool is glob_files else bench.run(tool, pattern="^", glob=glob)
 
     alias = bench.root.with_name(f"{bench.root.name}-alias")
     alias.symlink_to(bench.root)
     for root in (bench.root, alias):
-        assert asked(f"{root}/src/*.py") == asked("src/*.py")
+        assert output_of(f"{root}/src/*.py") == output_of("src/*.py")
     for elsewhere in ("/tmp/other/src/*.py", "~/src/*.py", "C:\\work\\src\\*.py", "file:///src/*.py"):
-        error = asked(elsewhere).result.error
+        error = output_of(elsewhere).result.error
         assert error is not None
         assert (error.code, error.suggestions) == (ToolErrorCode.PERMISSION_DENIED, ("src/*.py",))
 
@@ -154,13 +154,13 @@ def test_literal_path_takes_precedence_over_glob_characters(
     (glob_files, {"pattern": "*.txt"}, "a.txt b\\udce9.txt"),
     (search_files, {"pattern": "same"}, "a.txt"),
 )
-def test_non_utf8_name_is_reported(tool: Any, arguments: dict[str, str], shown: str, bench: Bench) -> None:
+def test_non_utf8_name_is_reported(tool: Any, arguments: dict[str, str], expected: str, bench: Bench) -> None:
     bench.put({"a.txt": "same\n"})
     assert "note" not in bench.data(tool, **arguments)
     Path(os.fsdecode(os.fsencode(bench.root) + b"/b\xe9.txt")).write_text("same\n", "utf-8")
     data = bench.data(tool, **arguments)
     entries = data.get("entries") or data.get("paths") or [match["path"] for match in data["matches"]]
-    assert " ".join(entries) == shown
+    assert " ".join(entries) == expected
     assert data["note"] == "b\\udce9.txt is not UTF-8: no tool opens a file with such a name."
 
 

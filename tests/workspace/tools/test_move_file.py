@@ -17,11 +17,11 @@ def test_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
     assert stat.S_IMODE((bench.root / "src/deep/b.py").stat().st_mode) == 0o750
     assert not (bench.root / "a.py").exists()
     sha256 = hashlib.sha256(b"\xef\xbb\xbfx = 1\r\n").hexdigest()
-    gone, there = output.changes
+    gone, created = output.changes
     assert gone.diff == "--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x = 1\n"
     assert (gone.path, gone.kind, gone.sha256_before, gone.sha256_after) == ("a.py", ChangeKind.DELETED, sha256, "")
-    assert there.diff == "--- /dev/null\n+++ b/src/deep/b.py\n@@ -0,0 +1 @@\n+x = 1\n"
-    assert (there.path, there.kind, there.sha256_after) == ("src/deep/b.py", ChangeKind.CREATED, sha256)
+    assert created.diff == "--- /dev/null\n+++ b/src/deep/b.py\n@@ -0,0 +1 @@\n+x = 1\n"
+    assert (created.path, created.kind, created.sha256_after) == ("src/deep/b.py", ChangeKind.CREATED, sha256)
     assert output.files_read == {"a.py": ""}
 
 

@@ -28,33 +28,33 @@ def test_long_file_is_read_in_pages_of_500_lines(bench: Bench) -> None:
 def test_lines_per_page_are_configurable(bench: Bench) -> None:
     bench.put({"a": "1\n2\n3\n4\n"})
     context = ToolContext(bench.workspace, max_lines=3)
-    shown = [read_file.s(context, path="a", **limit).result.data["lines_shown"] for limit in ({}, {"limit": 9})]
-    assert [*shown, bench.data(read_file, path="a", limit=2)["lines_shown"]] == [3, 3, 2]
+    counts = [read_file.s(context, path="a", **limit).result.data["lines_shown"] for limit in ({}, {"limit": 9})]
+    assert [*counts, bench.data(read_file, path="a", limit=2)["lines_shown"]] == [3, 3, 2]
 
 
-def read_kept(bench: Bench, kept: Artifacts | None, **arguments: Any) -> ToolOutput:
-    output: ToolOutput = read_file.s(ToolContext(bench.workspace, artifacts=kept), **arguments)
+def read_kept(bench: Bench, artifacts: Artifacts | None, **arguments: Any) -> ToolOutput:
+    output: ToolOutput = read_file.s(ToolContext(bench.workspace, artifacts=artifacts), **arguments)
     return output
 
 
 def test_stored_result_is_read_in_pages_and_is_not_a_read_file(bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/1": "a file that is really called so\n"})
-    kept = Artifacts(str(tmp_path / "kept"))
-    assert kept.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
-    output = read_kept(bench, kept, path="@result/1", start_line=1_200, limit=1)
+    artifacts = Artifacts(str(tmp_path / "kept"))
+    assert artifacts.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
+    output = read_kept(bench, artifacts, path="@result/1", start_line=1_200, limit=1)
     page = {"path": "@result/1", "content": "1200\n", "start_line": 1_200, "lines_shown": 1, "lines_remaining": 1}
     assert output == ToolOutput.ok(**page, has_more=True, next_start_line=1_201)
-    assert read_kept(bench, kept, path="./@result/1").result.data["content"] == "a file that is really called so\n"
+    assert read_kept(bench, artifacts, path="./@result/1").result.data["content"] == "a file that is really called so\n"
 
 
 @rows(True, False)
-def test_unknown_reference_is_not_a_path(there: bool, bench: Bench, tmp_path: Path) -> None:
+def test_unknown_reference_is_not_a_path(has_results: bool, bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/2": "a file"})
-    kept = Artifacts(str(tmp_path / "kept"))
-    kept.keep("x")
-    error = read_kept(bench, kept if there else None, path="@result/2").result.error
+    artifacts = Artifacts(str(tmp_path / "kept"))
+    artifacts.keep("x")
+    error = read_kept(bench, artifacts if has_results else None, path="@result/2").result.error
     assert error is not None
-    assert (error.code, error.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/1",) if there else ())
+    assert (error.code, error.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/1",) if has_results else ())
 
 
 @rows(
@@ -71,10 +71,10 @@ def test_page_has_its_lines_and_position(
     data: bytes, arguments: dict[str, int], expected: tuple[object, ...], bench: Bench
 ) -> None:
     bench.put({"a": data})
-    found = bench.run(read_file, path="a", **arguments)
+    output = bench.run(read_file, path="a", **arguments)
     keys = ("content", "lines_shown", "lines_remaining", "next_start_line")
-    assert tuple(found.result.data[key] for key in keys) == expected
-    assert found.files_read == {"a": hashlib.sha256(data).hexdigest()}
+    assert tuple(output.result.data[key] for key in keys) == expected
+    assert output.files_read == {"a": hashlib.sha256(data).hexdigest()}
 
 
 @rows(
@@ -83,10 +83,10 @@ def test_page_has_its_lines_and_position(
     (" quokka-4471-lantern-88", "  [... 22 more characters: start_line 1, start_column 1999]"),
     (" sk-abcdefghijkl1234mnop abc", f" {MARK} [... 4 more characters: start_line 1, start_column 2022]"),
 )
-def test_long_line_is_cut_between_words(tail: str, shown: str, bench: Bench) -> None:
+def test_long_line_is_cut_between_words(tail: str, ending: str, bench: Bench) -> None:
     start = "ab " * 664 + " pass"
     bench.put({"a": f"{start}{tail}\r\n"})
-    assert bench.data(read_file, path="a")["content"] == start + shown + "\n"
+    assert bench.data(read_file, path="a")["content"] == start + ending + "\n"
 
 
 _GOES_ON = re.compile(r" \[\.\.\. \d+ more characters: start_line 1, start_column (\d+)\]\Z")
@@ -104,10 +104,10 @@ def test_long_line_is_read_in_pieces_without_part_of_a_secret(before: int, lengt
         assert data.get("long_lines_cut", 0) == bool(cut)
         pieces.append(data["content"][: cut.start()] if cut else data["content"])
         column = int(cut[1]) if cut else 0
-    shown = "".join(pieces)
-    assert MARK in shown
-    assert not [at for at in range(len(secret) - 9) if secret[at : at + 9] in shown]
-    assert shown.endswith("cd," * 2_000)
+    text = "".join(pieces)
+    assert MARK in text
+    assert not [at for at in range(len(secret) - 9) if secret[at : at + 9] in text]
+    assert text.endswith("cd," * 2_000)
 
 
 def test_no_page_shows_a_line_of_a_private_key(bench: Bench) -> None:

@@ -23,7 +23,7 @@ def outcome(name: str, passed: int | None = 2, **failed: str) -> RanTests:
 
 
 def entry(*results: tuple[str, str], error: str = "") -> JsonMap:
-    return {"loaded": not error, "own": True, "error": error, "results": [list(each) for each in results]}
+    return {"loaded": not error, "own": True, "error": error, "results": [list(result) for result in results]}
 
 
 class Scripted(Checks):
@@ -50,7 +50,7 @@ class Scripted(Checks):
         return Runners(commands=self.found)
 
     def run_examples(self, modules: Any, seconds: float = 0.0) -> Any:
-        self.asked.append((",".join(each["path"] for each in modules), seconds))
+        self.asked.append((",".join(module["path"] for module in modules), seconds))
         return self.examples if isinstance(self.examples, ToolError) else self.examples[: len(modules)]
 
     def run_tests(
@@ -73,10 +73,10 @@ class Scripted(Checks):
         return self.before[name] if before else self.ends.get(name, RanTests(name))
 
 
-def ran(bench: Bench, checks: Checks | ToolError | None, *paths: str, task: str = "", **given: Any) -> ToolResult:
+def checked(bench: Bench, checks: Checks | ToolError | None, *paths: str, task: str = "", **options: Any) -> ToolResult:
     hints = RequestChecks(task) if task else None
     words: dict[str, Any] = {"task": task, "hints": hints}
-    context = ToolContext(bench.workspace, checks=checks, timeout_s=20.0, seconds_left=15.0, **words, **given)
+    context = ToolContext(bench.workspace, checks=checks, timeout_s=20.0, seconds_left=15.0, **words, **options)
     output = run_checks.s(context, paths=list(paths))
     assert (output.changes, output.files_read, output.plan) == ((), {}, None)
     result: ToolResult = output.result
@@ -107,9 +107,11 @@ def test_examples_tests_and_commands_run_in_this_order(bench: Bench) -> None:
     bench.put({"app.py": APP, "src/lib.py": "x = 1\n", **dict.fromkeys(tests, "")})
     checks = Scripted([{**entry(("passed", "")), "lines": [2, 3, 4, 6]}], ("make test",))
     checks.ends = {"test_app.py": RanTests("pytest test_app.py", passed=1, lines={"app.py": [6, 7]})}
-    result = ran(bench, checks, "app.py", "src/lib.py", "gone.py", task="Rename old to add")
-    told = ["1 example of app.py", *(f"pytest {test}: {count}" for test, count in zip(tests, COUNTS, strict=True))]
-    assert result == ToolResult.success(checks="passed", ran=[*told, "make test"], lines=["app.py:2-4", "app.py:6-7"])
+    result = checked(bench, checks, "app.py", "src/lib.py", "gone.py", task="Rename old to add")
+    reported = ["1 example of app.py", *(f"pytest {test}: {count}" for test, count in zip(tests, COUNTS, strict=True))]
+    assert result == ToolResult.success(
+        checks="passed", ran=[*reported, "make test"], lines=["app.py:2-4", "app.py:6-7"]
+    )
     assert [name for name, _ in checks.asked] == ["app.py", *tests, "make test"]
     assert all(10.0 < seconds <= 15.0 for _, seconds in checks.asked)
 
@@ -124,7 +126,7 @@ def test_most_informative_failures_come_first(bench: Bench) -> None:
         "make lint": RanTests("make lint", failed=slow),
     }
     task = "Fix this. Delete the function add. add(2, 3) should return 5."
-    assert message(ran(bench, checks, "app.py", task=task)) == [
+    assert message(checked(bench, checks, "app.py", task=task)) == [
         "add is still in app.py, line 1.",
         "add(2, 3) gives -1, but must give 5.",
         "add(1, 1) raises ValueError: x, but must give 2.",
@@ -132,14 +134,14 @@ def test_most_informative_failures_come_first(bench: Bench) -> None:
         "E  assert 1 == 2",
         "make test fails.",
     ]
-    assert message(ran(bench, checks)) == ["make test fails.", "make lint does not end within 60 s."]
+    assert message(checked(bench, checks)) == ["make test fails.", "make lint does not end within 60 s."]
 
 
 def test_import_error_is_reported_unless_arguments_are_missing(bench: Bench) -> None:
     bench.put({"app.py": APP})
     error = "NameError: name 'x' is not defined"
-    assert message(ran(bench, Scripted([entry(error=error)]), "app.py")) == [f"app.py cannot be imported: {error}."]
-    assert ran(bench, Scripted([entry(error="IndexError: no argument")]), "app.py") == none(NO_TEST)
+    assert message(checked(bench, Scripted([entry(error=error)]), "app.py")) == [f"app.py cannot be imported: {error}."]
+    assert checked(bench, Scripted([entry(error="IndexError: no argument")]), "app.py") == none(NO_TEST)
 
 
 @rows(True, False)
@@ -147,7 +149,7 @@ def test_file_without_examples_is_imported_in_a_gated_run(gated: bool, bench: Be
     bench.put({"app.py": "x = 1\n"})
     error = "ImportError: cannot import name 'x' from partially initialized module 'app'"
     checks = Scripted([{"loaded": False, "own": True, "error": error, "results": []}])
-    result = ran(bench, checks, "app.py", evidence_required=gated)
+    result = checked(bench, checks, "app.py", evidence_required=gated)
     assert (message(result) if gated else result) == (
         [f"app.py cannot be imported: {error}."] if gated else none(NO_TEST)
     )
@@ -155,15 +157,15 @@ def test_file_without_examples_is_imported_in_a_gated_run(gated: bool, bench: Be
 
 def test_reason_is_given_if_nothing_can_run(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": "", "a.js": "", "own.py": ""})
-    assert ran(bench, UNAVAILABLE) == none("no sandbox")
-    assert ran(bench, None) == ran(bench, Scripted(evidence=False), "app.py") == none("Checks are turned off.")
+    assert checked(bench, UNAVAILABLE) == none("no sandbox")
+    assert checked(bench, None) == checked(bench, Scripted(evidence=False), "app.py") == none("Checks are turned off.")
     checks = Scripted(UNAVAILABLE, ("mak test",))
     checks.ends = {"mak test": ToolError(code=ToolErrorCode.NOT_FOUND, message="'mak' is not installed")}
-    assert ran(bench, checks) == none("'mak' is not installed")
+    assert checked(bench, checks) == none("'mak' is not installed")
     bench.put({"alone.py": APP})
-    assert ran(bench, Scripted(), "alone.py").data["reason"].startswith("no sandbox")
+    assert checked(bench, Scripted(), "alone.py").data["reason"].startswith("no sandbox")
     unfit = f"No test runner for a.js was found (looked for {LOOKED_FOR})."
-    assert ran(bench, Scripted(), "a.js") == none(unfit)
+    assert checked(bench, Scripted(), "a.js") == none(unfit)
     checks = Scripted([entry(("unknown", ""))])
     checks.found = (NPM,)
     lacking = ToolError(code=ToolErrorCode.UNAVAILABLE, message="npm test took longer than 60 s.")
@@ -172,11 +174,11 @@ def test_reason_is_given_if_nothing_can_run(bench: Bench) -> None:
         "test_app.py": outcome("test_app.py", 0, a="ModuleNotFoundError: No module named 'numpy.linalg'"),
     }
     needs = "test_app.py needs numpy, which is not installed where checks can see it."
-    assert ran(bench, checks, "app.py", "a.js") == none(needs, lacking.message)
+    assert checked(bench, checks, "app.py", "a.js") == none(needs, lacking.message)
     checks.ends = {"test_app.py": outcome("test_app.py", 0, a="ModuleNotFoundError: No module named 'own.part'")}
-    assert message(ran(bench, checks, "app.py", task=FIX))[0] == "test_app.py fails:"
+    assert message(checked(bench, checks, "app.py", task=FIX))[0] == "test_app.py fails:"
     checks.ends = {"test_app.py": outcome("test_app.py", 0)}
-    assert ran(bench, checks, "app.py") == none("All tests of test_app.py were skipped.")
+    assert checked(bench, checks, "app.py") == none("All tests of test_app.py were skipped.")
 
 
 def test_missing_runner_is_reported_beside_passed_checks(bench: Bench) -> None:
@@ -184,7 +186,7 @@ def test_missing_runner_is_reported_beside_passed_checks(bench: Bench) -> None:
     checks = Scripted([entry(("passed", ""))])
     checks.ends = {"test_app.py": UNAVAILABLE}
     reason = "no sandbox Nothing checked a.js."
-    assert ran(bench, checks, "app.py", "a.js") == ToolResult.success(
+    assert checked(bench, checks, "app.py", "a.js") == ToolResult.success(
         checks="passed", ran=["1 example of app.py"], lines=[], reason=reason
     )
 
@@ -192,14 +194,16 @@ def test_missing_runner_is_reported_beside_passed_checks(bench: Bench) -> None:
 def test_only_configured_commands_run_without_evidence(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("passed", ""))], ("make test",), evidence=False)
-    result = ran(bench, checks, "app.py", task="add(2, 3) should return 5.")
+    result = checked(bench, checks, "app.py", task="add(2, 3) should return 5.")
     assert result == ToolResult.success(checks="passed", ran=["make test"], lines=[])
     assert [name for name, _ in checks.asked] == ["make test"]
 
 
 def test_check_of_requested_names_needs_no_sandbox(bench: Bench) -> None:
     bench.put({"app.py": APP})
-    assert message(ran(bench, None, "app.py", task="Delete the function add")) == ["add is still in app.py, line 1."]
+    assert message(checked(bench, None, "app.py", task="Delete the function add")) == [
+        "add is still in app.py, line 1."
+    ]
 
 
 def test_tests_are_found_by_name_or_import(bench: Bench) -> None:
@@ -209,22 +213,22 @@ def test_tests_are_found_by_name_or_import(bench: Bench) -> None:
         {"pkg/cart.py": "x = 1\n", "pkg/__init__.py": "", "src/a/b.py": "", "tests/a/test_b.py": "import cart2\n"}
     )
     checks = Scripted()
-    result = ran(bench, checks, "pkg/cart.py", "src/a/b.py", "tests/test_4.py")
+    result = checked(bench, checks, "pkg/cart.py", "src/a/b.py", "tests/test_4.py")
     names = ["tests/test_0.py", "tests/test_1.py", "tests/test_2.py", "tests/a/test_b.py", "tests/test_4.py"]
     assert result.data["ran"] == [f"pytest {name}: 2 tests" for name in names]
     assert [name for name, _ in checks.asked] == names
     bench.put({"tax.py": "", "till.py": "import tax\n", "test_shop.py": "from till import pay\n"})
     bench.put({"test_no.py": "import shop\n"})
-    assert ran(bench, Scripted(), "tax.py").data["ran"] == ["pytest test_shop.py: 2 tests"]
+    assert checked(bench, Scripted(), "tax.py").data["ran"] == ["pytest test_shop.py: 2 tests"]
 
 
 def test_resource_limit_fails_only_configured_commands(bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n", "test_app.py": ""})
     checks, limit = Scripted(commands=("make test",)), ToolErrorCode.RESOURCE_LIMIT
     checks.ends = {"test_app.py": ToolError(code=limit, message="test_app.py was stopped")}
-    assert ran(bench, checks, "app.py").data["reason"] == "test_app.py was stopped"
+    assert checked(bench, checks, "app.py").data["reason"] == "test_app.py was stopped"
     checks.ends = {"make test": ToolError(code=limit, message="make test was stopped")}
-    assert message(ran(bench, checks, "app.py")) == ["make test was stopped"]
+    assert message(checked(bench, checks, "app.py")) == ["make test was stopped"]
 
 
 # --- What failed before
@@ -232,13 +236,15 @@ def test_resource_limit_fails_only_configured_commands(bench: Bench) -> None:
 ALREADY = "still fails, as before the change."
 OLD = APP.replace("+", "-")
 CHANGED = FileChange(path="app.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="")
-NEW, GONE = (CHANGED.model_copy(update=each) for each in ({"path": "new.py", "sha256_before": ""}, {"path": "b.py"}))
+NEW, GONE = (
+    CHANGED.model_copy(update=fields) for fields in ({"path": "new.py", "sha256_before": ""}, {"path": "b.py"})
+)
 
 
 def judged(bench: Bench, checks: Scripted, *changes: FileChange, task: str = "Add hints.") -> ToolResult:
     bench.put({"app.py": APP, "new.py": "y = 1\n", "tests/test_app.py": "", "tests/test_new.py": ""})
     texts = {"1": OLD.encode()}
-    return ran(bench, checks, "app.py", task=task, changes=changes, backup=texts.get)
+    return checked(bench, checks, "app.py", task=task, changes=changes, backup=texts.get)
 
 
 def old_failure(before: str = "test_b") -> Scripted:
@@ -258,9 +264,9 @@ def test_earlier_failure_is_reported_and_does_not_count(bench: Bench) -> None:
     checks = old_failure()
     result = judged(bench, checks, CHANGED, NEW)
     assert checks.changed == {"app.py": [6]}
-    told = "lint, spell still fail, as before the change. test_b still fails"
+    reason = "lint, spell still fail, as before the change. test_b still fails"
     assert result.data["ran"] == ["1 example of app.py", "pytest tests/test_app.py: 1 test"]
-    assert result.data["reason"] == f"{told}, as before the change."
+    assert result.data["reason"] == f"{reason}, as before the change."
     assert result.data["failed_already"]["test_b"] == "tests/test_app.py fails:\nE  two"
     assert message(judged(bench, old_failure(), CHANGED, task="Let test_b pass."))[0] == "tests/test_app.py fails:"
     assert message(judged(bench, old_failure("test_c"), CHANGED))[1] == "E  two"
@@ -271,8 +277,8 @@ def test_test_of_a_failing_command_that_the_change_repairs_verifies_it(bench: Be
     checks.ends["make"] = RanTests("make", failed={"old": ""}, passing=("adds", "other"))
     checks.before["make"] = RanTests("make", failed={"old": "", "adds": ""})
     result = judged(bench, checks, CHANGED, task="")
-    told = {"checks": "passed", "failed_before": ["adds"], "reason": "old still fails, as before the change."}
-    assert {name: result.data[name] for name in told} == told
+    expected = {"checks": "passed", "failed_before": ["adds"], "reason": "old still fails, as before the change."}
+    assert {name: result.data[name] for name in expected} == expected
     assert result.data["ran"][-1] == "adds of make"
 
     checks.ends["make"] = RanTests("make", failed={"old": ""}, passing=("other",))
@@ -329,8 +335,8 @@ def test_missing_package_counts_only_if_the_change_introduced_it(
     checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, **{test: now})}
     checks.before = {"tests/test_app.py": outcome("tests/test_app.py", 1, **before)}
     result = judged(bench, checks, CHANGED, task=task)
-    told = message(result)[1] if reason == "" else result.data["reason"]
-    assert told == {"": now, None: f"{test} {ALREADY}"}.get(reason, f"tests/{reason}")
+    text = message(result)[1] if reason == "" else result.data["reason"]
+    assert text == {"": now, None: f"{test} {ALREADY}"}.get(reason, f"tests/{reason}")
 
 
 @rows(("numpy==2.0\n", False), ("pandas\n", True))
@@ -369,8 +375,8 @@ def test_tests_that_cannot_run_on_the_previous_files_are_reported(
     changes: tuple[FileChange, ...], before: RanTests | ToolError, reason: str, bench: Bench
 ) -> None:
     checks = Scripted([entry(("passed", ""))])
-    own = {"test_b": {"app.py": [6]}} if TESTED in changes else {}
-    checks.ends = {"tests/test_app.py": replace(outcome("tests/test_app.py"), changed=own)}
+    changed_lines = {"test_b": {"app.py": [6]}} if TESTED in changes else {}
+    checks.ends = {"tests/test_app.py": replace(outcome("tests/test_app.py"), changed=changed_lines)}
     checks.before = {"tests/test_app.py": before}
     bench.put({"conftest.py": "x = 1\n"})
     assert reason in judged(bench, checks, *changes).data["reason"]
@@ -409,23 +415,23 @@ def test_earlier_failure_of_repaired_code_counts(task: str, counts: bool, bench:
     other = "\n\ndef other():\n    return add(1, 1)\n"
     bench.put({"app.py": APP.replace("+", "*") + other})
     checks = Scripted([entry(("different", "1"))])
-    result = ran(bench, checks, "app.py", task=task, changes=(CHANGED,), backup=lambda _: (OLD + other).encode())
+    result = checked(bench, checks, "app.py", task=task, changes=(CHANGED,), backup=lambda _: (OLD + other).encode())
     assert (result.error is not None) is counts
 
 
 @rows(b"def add(a, b):\n    return a - b\n", None)
 @rows(("Mend it.", False), ("Write a docstring.", True))
 def test_examples_added_in_the_same_turn_are_no_evidence(
-    task: str, asked: bool, before: bytes | None, bench: Bench
+    task: str, requested: bool, before: bytes | None, bench: Bench
 ) -> None:
     bench.put({"app.py": APP})
     checks = Scripted([entry(("passed", ""))])
-    told = ran(bench, checks, "app.py", task=task, changes=(CHANGED,), backup=lambda _: before)
-    assert told == none(NO_TEST.replace(").", "), and its examples are as new as its code."))
+    result = checked(bench, checks, "app.py", task=task, changes=(CHANGED,), backup=lambda _: before)
+    assert result == none(NO_TEST.replace(").", "), and its examples are as new as its code."))
     checks.examples = [entry(("different", "0"))]
     new = NEW.model_copy(update={"path": "app.py"})
-    assert (ran(bench, checks, "app.py", task=task, changes=(new,)).error is not None) is asked
-    assert [name for name, _ in checks.asked if name == "app.py"][:2] == ["app.py"] * 2 * asked
+    assert (checked(bench, checks, "app.py", task=task, changes=(new,)).error is not None) is requested
+    assert [name for name, _ in checks.asked if name == "app.py"][:2] == ["app.py"] * 2 * requested
 
 
 def test_command_counts_without_line_coverage(bench: Bench) -> None:

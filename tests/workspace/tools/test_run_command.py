@@ -38,8 +38,8 @@ class Recorder:
         self.answer, self.do = answer, do
         self.asked: list[tuple[object, ...]] = []
 
-    def run(self, *asked: object) -> CommandResult | ToolError:
-        self.asked.append(asked)
+    def run(self, *arguments: object) -> CommandResult | ToolError:
+        self.asked.append(arguments)
         self.do()
         return self.answer
 
@@ -128,8 +128,8 @@ def test_command_timeout_is_the_least_of_argument_call_and_turn(
     recorder = Recorder(RESULT)
     context = ToolContext(bench.workspace, commands=cast("Commands", recorder), timeout_s=call, seconds_left=turn)
     run_command.s(context, argv=["make"], timeout_s=wish)
-    [(argv, cwd, given)] = recorder.asked
-    assert (argv, cwd, given) == (["make"], ".", pytest.approx(seconds, abs=0.5))
+    [(argv, cwd, timeout_s)] = recorder.asked
+    assert (argv, cwd, timeout_s) == (["make"], ".", pytest.approx(seconds, abs=0.5))
 
 
 # --- What a command changed
@@ -162,8 +162,8 @@ def test_changes_are_reported_to_the_model_and_the_run(bench: Bench) -> None:
 def test_denied_new_file_is_reported_without_its_content(bench: Bench) -> None:
     output = run(bench, lambda: bench.put({"a/.env": "x"}))
     assert output.result.data["changed_files"] == ["a/.env (created)"]
-    [made] = output.changes
-    assert (made.path, made.kind, made.sha256_after, made.diff) == ("a/.env", ChangeKind.CREATED, "?", "")
+    [created] = output.changes
+    assert (created.path, created.kind, created.sha256_after, created.diff) == ("a/.env", ChangeKind.CREATED, "?", "")
 
 
 def test_file_rewritten_by_a_command_must_be_read_again(bench: Bench) -> None:
@@ -179,8 +179,8 @@ def test_unwatched_workspace_is_reported(bench: Bench) -> None:
     reason = "the workspace could not be looked through in time"
     assert run(bench, timeout_s=1e-6) == ToolOutput.ok(**QUIET, changed_files=f"not tracked: {reason}")
     late = run(bench, answer=replace(RESULT, timed_out=True), timeout_s=1e-6)
-    told = f"What it changed was not tracked: {reason}. It had printed nothing."
-    assert late == ToolOutput.failed(timeout(told))
+    message = f"What it changed was not tracked: {reason}. It had printed nothing."
+    assert late == ToolOutput.failed(timeout(message))
 
 
 def test_timeout_reports_changed_files(bench: Bench) -> None:
@@ -195,7 +195,7 @@ def test_changes_that_cannot_be_recorded_end_the_run(bench: Bench) -> None:
     output = run(bench, lambda: bench.put({"a": "1"}), journal=BrokenJournal("intend"))
     message = "make has run, but what it changed could not be recorded, so it cannot be undone. The disk is full."
     assert output.result.error == ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
-    assert [each.path for each in output.changes] == ["a"]
+    assert [change.path for change in output.changes] == ["a"]
 
 
 def test_change_of_a_failed_command_is_recorded(bench: Bench) -> None:
@@ -213,15 +213,15 @@ def test_changes_of_a_real_program_are_reported(bench: Bench) -> None:
     output = run_command.s(context, argv=["sh", "-c", "echo x > new; mv src/a src/c; rm src/b"])
     expected = [("new", "created"), ("src/a", "deleted"), ("src/b", "deleted"), ("src/c", "created")]
     assert output.result.data["changed_files"] == [f"{path} ({kind})" for path, kind in expected]
-    assert [(each.path, each.kind) for each in output.changes] == expected
+    assert [(change.path, change.kind) for change in output.changes] == expected
 
 
 def test_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, "it is simulated")
-    found = open_commands(str(tmp_path), CommandRules(("sh",)), lambda _: False)
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.UNAVAILABLE
-    assert "because no sandbox starts: it is simulated; in a container" in found.message
+    outcome = open_commands(str(tmp_path), CommandRules(("sh",)), lambda _: False)
+    assert isinstance(outcome, ToolError)
+    assert outcome.code is ToolErrorCode.UNAVAILABLE
+    assert "because no sandbox starts: it is simulated; in a container" in outcome.message
 
 
 TEXTS = [

@@ -49,11 +49,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def changes_of(**texts: str) -> tuple[FileChange, ...]:
     """The reported changes of a command that creates these files."""
-    made = [
+    changes = [
         CommandChange(FileEffect(path, FileState(), FileState(sha(text.encode()), 0o644)), None, text.encode())
         for path, text in texts.items()
     ]
-    return file_changes(CommandChanges(tuple(made)))
+    return file_changes(CommandChanges(tuple(changes)))
 
 
 def test_number_of_reported_changes_is_bounded() -> None:

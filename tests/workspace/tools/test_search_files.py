@@ -60,12 +60,12 @@ def places(bench: Bench, **arguments: Any) -> list[str]:
     ({"pattern": "add", "path": "link"}, ["src/sub/c.txt:1:add it"]),
     ({"pattern": "add", "path": "empty"}, []),
 )
-def test_matching_lines_are_found(arguments: dict[str, Any], found: list[str], bench: Bench) -> None:
+def test_matching_lines_are_found(arguments: dict[str, Any], expected: list[str], bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "empty").mkdir()
     (bench.root / "link").symlink_to("src")
     (bench.root / "outside").symlink_to("/etc")
-    assert sorted(places(bench, **arguments)) == found
+    assert sorted(places(bench, **arguments)) == expected
 
 
 def test_match_has_its_context_lines(bench: Bench) -> None:
@@ -86,8 +86,8 @@ def test_no_match_gives_guidance(bench: Bench) -> None:
     """Spec 3, How to verify: zero results return the guidance message."""
     bench.put(FILES)
     guidance = "no matches found; try list_files, check alternate naming, or broaden the filters"
-    found = bench.data(search_files, pattern="nothing like it")
-    assert found == {"matches": [], "has_more": False, "guidance": guidance}
+    result = bench.data(search_files, pattern="nothing like it")
+    assert result == {"matches": [], "has_more": False, "guidance": guidance}
 
 
 def test_many_matches_are_truncated(bench: Bench) -> None:
@@ -254,6 +254,6 @@ def test_long_line_is_cut_around_the_match_between_words() -> None:
 @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 830))
 def test_no_part_of_a_token_is_shown(before: int, after: int, at: int) -> None:
     line = "a " * before + TOKEN + " a" * after
-    shown = clip(line, at)
+    clipped = clip(line, at)
     if len(line) > LINE_CHARACTERS:
-        assert shown.replace(MARK, "").strip("[.] a") == ""
+        assert clipped.replace(MARK, "").strip("[.] a") == ""

@@ -94,7 +94,7 @@ class Page(ToolArguments):
     name: str = Field(min_length=1, max_length=9, description="Its name.")
     first: int = Field(default=1, ge=1, le=500)
     lines: tuple[str, ...] = Field(default=(), max_length=3)
-    whole: bool = False
+    complete: bool = False
 
 
 def test_schema_omits_redundant_fields() -> None:
@@ -102,7 +102,7 @@ def test_schema_omits_redundant_fields() -> None:
         "name": {"title": "Name", "type": "string", "description": "Its name."},
         "first": {"title": "First", "type": "integer", "default": 1, "maximum": 500},
         "lines": {"title": "Lines", "type": "array", "items": {"type": "string"}},
-        "whole": {"title": "Whole", "type": "boolean"},
+        "complete": {"title": "Complete", "type": "boolean"},
     }
 
 

@@ -24,7 +24,7 @@ def prompt(text: str) -> Prompt:
     return Prompt(messages=(message_of("user", text),))
 
 
-@rows(*[each[1:] for each in TEXTS])
+@rows(*[row[1:] for row in TEXTS])
 def test_plausible_token_count_is_accepted(text: str, tokens: int) -> None:
     assert prompt(text).believable_tokens(tokens) == tokens
 
