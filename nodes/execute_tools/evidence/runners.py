@@ -44,11 +44,13 @@ _NEEDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "npm": _NODE,
     "pnpm": _NODE,
     "yarn": _NODE,
-    "cargo": {"~": (".cargo/bin", ".cargo/registry", ".cargo/git", ".rustup")},
-    "go": {"~": ("go/pkg/mod",), "go": ("bin", "src", "pkg", "lib")},
+    "cargo": {"CARGO_HOME": ("bin", "registry", "git"), "RUSTUP_HOME": ("",)},
+    "go": {"GOPATH": ("pkg/mod",), "go": ("bin", "src", "pkg", "lib")},
     "make": {},
 }
-"""The folders that a program needs, below the home (`~`) or below the installation of a program."""
+"""The folders that a program needs, below one of `_HOMES` or below the installation of a program."""
+_HOMES: Final = {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup", "GOPATH": "go"}
+"""The folders of tools: a variable of the user's environment, and the usual name in the home."""
 PROGRAMS: Final = tuple(_NEEDS)
 _LOCK_FILES: Final = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "package.json": "npm"}
 _DJANGO: Final = "manage.py"
@@ -150,17 +152,25 @@ def _readable(
 def _offline(home: str) -> dict[str, str]:
     """Return environment variables that make package managers use their caches and no network."""
     return {
+        **{variable: _home_of_tool(variable, home) for variable in _HOMES},
         "CI": "1",
         "npm_config_update_notifier": "false",
-        "GOPATH": f"{home}/go",
         "GOCACHE": f"{SCRATCH}/go",
         "GOPROXY": "off",
         "GOTOOLCHAIN": "local",
         "CARGO_NET_OFFLINE": "true",
-        "CARGO_HOME": f"{home}/.cargo",
-        "RUSTUP_HOME": f"{home}/.rustup",
         "CARGO_TARGET_DIR": SCRATCH,
     }
+
+
+def _home_of_tool(variable: str, home: str) -> str:
+    """Return the real name of a tool's folder, which never holds the user's home."""
+    for folder in os.environ.get(variable, "").split(":"):
+        real = os.path.realpath(folder)
+        if os.path.isabs(folder) and not f"{os.path.realpath(home)}/".startswith(f"{real.rstrip('/')}/"):
+            return real
+
+    return os.path.realpath(f"{home}/{_HOMES[variable]}")
 
 
 class _Environment(NamedTuple):
@@ -251,13 +261,14 @@ def _outer_path(root: str) -> str:
 
 def _needs(program: str, home: str, path: str) -> Iterator[str]:
     for name, parts in _NEEDS[program].items():
-        folder = home
-        if name != "~":
+        if name in _HOMES:
+            folder = _home_of_tool(name, home)
+        else:
             executable = os.path.realpath(shutil.which(name, path=path) or "/")
             folder = os.path.dirname(os.path.dirname(executable)).rstrip("/")
 
         if folder:
-            yield from (f"{folder}/{part}" for part in parts)
+            yield from (os.path.join(folder, part) for part in parts)
 
 
 def _commands(root_fd: int, path: str) -> Iterator[Command]:

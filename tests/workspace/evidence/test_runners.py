@@ -110,6 +110,23 @@ def test_workspace_files_cannot_make_other_folders_readable(places: Places, monk
     assert (runners.readable, runners.summary) == ((), "pytest in venv; go test ./... (without go)")
 
 
+@rows(("/", ".cargo"), ("{home}/..", ".cargo"), ("{folder}/rust", "../rust"), ("relative", ".cargo"), (None, ".cargo"))
+def test_folders_of_a_tool_are_where_its_variables_say(
+    value: str | None, folder: str, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.put(places.root / "Cargo.toml")
+    for name in (".cargo", "../rust"):
+        places.put(places.home / name / "bin/cargo")
+    monkeypatch.delenv("RUSTUP_HOME", raising=False)
+    monkeypatch.delenv("CARGO_HOME", raising=False)
+    if value is not None:
+        monkeypatch.setenv("CARGO_HOME", value.format(home=places.home, folder=places.folder))
+
+    found = find_runners(str(places.root))
+    cargo = os.path.realpath(places.home / folder)
+    assert (found.readable, found.env["CARGO_HOME"]) == ((f"{cargo}/bin",), cargo)
+
+
 def test_installation_that_contains_the_home_is_not_readable(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     python = places.home / "uv/python/3.12"
     places.put(python / "lib/python3.12/os.py")
