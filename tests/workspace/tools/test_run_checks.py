@@ -289,10 +289,13 @@ def test_test_files_of_django_run_by_its_own_command_only(bench: Bench) -> None:
     bench.put({"app.py": APP, "test_app.py": "from django.test import TestCase\n", "tests/test_app.py": ""})
     checks = Scripted([entry()])
     checks.found = (Command("python manage.py test", (".py",), is_python=True),)
-    assert ran(bench, checks, "app.py").data["ran"] == ["pytest tests/test_app.py: 2 tests", "python manage.py test"]
+    assert checked(bench, checks, "app.py").data["ran"] == [
+        "pytest tests/test_app.py: 2 tests",
+        "python manage.py test",
+    ]
 
     bench.put({"lib.py": APP})
-    assert ran(bench, checks, "lib.py").data == {"checks": "passed", "ran": ["python manage.py test"], "lines": []}
+    assert checked(bench, checks, "lib.py").data == {"checks": "passed", "ran": ["python manage.py test"], "lines": []}
 
 
 def test_wording_of_the_request_is_ignored_for_large_models(bench: Bench) -> None:
