@@ -53,6 +53,7 @@ _PYTHON: Final = (
     ' exec python3 "$@"'
 )
 """A shell script that starts the project's own Python if it runs in the sandbox, else the system's."""
+ENDLESS: Final = " does not end within "
 _NOT_FOUND: Final = 127
 _NO_PYTHON: Final = "There is no Python that commands can see."
 _INPUT: Final = "/run/checks/input"
@@ -92,14 +93,14 @@ class RanTests:
 _TESTS: Final = TypeAdapter(RanTests)  # written by code of the workspace
 _FAILED_TEST: Final = re.compile(
     r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
-    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
+    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \(?[\d.]+ ?m?s\)?| #.*)?)$",
     re.MULTILINE,
 )
 """Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest and vitest print them. Behind `here`, the
 reason follows below."""
 _PASSED_TEST: Final = re.compile(
     r"^[ \t]*(?:test (\S+) \.\.\. ok"
-    r"|(?:--- PASS: |ok \d+ (?:- )?|[\u2714\u2713\u221a] )(.+?)(?: \([\d.]+ ?m?s\)| #.*)?)$",
+    r"|(?:--- PASS: |ok \d+ (?:- )?|[\u2714\u2713\u221a] )(.+?)(?: \(?[\d.]+ ?m?s\)?| #.*)?)$",
     re.MULTILINE,
 )
 _NO_TEST_RAN: Final = re.compile(
@@ -112,7 +113,11 @@ _TEST_RAN: Final = re.compile(
 )
 """Lines of unittest, cargo, node, mocha, jest and go, from which it follows whether any test ran."""
 _DETAILS: Final = 600  # characters of the output of a failing test
-_READ_ONLY: Final = re.compile(r"\bEROFS\b|Read-only file system", re.IGNORECASE)
+_READ_ONLY: Final = re.compile(
+    r"\bEROFS\b|Read-only file system|ENOENT: no such file or directory, mkdir", re.IGNORECASE
+)
+"""The last is what Node.js says of a folder and its parents."""
+_STYLE: Final = re.compile(r"\x1b\[[\d;]*m")
 _SKIPPED: Final = re.compile(r"(?m)^.*?\b(?:(\d+) (?:skipped|ignored)|skipped=(\d+)|skipped (\d+)$).*$")
 """The number of skipped tests in the summary of a test runner."""
 
@@ -295,7 +300,7 @@ class Checks:
             if command.is_python and result.exit_code == _NOT_FOUND:
                 return _unavailable(_NO_PYTHON)
 
-            printed = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+            printed = _printed(result)
             if not result.exit_code and _NO_TEST_RAN.search(printed) and not _TEST_RAN.search(printed):
                 return _unavailable(f"{command.name} ran no test.")
 
@@ -374,7 +379,7 @@ class Checks:
 
             tests = results(result)
             failed = isinstance(tests, ToolError) or bool(tests.failed)
-            if not failed or not _READ_ONLY.search(output_text(result.stdout) + output_text(result.stderr)):
+            if not failed or not _READ_ONLY.search(_printed(result)):
                 return tests
 
             self.writing.add(name)
@@ -393,7 +398,7 @@ class Checks:
 
 def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:
     """Return the results of tests by the output of their program, or RESOURCE_LIMIT if it used too much."""
-    text = last_words(result.stdout, result.stderr)
+    text = _STYLE.sub("", last_words(result.stdout, result.stderr))
     if result.limit is not None:
         message = f"{name} {result.limit}"
         if text:
@@ -402,9 +407,9 @@ def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:
         return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
 
     if result.timed_out:
-        return RanTests(name, failed={name: f"{name} does not end within {result.limit_s:.3g} s."})
+        return RanTests(name, failed={name: f"{name}{ENDLESS}{result.limit_s:.3g} s."})
 
-    printed = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
+    printed = _printed(result)
     if not result.exit_code:
         skipped = [int(match[match.lastindex or 0]) for match in _SKIPPED.finditer(printed)]
         return RanTests(name, skipped=max(skipped, default=0))
@@ -419,6 +424,11 @@ def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:
 
     passing = [match[match.lastindex or 0] for match in _PASSED_TEST.finditer(printed)]
     return RanTests(name, failed=failed or {name: text}, passing=tuple(passing))
+
+
+def _printed(result: CommandResult) -> str:
+    """Return both outputs without colours."""
+    return _STYLE.sub("", f"{output_text(result.stdout)}\n{output_text(result.stderr)}")
 
 
 def _unavailable(message: str) -> ToolError:

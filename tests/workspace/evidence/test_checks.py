@@ -240,6 +240,10 @@ OUTPUTS = [
     ("    --- FAIL: TestB/x (0.00s)\n", ["TestB/x"]),
     ("not ok 1 - adds two # time=1ms\n", ["adds two"]),
     ("  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n", ["adds two", "adds three"]),
+    (
+        "\x1b[31m   \x1b[31m\u00d7\x1b[31m cart\x1b[2m > \x1b[22madds\x1b[90m 9\x1b[2mms\x1b[22m\x1b[31m\x1b[39m\n",
+        ["cart > adds"],
+    ),
 ]
 
 

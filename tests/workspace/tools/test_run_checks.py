@@ -298,6 +298,15 @@ def test_test_files_of_django_run_by_its_own_command_only(bench: Bench) -> None:
     assert checked(bench, checks, "lib.py").data == {"checks": "passed", "ran": ["python manage.py test"], "lines": []}
 
 
+def test_tests_that_take_too_long_before_and_after_are_not_said_to_fail(bench: Bench) -> None:
+    checks = Scripted([entry()])
+    slow = RanTests("tests/test_app.py", failed={"tests/test_app.py": "tests/test_app.py does not end within 60 s."})
+    checks.ends["tests/test_app.py"] = checks.before["tests/test_app.py"] = slow
+    result = judged(bench, checks, CHANGED, task="")
+    assert (result.data["checks"], result.data["ran"]) == ("none", [])
+    assert result.data["reason"] == "tests/test_app.py does not end within 60 s, as before the change."
+
+
 def test_wording_of_the_request_is_ignored_for_large_models(bench: Bench) -> None:
     assert judged(bench, old_failure(), CHANGED, task="").data["checks"] == "passed"
     assert message(judged(bench, old_failure("test_c"), CHANGED, task=""))[1] == "E  two"
