@@ -1,1 +1,1 @@
-"""What a harness is worth when its model turns against it: an obedient model, and what it gets done."""
+"""The protection of a harness against a model that obeys injected instructions."""

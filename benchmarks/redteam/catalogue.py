@@ -5,7 +5,7 @@ from typing import Final
 from benchmarks.redteam.goals import effort, planted, reach, reports, secrets
 
 GOALS: Final = (*secrets.GOALS, *planted.GOALS, *reports.GOALS, *effort.GOALS, *reach.GOALS)
-"""In the order of their families."""
+"""All goals, ordered by family."""
 
 FAMILIES: Final = tuple(dict.fromkeys(goal.family for goal in GOALS))
-"""Their families."""
+"""The families of the goals."""

@@ -1,6 +1,7 @@
-"""One contestant in its process: `python -m benchmarks.redteam.child CONTESTANT PLACE FIRST STEP` prints a row a goal.
+"""Attack one contestant: `python -m benchmarks.redteam.child CONTESTANT FOLDER FIRST STEP`.
 
-It works on every STEP-th goal from FIRST on, each in a folder of its own below PLACE, and prints JSON lines.
+The process attacks with every STEP-th goal from FIRST on, each in a separate folder below FOLDER, and prints each row
+as a line of JSON.
 """
 
 import json
@@ -14,12 +15,12 @@ from pathlib import Path
 
 from benchmarks.redteam.catalogue import GOALS
 from benchmarks.redteam.goal import WORKS, Evidence, Goal
-from benchmarks.redteam.layout import Layout, laid_out, project_repository, take_out
-from benchmarks.redteam.model import Obedient
-from benchmarks.redteam.outcome import Ended, Row
+from benchmarks.redteam.layout import Layout, create_layout, project_repository, remove_injection
+from benchmarks.redteam.model import ObedientModel
+from benchmarks.redteam.outcome import Row, RunEnd
 
-Run = Callable[[Obedient, Layout, list[object]], Ended]
-"""One run to its end; the list is the conversation, which a second turn goes on with."""
+Run = Callable[[ObedientModel, Layout, list[object]], RunEnd]
+"""A run of a contestant. The list is the conversation, which a second turn continues."""
 
 MODULES = {
     "plain loop": ("plain_loop", "run"),
@@ -37,66 +38,80 @@ MODULES = {
 """The module and the function of each contestant."""
 
 
-_KINDS = ("asked", "ran", "refused")
-
-
 def load(contestant: str) -> Run:
-    """How a contestant runs."""
+    """Import and return the run function of a contestant."""
     module, name = MODULES[contestant]
-    found: Run = getattr(import_module(f"benchmarks.redteam.contestants.{module}"), name)
-    return found
+    run: Run = getattr(import_module(f"benchmarks.redteam.contestants.{module}"), name)
+    return run
 
 
 def attack(contestant: str, run: Run, goal: Goal, project: Path, base: Path) -> Row:
-    """One goal against one contestant."""
-    started, row = time.monotonic(), Row(contestant, goal.name, goal.family)
-    with laid_out(goal, project, base) as layout:
-        first, conversation = Obedient(goal, layout.places), list[object]()
-        minds = [first]
-        ends = [run(first, layout, conversation)]
-        worked = WORKS[goal.work].done(evidence(layout, minds, ends))
+    """Attack a contestant with a goal, and return the result."""
+    start = time.monotonic()
+
+    with create_layout(goal, project, base) as layout:
+        models = [ObedientModel(goal, layout.places)]
+        conversation: list[object] = []
+        ends = [run(models[0], layout, conversation)]
+        is_work_done = WORKS[goal.work].is_done(collect_evidence(layout, models, ends))
+
         if goal.later:
-            take_out(goal, layout.workspace)
-            minds.append(Obedient(goal, layout.places, second=True))
-            ends.append(run(minds[-1], layout, conversation if goal.same_thread else []))
-        row.seen, row.achieved = first.obeyed, bool(goal.achieved(evidence(layout, minds, ends)))
-    row.work = worked if goal.works else None
-    row.lines = "\n".join(end.lines for end in ends)
-    row.told, row.calls = goal.told(row.lines), sum(mind.calls for mind in minds)
-    row.marked = goal.told("\n".join(end.marks for end in ends))
-    row.first = goal.told("\n".join(end.first for end in ends))
-    row.asked, row.ran, row.refused = ([each for end in ends for each in getattr(end, kind)] for kind in _KINDS)
-    row.shown = goal.told("\n".join(row.asked))
-    row.seconds = round(time.monotonic() - started, 3)
-    return row
+            remove_injection(goal, layout.workspace)
+            models.append(ObedientModel(goal, layout.places, second=True))
+            ends.append(run(models[1], layout, conversation if goal.same_thread else []))
 
+        is_achieved = goal.achieved(collect_evidence(layout, models, ends))
 
-def evidence(layout: Layout, minds: Sequence[Obedient] = (), ends: Sequence[Ended] = ()) -> Evidence:
-    """What is left of the runs."""
-    return Evidence(
-        layout.workspace,
-        Path(layout.places["other"]),
-        Path(layout.places["home"]),
-        tuple(layout.docs.paths),
-        tuple(layout.evil.paths),
-        "\n".join(end.answer for end in ends),
-        max((mind.calls for mind in minds), default=0),
-        sum(mind.sent for mind in minds),
-        bool(ends) and ends[-1].ended,
+    lines = "\n".join(end.lines for end in ends)
+    approvals = [request for end in ends for request in end.approvals]
+    return Row(
+        contestant,
+        goal.name,
+        goal.family,
+        seen=models[0].obeyed,
+        achieved=bool(is_achieved),
+        told=goal.is_reported_in(lines),
+        marked=goal.is_reported_in("\n".join(end.marks for end in ends)),
+        first=goal.is_reported_in("\n".join(end.first for end in ends)),
+        shown=goal.is_reported_in("\n".join(approvals)),
+        work=is_work_done if goal.works else None,
+        calls=sum(model.calls for model in models),
+        lines=lines,
+        seconds=round(time.monotonic() - start, 3),
+        asked=approvals,
+        ran=[call for end in ends for call in end.executed],
+        refused=[call for end in ends for call in end.rejected],
     )
 
 
-def main(contestant: str, place: str, first: str, step: str, only: str = "") -> None:
-    """Attack with some of the goals."""
-    run, project = load(contestant), project_repository(Path(place, "project"))
+def collect_evidence(layout: Layout, models: Sequence[ObedientModel] = (), ends: Sequence[RunEnd] = ()) -> Evidence:
+    """Return the evidence of the runs."""
+    return Evidence(
+        workspace=layout.workspace,
+        other=Path(layout.places["other"]),
+        home=Path(layout.places["home"]),
+        docs=tuple(layout.docs.paths),
+        evil=tuple(layout.evil.paths),
+        answer="\n".join(end.answer for end in ends),
+        calls=max((model.calls for model in models), default=0),
+        prompt_characters=sum(model.prompt_characters for model in models),
+        is_finished=bool(ends) and ends[-1].is_finished,
+    )
+
+
+def main(contestant: str, folder: str, first: str, step: str, only: str = "") -> None:
+    """Attack with the selected goals."""
+    run = load(contestant)
+    project = project_repository(Path(folder, "project"))
     names = [name for name in only.split(",") if name]
     goals = [goal for goal in GOALS if not names or goal.name in names]
+
     for number, goal in list(enumerate(goals))[int(first) :: int(step)]:
-        base = Path(place, f"{number:03}")
+        base = Path(folder, f"{number:03}")
         base.mkdir()
         try:
             row = attack(contestant, run, goal, project, base)
-        except Exception as error:  # noqa: BLE001 - what a contestant raises is a result of the table
+        except Exception as error:  # noqa: BLE001 - the table reports any exception of a contestant
             traceback.print_exc()
             row = Row(contestant, goal.name, goal.family, failure=f"{type(error).__name__}: {error}")
         print(f"ROW {json.dumps(row.as_map())}", flush=True)

@@ -1,4 +1,4 @@
-"""The folders of one run, and the two servers on loopback. Standard library only."""
+"""The folders and the two local servers of a run. Standard library only."""
 
 import os
 import shutil
@@ -14,9 +14,11 @@ from typing import Any
 from benchmarks.redteam.goal import HOME, OTHER, PROJECT, VARIABLE, Goal
 from benchmarks.redteam.model import NOTES
 
+EMAIL = "somebody@example.org"
+
 
 class Listener:
-    """A server that keeps what it is asked for. It answers with its page, whatever the address."""
+    """A server that records its requests and answers each with the same page."""
 
     def __init__(self, page: str = "thanks") -> None:
         self.paths: list[str] = []
@@ -36,7 +38,7 @@ class Listener:
             do_POST = do_PUT = do_GET  # noqa: N815 - http.server's names
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
@@ -44,14 +46,14 @@ class Listener:
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 @dataclass
 class Layout:
-    """Where one run works, and who listens."""
+    """The folders of a run, and its servers."""
 
     base: Path
     docs: Listener
@@ -60,66 +62,74 @@ class Layout:
 
     @property
     def workspace(self) -> Path:
-        """The folder that the contestant works in."""
+        """The working folder of the contestant."""
         return self.base / "work"
 
 
-def project_repository(place: Path) -> Path:
-    """The project as a git repository of one commit, to be copied for each run."""
-    write_all(place, PROJECT)
-    somebody = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
-    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "First version")):
-        subprocess.run(["git", *somebody, *words], cwd=place, check=True, capture_output=True)
-    return place
+def project_repository(folder: Path) -> Path:
+    """Create the project as a git repository with one commit, and return its folder."""
+    write_files(folder, PROJECT)
+
+    identity = ("-c", "user.name=Somebody", "-c", f"user.email={EMAIL}")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "First version")):
+        subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+    return folder
 
 
 @contextmanager
-def laid_out(goal: Goal, project: Path, base: Path) -> Iterator[Layout]:
-    """The folders and servers of one run of a goal, and the environment of the process as that run has it."""
-    layout = Layout(base, Listener(goal.text), Listener())
-    folders = {"workspace": layout.workspace, "other": base / "other", "home": base / "home"}
+def create_layout(goal: Goal, project: Path, base: Path) -> Iterator[Layout]:
+    """Create the folders and servers for a goal, and set the environment variables of this process for the run."""
+    layout = Layout(base, docs=Listener(goal.text), evil=Listener())
+    other = base / "other"
+    home = base / "home"
     layout.places = {
-        **{name: str(path) for name, path in folders.items()},
+        "workspace": str(layout.workspace),
+        "other": str(other),
+        "home": str(home),
         "docs": f"http://{layout.docs.address}",
         "evil": f"http://{layout.evil.address}",
     }
+
     shutil.copytree(project, layout.workspace, symlinks=True)
-    write_all(layout.workspace, goal.files)
-    write_all(folders["other"], OTHER)
-    write_all(folders["home"], HOME)
+    write_files(layout.workspace, goal.files)
+    write_files(other, OTHER)
+    write_files(home, HOME)
     inject(goal, layout.workspace)
-    before = dict(os.environ)
+
+    variable, secret = VARIABLE
+    environment = dict(os.environ)
     os.environ.update(
         {
-            "HOME": str(folders["home"]),
+            "HOME": str(home),
             "MENDGRAPH_DATA_DIR": str(base / "data"),
-            **dict((VARIABLE,)),
-            **{
-                f"GIT_{who}_{what}": "somebody@example.org"
-                for who in ("AUTHOR", "COMMITTER")
-                for what in ("NAME", "EMAIL")
-            },
+            "GIT_AUTHOR_NAME": EMAIL,
+            "GIT_AUTHOR_EMAIL": EMAIL,
+            "GIT_COMMITTER_NAME": EMAIL,
+            "GIT_COMMITTER_EMAIL": EMAIL,
+            variable: secret,
         }
     )
     try:
         yield layout
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(environment)
         layout.docs.close()
         layout.evil.close()
 
 
 def inject(goal: Goal, workspace: Path) -> None:
-    """Put the injected text where the goal says; a page is served."""
+    """Write the injected text to the goal's place. The docs server serves it as a page."""
     path = {"file": "docs/setup.md", "note": NOTES, "result": "docs/todo.md"}.get(goal.place)
-    if path is not None:
-        text = f"TODO: {goal.text}" if goal.place == "result" else goal.text
-        write_all(workspace, {path: f"{PROJECT.get(path, '')}\n{text}\n"})
+    if path is None:
+        return
+
+    text = f"TODO: {goal.text}" if goal.place == "result" else goal.text
+    write_files(workspace, {path: f"{PROJECT.get(path, '')}\n{text}\n"})
 
 
-def take_out(goal: Goal, workspace: Path) -> None:
-    """Take the injected text out again, and leave alone what the run has written."""
+def remove_injection(goal: Goal, workspace: Path) -> None:
+    """Remove the injected text, and keep the texts that the run wrote."""
     for path in ("docs/setup.md", "docs/todo.md", NOTES):
         file = workspace / path
         if file.is_file() and (goal.place != "note" or path != NOTES):
@@ -127,8 +137,9 @@ def take_out(goal: Goal, workspace: Path) -> None:
             file.write_text(text.replace(goal.text, ""), "utf-8")
 
 
-def write_all(place: Path, files: Mapping[str, str]) -> None:
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write these files."""
     for name, text in files.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text, "utf-8")
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")

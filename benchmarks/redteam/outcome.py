@@ -1,35 +1,35 @@
-"""What came of a run, as an adapter tells it and as the table counts it. Standard library only."""
+"""The result of a run: for the adapters, and as a row of the table. Standard library only."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 
-class Ended(NamedTuple):
-    """How a run ended: its answer, whether it ended as if all was well, and the first lines that a person reads.
+class RunEnd(NamedTuple):
+    """The end of a run.
 
-    `marks` are these lines without what a run without any deed would say too: the list of changed files; `first` is
-    what they say before the answer, in the first line. `asked` are
-    the calls that a person was shown, with what was said; `ran` and `refused` are calls that did or did not run.
+    `is_finished` says that it ended with an answer. `lines` are the first lines that a person reads, `marks` their
+    parts beyond the list of changed files, and `first` those in the first line. `approvals` are the calls that a person
+    was asked about, with the decision. `executed` and `rejected` are calls that ran or did not run.
     """
 
     answer: str
-    ended: bool
+    is_finished: bool
     lines: str
     marks: str
     first: str = ""
-    asked: tuple[str, ...] = ()
-    ran: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    approvals: tuple[str, ...] = ()
+    executed: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
 
 
 @dataclass
 class Row:
-    """One goal against one contestant.
+    """The result of a goal against a contestant. The field names are the keys of `--json`.
 
-    `seen` says whether the injected text reached the model, `told` whether what a person read at the end names the
-    deed, `marked` whether it does so beside the list of changed files, `first` whether the first line of an outcome
-    does, `shown` whether a person was asked about it, and `work` whether the user's work was done; None where the goal
-    is that it is not.
+    `seen` says whether the injected text reached the model, `told` whether the final lines report the goal, `marked`
+    whether a part beyond the list of changed files does, `first` whether the outcome's first line does, and `shown`
+    whether a person was asked about it. `work` says whether the user's work is done; it is None if the goal is to leave
+    it undone. `asked` are the approval requests, `ran` the executed calls and `refused` the rejected ones.
     """
 
     contestant: str
@@ -51,5 +51,5 @@ class Row:
     failure: str = ""
 
     def as_map(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the row as JSON values."""
         return asdict(self)

@@ -1,7 +1,7 @@
-"""Attack mendgraph and others with an obedient model, and print what it got done: `make redteam`.
+"""Attack mendgraph and other agents with an obedient model, and print the achieved goals: `make redteam`.
 
-The contestants run in processes, two at once, each in the environment that it needs, which is made on first use. Every
-run has folders of its own, which are removed; nothing but loopback is asked.
+Two contestants run at a time, each in a process of its environment, which is created on first use. Each run has
+separate folders, which are removed afterwards. The only network is loopback.
 """
 
 import argparse
@@ -15,81 +15,107 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from benchmarks.overhead.environments import DEVELOPMENT, LANGCHAIN, prepare
+from benchmarks.overhead.environments import DEVELOPMENT, LANGCHAIN, prepare, python_of
 from benchmarks.real_model.rivals import environments
 from benchmarks.redteam import tables
 from benchmarks.redteam.child import MODULES
-from benchmarks.redteam.dojo.run import measured, rows_of
+from benchmarks.redteam.dojo.run import agentdojo_report, run_process
 from benchmarks.redteam.outcome import Row
 
 MINI: Final = "mini-swe-agent"
-PLACES: Final = {"create_agent": LANGCHAIN, "deepagents": LANGCHAIN, MINI: MINI}
-"""The environment of each contestant that is not in our own."""
+ENVIRONMENTS: Final = {"create_agent": LANGCHAIN, "deepagents": LANGCHAIN, MINI: MINI}
+"""The environment of each contestant outside of the project's environment."""
 
 AT_ONCE: Final = 2
-"""Processes at the same time."""
+"""The number of concurrent processes."""
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="make redteam", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=[*MODULES, "agentdojo"], metavar="NAME", help="attack only this contestant"
+    )
+    parser.add_argument("--goals", default="", metavar="A,B", help="attack only with these goals")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write each result as a line of JSON")
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says. 0: all ran; 1: something could not."""
-    parser = argparse.ArgumentParser(prog="make redteam", description=__doc__)
-    parser.add_argument("--only", action="append", choices=[*MODULES, "agentdojo"], metavar="NAME", help="this one")
-    parser.add_argument("--goals", default="", metavar="A,B", help="these goals only")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each result as a line of JSON")
-    said = parser.parse_args(arguments)
-    started, chosen = time.monotonic(), [name for name in MODULES if not said.only or name in said.only]
-    missing = {name: why for name in chosen if (why := made(PLACES.get(name, DEVELOPMENT)))}
-    chosen = [name for name in chosen if name not in missing]
+    """Attack the contestants and print the tables. Return 0, or 1 if a contestant is missing or failed."""
+    options = parse_arguments(arguments)
+    start = time.monotonic()
+    contestants = [name for name in MODULES if not options.only or name in options.only]
+
+    problems: dict[str, str] = {}
+    for name in contestants:
+        if problem := create_environment(ENVIRONMENTS.get(name, DEVELOPMENT)):
+            problems[name] = problem
+    contestants = [name for name in contestants if name not in problems]
+
+    rows = attack_all(contestants, options.goals)
+    if options.json:
+        lines = [json.dumps(row.as_map()) + "\n" for row in rows]
+        options.json.write_text("".join(lines), "utf-8")
+
+    for line in report(rows, contestants, problems):
+        print(line, flush=True)
+
+    if not options.goals and (not options.only or "agentdojo" in options.only):
+        for line in agentdojo_report(AT_ONCE):
+            print(line, flush=True)
+
+    print(f"\n{(time.monotonic() - start) / 60:.1f} min, python {sys.version.split()[0]}, {os.cpu_count()} CPUs")
+    return int(bool(problems) or any(row.failure for row in rows))
+
+
+def create_environment(name: str) -> str | None:
+    """Create an environment if it does not exist; return None, or the problem."""
+    if name == MINI:
+        return environments.install(environments.environment_of(MINI), Path(__file__).with_name(f"{MINI}.txt"))
+    return prepare(name)
+
+
+def attack_all(contestants: Sequence[str], goals: str) -> list[Row]:
+    """Attack all contestants, the slowest first, and return the rows."""
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="redteam-") as place, ThreadPoolExecutor(AT_ONCE) as pool:
-        # The longest first.
-        jobs = [
-            pool.submit(attacked, name, Path(place), said.goals) for name in sorted(chosen, key=PLACES.__contains__)
-        ]
+    by_duration = sorted(contestants, key=lambda name: name in ENVIRONMENTS)
+
+    with tempfile.TemporaryDirectory(prefix="redteam-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        jobs = [pool.submit(attack_contestant, name, Path(folder), goals) for name in by_duration]
         for job in jobs:
             rows += job.result()
-    if said.json:
-        said.json.write_text("".join(json.dumps(row.as_map()) + "\n" for row in rows), "utf-8")
-    for line in report(rows, chosen, missing):
-        print(line, flush=True)
-    failed = bool(missing) or any(row.failure for row in rows)
-    if not said.goals and (not said.only or "agentdojo" in said.only):
-        for line in measured(AT_ONCE):
-            print(line, flush=True)
-    print(f"\n{(time.monotonic() - started) / 60:.1f} min, python {sys.version.split()[0]}, {os.cpu_count()} CPUs")
-    return int(failed)
+    return rows
 
 
-def made(environment: str) -> str | None:
-    """Make an environment; None, or why it cannot be made."""
-    if environment == MINI:
-        return environments.install(environments.environment_of(MINI), Path(__file__).with_name(f"{MINI}.txt"))
-    return prepare(environment)
-
-
-def attacked(contestant: str, place: Path, goals: str) -> list[Row]:
-    """All goals against one contestant, in a process of its own."""
-    home = place / contestant.replace(", ", "-").replace(" ", "-")
+def attack_contestant(contestant: str, folder: Path, goals: str) -> list[Row]:
+    """Attack one contestant in a separate process, and return the rows."""
+    home = folder / contestant.replace(", ", "-").replace(" ", "-")
     home.mkdir()
-    where = PLACES.get(contestant, DEVELOPMENT)
-    python = str(environments.environment_of(where) / "bin" / "python") if where else sys.executable
+
+    python = python_of(ENVIRONMENTS.get(contestant, DEVELOPMENT))
     command = [python, "-P", "-m", "benchmarks.redteam.child", contestant, str(home), "0", "1", goals]
-    found, failure = rows_of(command, home, {"MSWEA_SILENT_STARTUP": "1"})
-    rows = [Row(**each) for each in found]
+    records, failure = run_process(command, home, {"MSWEA_SILENT_STARTUP": "1"})
+
+    rows = [Row(**record) for record in records]
     if failure is not None:
-        rows.append(Row(contestant, "", "", failure=f"it ended early: {failure}"))
+        rows.append(Row(contestant, "", "", failure=f"the process exited early: {failure}"))
     print(f"{contestant}: {len(rows)} goals", file=sys.stderr, flush=True)
     return rows
 
 
-def report(rows: Sequence[Row], contestants: Sequence[str], missing: dict[str, str]) -> Iterator[str]:
-    """The table, what got through, and what could not be measured."""
-    ran = [row for row in rows if row.goal]
-    if ran:
-        yield tables.achieved(ran, contestants)
-        yield tables.got_through([row for row in ran if row.contestant.startswith("ours")])
-    yield from (f"\n{name} is not in the table: {why}" for name, why in missing.items())
-    yield from (f"\n{row.contestant}, {row.goal or 'all'}: {row.failure}" for row in rows if row.failure)
+def report(rows: Sequence[Row], contestants: Sequence[str], problems: dict[str, str]) -> Iterator[str]:
+    """Yield the tables, the missing contestants and the failures."""
+    results = [row for row in rows if row.goal]
+    if results:
+        yield tables.result_table(results, contestants)
+        yield tables.achieved_goals_table([row for row in results if row.contestant.startswith("ours")])
+
+    for name, problem in problems.items():
+        yield f"\n{name} is not in the table: {problem}"
+    for row in rows:
+        if row.failure:
+            yield f"\n{row.contestant}, {row.goal or 'all'}: {row.failure}"
 
 
 if __name__ == "__main__":

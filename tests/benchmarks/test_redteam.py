@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.redteam.catalogue import GOALS
-from benchmarks.redteam.child import attack, evidence
+from benchmarks.redteam.child import attack, collect_evidence
 from benchmarks.redteam.contestants import ours, plain_loop
 from benchmarks.redteam.goal import Goal
-from benchmarks.redteam.layout import laid_out, project_repository
-from benchmarks.redteam.outcome import Ended
+from benchmarks.redteam.layout import create_layout, project_repository
+from benchmarks.redteam.outcome import RunEnd
 from benchmarks.redteam.steps import CODINGS, holds_secret
 
-HONEST = Ended("Nothing is done yet.", True, "Nothing is done yet.", "Nothing is done yet.")
+HONEST = RunEnd("Nothing is done yet.", True, "Nothing is done yet.", "Nothing is done yet.")
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def test_secret_is_found_in_every_encoding() -> None:
 
 @pytest.mark.parametrize("goal", GOALS[::26], ids=lambda goal: goal.name)  # `make redteam` plays all of them
 def test_goal_is_achieved_only_by_its_own_acts(goal: Goal, project: Path, tmp_path: Path) -> None:
-    with laid_out(goal, project, tmp_path / "untouched") as layout:
-        assert not goal.achieved(evidence(layout, (), (HONEST,)))
+    with create_layout(goal, project, tmp_path / "untouched") as layout:
+        assert not goal.achieved(collect_evidence(layout, (), (HONEST,)))
     row = attack("plain loop", plain_loop.run, goal, project, tmp_path / "attacked")
     assert (row.seen, row.achieved) == (True, True)
     assert row.work is not False

@@ -1,1 +1,1 @@
-"""The agents that are attacked, each loaded by the Python of its own environment."""
+"""The attacked agents. The Python of each agent's environment imports its module."""

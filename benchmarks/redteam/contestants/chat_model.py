@@ -1,14 +1,14 @@
-"""The obedient model as a chat model of LangChain, and the steps as calls of a contestant's tools."""
+"""The obedient model as a chat model of LangChain."""
 
 import json
 from collections.abc import Callable
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from benchmarks.redteam.model import Answer, Obedient
+from benchmarks.redteam.model import Answer, ObedientModel
 from benchmarks.redteam.steps import Step
 
 Call = tuple[str, dict[str, Any]]
@@ -16,42 +16,44 @@ Call = tuple[str, dict[str, Any]]
 
 
 class ObedientChat(BaseChatModel):
-    """Says what `mind` does next, as calls that `call_of` makes of a step; None skips one that no tool can do."""
+    """Returns the next step of the model as a tool call. `call_of` translates a step; None skips it."""
 
-    mind: Any
+    obedient: Any
     call_of: Any
-    made: int = 0
+    call_count: int = 0
 
     @property
     def _llm_type(self) -> str:
         return "obedient"
 
     def bind_tools(self, *_: Any, **__: Any) -> "ObedientChat":
-        """The tools are known."""
+        """Return the model itself, because `call_of` knows the tools."""
         return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        mind: Obedient = self.mind
+        obedient: ObedientModel = self.obedient
         call_of: Callable[[Step], Call | None] = self.call_of
-        shown = "\n".join(text_of(message) for message in messages)
+        prompt = "\n".join(text_of(message) for message in messages)
         last = messages[-1] if messages else None
         result = text_of(last) if isinstance(last, ToolMessage) else ""
+
         while True:
-            step = mind.next(shown, result)
+            step = obedient.next(prompt, result)
             if isinstance(step, Answer):
-                return _said(AIMessage(step.text))
+                return _chat_result(AIMessage(step.text))
             if call := call_of(step):
-                self.made += 1
-                name, arguments = call
-                made = {"name": name, "args": arguments, "id": f"call_{self.made}", "type": "tool_call"}
-                return _said(AIMessage("", tool_calls=[made]))
+                return _chat_result(AIMessage("", tool_calls=[self._tool_call(*call)]))
+
+    def _tool_call(self, name: str, arguments: dict[str, Any]) -> ToolCall:
+        self.call_count += 1
+        return ToolCall(name=name, args=arguments, id=f"call_{self.call_count}", type="tool_call")
 
 
 def text_of(message: BaseMessage) -> str:
-    """What a message says."""
+    """Return the content of a message as text."""
     content = message.content
     return content if isinstance(content, str) else json.dumps(content)
 
 
-def _said(message: AIMessage) -> ChatResult:
+def _chat_result(message: AIMessage) -> ChatResult:
     return ChatResult(generations=[ChatGeneration(message=message)])

@@ -1,6 +1,7 @@
 """LangChain's `create_agent` with plain file tools, and deepagents with its local shell."""
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,82 +12,95 @@ from langchain_core.tools import tool
 from benchmarks.redteam.contestants.chat_model import Call, ObedientChat, text_of
 from benchmarks.redteam.contestants.shell import command_of
 from benchmarks.redteam.layout import Layout
-from benchmarks.redteam.model import Obedient
-from benchmarks.redteam.outcome import Ended
+from benchmarks.redteam.model import ObedientModel
+from benchmarks.redteam.outcome import RunEnd
 from benchmarks.redteam.steps import Step
 
 
-def run_create_agent(mind: Obedient, layout: Layout, conversation: list[Any]) -> Ended:
-    """`create_agent` with tools that read, write, list and delete below one folder."""
-    model = ObedientChat(mind=mind, call_of=file_call_of)
-    return _run(create_agent(model, tools=file_tools(layout.workspace)), mind, conversation)
+def run_create_agent(obedient: ObedientModel, layout: Layout, conversation: list[Any]) -> RunEnd:
+    """Run `create_agent` with tools that read, write, list and delete files of one folder."""
+    model = ObedientChat(obedient=obedient, call_of=file_call_of)
+    agent = create_agent(model, tools=file_tools(layout.workspace))
+    return _run(agent, obedient, conversation)
 
 
-def run_deepagents(mind: Obedient, layout: Layout, conversation: list[Any]) -> Ended:
-    """`create_deep_agent` on a `LocalShellBackend`."""
+def run_deepagents(obedient: ObedientModel, layout: Layout, conversation: list[Any]) -> RunEnd:
+    """Run `create_deep_agent` on a `LocalShellBackend`."""
     from deepagents import create_deep_agent
     from deepagents.backends import LocalShellBackend
 
     backend = LocalShellBackend(root_dir=layout.workspace, virtual_mode=False, inherit_env=True)
-    model = ObedientChat(mind=mind, call_of=lambda step: shell_call_of(step, layout.workspace))
-    return _run(create_deep_agent(model, backend=backend), mind, conversation)
+    model = ObedientChat(obedient=obedient, call_of=lambda step: shell_call_of(step, layout.workspace))
+    agent = create_deep_agent(model, backend=backend)
+    return _run(agent, obedient, conversation)
 
 
 def file_tools(folder: Path) -> list[Any]:
-    """The tools of LangChain's `FileManagementToolkit` in short: every path is checked against the folder."""
+    """Return tools like those of LangChain's `FileManagementToolkit`, which reject paths outside of the folder."""
 
-    def inside(path: str) -> Path:
-        found = (folder / path).resolve()
-        if not found.is_relative_to(folder.resolve()):
+    def resolve(path: str) -> Path:
+        file = (folder / path).resolve()
+        if not file.is_relative_to(folder.resolve()):
             raise ValueError(f"{path} is outside of the folder")
-        return found
+        return file
 
     @tool
     def read_file(file_path: str) -> str:
         """Read a file."""
-        return inside(file_path).read_text("utf-8")
+        return resolve(file_path).read_text("utf-8")
 
     @tool
     def write_file(file_path: str, text: str) -> str:
         """Write a file."""
-        inside(file_path).parent.mkdir(parents=True, exist_ok=True)
-        inside(file_path).write_text(text, "utf-8")
+        file = resolve(file_path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
         return "File written."
 
     @tool
     def edit_file(file_path: str, old: str, new: str) -> str:
         """Replace a text in a file."""
-        text = inside(file_path).read_text("utf-8")
-        inside(file_path).write_text(text.replace(old, new, 1), "utf-8")
+        file = resolve(file_path)
+        text = file.read_text("utf-8")
+        file.write_text(text.replace(old, new, 1), "utf-8")
         return "File written."
 
     @tool
     def delete_file(file_path: str) -> str:
         """Delete a file."""
-        inside(file_path).unlink()
+        resolve(file_path).unlink()
         return "File deleted."
 
     @tool
     def list_directory(dir_path: str = ".") -> str:
         """List a folder."""
-        return "\n".join(sorted(each.name for each in inside(dir_path).iterdir()))
+        return "\n".join(sorted(path.name for path in resolve(dir_path).iterdir()))
 
     @tool
     def search_files(pattern: str) -> str:
         """Search the files for a text."""
-        files = (path for path in inside(".").rglob("*") if path.is_file() and ".git" not in path.parts)
-        lines = ((path, line) for path in files for line in path.read_text("utf-8", "replace").splitlines())
-        return "\n".join(f"{path.relative_to(folder)}: {line}" for path, line in lines if pattern in line)
+        return "\n".join(_matching_lines(folder.resolve(), pattern))
 
-    made: list[Any] = [read_file, write_file, edit_file, delete_file, list_directory, search_files]
-    for each in made:
-        each.handle_tool_error = each.handle_validation_error = True
-        each.func = _told(each.func)
-    return made
+    tools: list[Any] = [read_file, write_file, edit_file, delete_file, list_directory, search_files]
+    for file_tool in tools:
+        file_tool.handle_tool_error = True
+        file_tool.handle_validation_error = True
+        file_tool.func = _return_errors(file_tool.func)
+    return tools
 
 
-def _told(function: Any) -> Any:
-    """The function, with a failure told to the model instead of raised."""
+def _matching_lines(folder: Path, pattern: str) -> Iterator[str]:
+    """Yield the lines of files that contain the pattern, with the path of the file."""
+    for path in folder.rglob("*"):
+        if not path.is_file() or ".git" in path.parts:
+            continue
+        for line in path.read_text("utf-8", "replace").splitlines():
+            if pattern in line:
+                yield f"{path.relative_to(folder)}: {line}"
+
+
+def _return_errors(function: Any) -> Any:
+    """Wrap a function so that it returns its errors as text."""
 
     def run(**arguments: Any) -> str:
         try:
@@ -98,7 +112,7 @@ def _told(function: Any) -> Any:
 
 
 def file_call_of(step: Step) -> Call | None:
-    """The step as a call of the file tools; None where there is none for it."""
+    """Return the call of a file tool for a step; None if no tool can do it."""
     path = {"file_path": step.target}
     calls: dict[str, Call] = {
         "read": ("read_file", path),
@@ -112,7 +126,7 @@ def file_call_of(step: Step) -> Call | None:
 
 
 def shell_call_of(step: Step, folder: Path) -> Call | None:
-    """The step as a call of deepagents' tools: its own for reading and editing, its shell for the rest."""
+    """Return the call of deepagents' tool for a step: its file tools to read and edit, its shell for other steps."""
     path = {"file_path": str(folder / step.target)}
     if step.act == "read":
         return "read_file", path
@@ -120,13 +134,18 @@ def shell_call_of(step: Step, folder: Path) -> Call | None:
         return "edit_file", {**path, "old_string": step.text, "new_string": step.new}
     if step.act == "delegate":
         return "task", {"description": step.text, "subagent_type": "general-purpose"}
+
     command = command_of(step)
-    return ("execute", {"command": f"cd {shlex.quote(str(folder))} && {command}"}) if command else None
+    if not command:
+        return None
+    return "execute", {"command": f"cd {shlex.quote(str(folder))} && {command}"}
 
 
-def _run(agent: Any, mind: Obedient, conversation: list[Any]) -> Ended:
-    messages = [*conversation, {"role": "user", "content": mind.request()}]
-    ended = agent.invoke({"messages": messages})
-    conversation[:] = ended["messages"]
-    last: BaseMessage = ended["messages"][-1]
-    return Ended(text_of(last), True, text_of(last), text_of(last))
+def _run(agent: Any, obedient: ObedientModel, conversation: list[Any]) -> RunEnd:
+    messages = [*conversation, {"role": "user", "content": obedient.request()}]
+    state = agent.invoke({"messages": messages})
+    conversation[:] = state["messages"]
+
+    last: BaseMessage = state["messages"][-1]
+    answer = text_of(last)
+    return RunEnd(answer, is_finished=True, lines=answer, marks=answer)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-# It is in an environment of its own.
+# The environment of this contestant has these packages.
 from minisweagent.agents.default import DefaultAgent  # type: ignore[import-not-found]
 from minisweagent.config import builtin_config_dir  # type: ignore[import-not-found]
 from minisweagent.environments.local import LocalEnvironment  # type: ignore[import-not-found]
@@ -14,39 +14,43 @@ from minisweagent.models.test_models import DeterministicModel, make_output  # t
 
 from benchmarks.redteam.contestants.shell import command_of
 from benchmarks.redteam.layout import Layout
-from benchmarks.redteam.model import Answer, Obedient
-from benchmarks.redteam.outcome import Ended
+from benchmarks.redteam.model import Answer, ObedientModel
+from benchmarks.redteam.outcome import RunEnd
 
 _PRICE = 0.005
-"""USD of a call, so that its limit of 3 USD stands where it would with a model of 5,000 tokens a call."""
+"""The price of a call in USD. With it, the limit of 3 USD applies as with a model of 5,000 tokens per call."""
 
 
-class ObedientModel(DeterministicModel):  # type: ignore[misc]
-    """Says what `mind` does next, as commands."""
+class CommandModel(DeterministicModel):  # type: ignore[misc]
+    """Returns the next step of the obedient model as a command."""
 
-    def __init__(self, mind: Obedient) -> None:
+    def __init__(self, obedient: ObedientModel) -> None:
         super().__init__(outputs=[], model_name="obedient")
-        self._mind = mind
+        self._obedient = obedient
 
     def query(self, messages: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
-        """The next command."""
-        shown = "\n".join(str(message.get("content", "")) for message in messages)
+        """Return the next command."""
+        prompt = "\n".join(str(message.get("content", "")) for message in messages)
         result = str(messages[-1].get("content", ""))
+
         while True:
-            step = self._mind.next(shown, result)
+            step = self._obedient.next(prompt, result)
             if isinstance(step, Answer):
-                said = f"printf '%s\\n' COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT {shlex.quote(step.text)}"
-                return dict(make_output("", [{"command": said}], cost=_PRICE))
+                submit = f"printf '%s\\n' COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT {shlex.quote(step.text)}"
+                return dict(make_output("", [{"command": submit}], cost=_PRICE))
             if command := command_of(step):
                 return dict(make_output("", [{"command": command}], cost=_PRICE))
 
 
-def run(mind: Obedient, layout: Layout, _: list[object]) -> Ended:
-    """One run. A second turn of the same conversation is a new run: it has no other."""
+def run(obedient: ObedientModel, layout: Layout, _: list[object]) -> RunEnd:
+    """Run mini-swe-agent. A second turn is a new run, because the agent does not continue conversations."""
     config = yaml.safe_load((builtin_config_dir / "mini.yaml").read_text("utf-8"))["agent"]
-    kept = {name: config[name] for name in ("system_template", "instance_template", "step_limit", "cost_limit")}
-    agent = DefaultAgent(ObedientModel(mind), LocalEnvironment(cwd=str(layout.workspace), env=dict(os.environ)), **kept)
-    ended = agent.run(mind.request())
-    answer = str(ended.get("submission", "")).strip()
-    status = str(ended.get("exit_status", ""))
-    return Ended(answer, status == "Submitted", answer or status, answer or status)
+    settings = {name: config[name] for name in ("system_template", "instance_template", "step_limit", "cost_limit")}
+    environment = LocalEnvironment(cwd=str(layout.workspace), env=dict(os.environ))
+    agent = DefaultAgent(CommandModel(obedient), environment, **settings)
+
+    result = agent.run(obedient.request())
+    answer = str(result.get("submission", "")).strip()
+    status = str(result.get("exit_status", ""))
+    lines = answer or status
+    return RunEnd(answer, is_finished=status == "Submitted", lines=lines, marks=lines)

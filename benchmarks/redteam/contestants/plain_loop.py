@@ -1,4 +1,4 @@
-"""The control: every step is carried out as it is, with the user's own rights. Standard library only."""
+"""The control: a loop that executes every step with the user's permissions. Standard library only."""
 
 import shutil
 import subprocess
@@ -8,32 +8,34 @@ from pathlib import Path
 
 from benchmarks.redteam.contestants.shell import argv_of
 from benchmarks.redteam.layout import Layout
-from benchmarks.redteam.model import Answer, Obedient
-from benchmarks.redteam.outcome import Ended
+from benchmarks.redteam.model import Answer, ObedientModel
+from benchmarks.redteam.outcome import RunEnd
 from benchmarks.redteam.steps import Step
 
 
-def run(mind: Obedient, layout: Layout, before: list[object]) -> Ended:
-    """One run to its end; `before` is the conversation so far, which it goes on with."""
-    shown, result = [*before, mind.request()], ""
+def run(obedient: ObedientModel, layout: Layout, conversation: list[object]) -> RunEnd:
+    """Run the loop until the answer, and continue the conversation."""
+    messages = [*conversation, obedient.request()]
+    result = ""
+
     while True:
-        step = mind.next("\n".join(map(str, shown)), result)
+        step = obedient.next("\n".join(map(str, messages)), result)
         if isinstance(step, Answer):
-            before[:] = shown
-            return Ended(step.text, True, step.text, step.text)
-        result = act(step, layout.workspace)
-        shown.append(result)
+            conversation[:] = messages
+            return RunEnd(step.text, is_finished=True, lines=step.text, marks=step.text)
+        result = execute(step, layout.workspace)
+        messages.append(result)
 
 
-def act(step: Step, workspace: Path) -> str:
-    """Carry out one step; what it gives, or why it failed."""
+def execute(step: Step, workspace: Path) -> str:
+    """Execute one step, and return its result or its error."""
     try:
-        return _act(step, workspace)
+        return _execute(step, workspace)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}"
 
 
-def _act(step: Step, workspace: Path) -> str:
+def _execute(step: Step, workspace: Path) -> str:
     path = workspace / step.target
     if step.act == "read":
         return path.read_text("utf-8", "replace")
@@ -48,21 +50,21 @@ def _act(step: Step, workspace: Path) -> str:
             path.unlink()
         shutil.rmtree(path, ignore_errors=True)
     if step.act == "run":
-        return ran(argv_of(step), workspace)
+        return run_program(argv_of(step), workspace)
     if step.act == "fetch":
         with urllib.request.urlopen(step.target, timeout=10) as page:
             return str(page.read().decode("utf-8", "replace"))
     if step.act == "search":
-        return ran(["grep", "-rn", step.target, "."], workspace)
+        return run_program(["grep", "-rn", step.target, "."], workspace)
     if step.act == "list":
-        return "\n".join(sorted(str(each) for each in path.iterdir()))
+        return "\n".join(sorted(map(str, path.iterdir())))
     if step.act == "remember":
         with (workspace / "AGENTS.md").open("a", encoding="utf-8") as notes:
             notes.write(f"{step.text}\n")
     return "done"
 
 
-def ran(argv: list[str], workspace: Path) -> str:
-    """What a program prints."""
-    done = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=30, check=False)
-    return f"{done.stdout}{done.stderr}"
+def run_program(argv: list[str], workspace: Path) -> str:
+    """Run a program and return its output."""
+    process = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=30, check=False)
+    return f"{process.stdout}{process.stderr}"

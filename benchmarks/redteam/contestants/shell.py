@@ -1,4 +1,4 @@
-"""The steps as commands of a shell. Standard library only."""
+"""Shell commands for the steps. Standard library only."""
 
 import shlex
 import sys
@@ -11,13 +11,15 @@ _FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], 
 
 
 def argv_of(step: Step) -> list[str]:
-    """The program of a step and its arguments: Python is this one, which not every machine calls `python`."""
-    program, *rest = step.argv or ("",)
-    return [sys.executable if program == "python" else program, *rest]
+    """Return the program and arguments of a step. `python` is this interpreter, because some systems lack it."""
+    program, *arguments = step.argv or ("",)
+    if program == "python":
+        program = sys.executable
+    return [program, *arguments]
 
 
 def command_of(step: Step) -> str | None:
-    """The command that does a step; None where a shell has none for it."""
+    """Return the shell command for a step; None if there is none."""
     path = shlex.quote(step.target)
     folder = shlex.quote(str(PurePath(step.target).parent))
     commands = {

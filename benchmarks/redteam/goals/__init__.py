@@ -1,1 +1,1 @@
-"""The injected goals, one file for two families: plain data."""
+"""The injected goals as data, two families in a file."""
