@@ -1,1 +1,1 @@
-"""Many runs at once: how far one process and one machine carry, and what a number of runs a day needs."""
+"""Concurrent runs: the throughput of a process and of a machine, and the resources for a number of runs per day."""

@@ -1,4 +1,4 @@
-"""Some processes that make runs at once, in a folder of their own, and what all of it took together."""
+"""The processes of one measurement, and their total cost."""
 
 import multiprocessing
 import os
@@ -14,28 +14,37 @@ from typing import Any, Final, Self
 
 import httpx2
 
-from benchmarks.scale.database import Server
+from benchmarks.scale.database import Server, ServerCounters
 from benchmarks.scale.figures import Point
 from benchmarks.scale.script import CALLS
 from benchmarks.scale.server import COUNTS
 from benchmarks.scale.ways import Place
-from benchmarks.scale.work import BOOKED, Job, Took, serve
+from benchmarks.scale.work import SPENDING, Job, ProcessCost, serve
 from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 
 STORE_VARIABLE: Final = "MENDGRAPH_STORE_URL"
 _LONGEST_END_S: Final = 30
-MOST_TOLD: Final = 5
+_MOST_PROBLEMS: Final = 5
+_BLOCK_BYTES: Final = 512
 
 
-class NotDoneError(RuntimeError):
-    """Runs did not do their work, so that there is nothing to measure."""
+class IncompleteRunError(RuntimeError):
+    """A run did not do its work, so the figures are invalid."""
+
+
+def join_problems(problems: Sequence[str]) -> str:
+    """Return the first problems as one text."""
+    text = "; ".join(problems[:_MOST_PROBLEMS])
+    if len(problems) > _MOST_PROBLEMS:
+        text += " ..."
+    return text
 
 
 @dataclass(frozen=True)
 class Series:
-    """A way to make many runs, over how many processes, with which store: one of `WAYS`, or a batch of tasks.
+    """A way to make many runs: one of `WAYS`, or a batch of tasks; with the shared store or with a local one.
 
-    A batch is over processes of its own, or `on_ray`; where it is `killed` some of them are, at random.
+    A batch runs on its own processes, or `on_ray`. If it is `killed`, some of its processes are killed at random.
     """
 
     name: str
@@ -47,108 +56,131 @@ class Series:
 
 
 class Crew:
-    """The processes of one measurement, warm, as a context manager."""
+    """A context manager with the processes of one measurement, each of which has made a run that is not counted."""
 
     def __init__(self, series: Series, url: str, store_url: str | None = None) -> None:
-        """`url` is the model's, `store_url` that of an empty database of the shared store."""
-        self._series, self._url, self._store_url = series, url, store_url
+        """`url` is the address of the model, `store_url` that of an empty database of the shared store."""
+        self._series = series
+        self._url = url
+        self._store_url = store_url
         self._stack = ExitStack()
         self._pipes: list[Connection] = []
 
     def __enter__(self) -> Self:
-        """Start them, and wait until all have loaded what a run loads."""
+        """Start the processes, and wait for their first runs."""
         with ExitStack() as stack:
             self._folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mendgraph-scale-"))
             self._server = stack.enter_context(Server(self._store_url)) if self._store_url else None
             self._data = os.path.join(self._folder, "data")
-            added = {DATA_DIR_VARIABLE: self._data, "HOME": self._folder}
-            added |= {STORE_VARIABLE: self._store_url} if self._store_url else {}
-            job = Job(self._series.way, Place(self._url, self._folder), added)
-            context = multiprocessing.get_context("spawn")
+            variables = {DATA_DIR_VARIABLE: self._data, "HOME": self._folder}
+            if self._store_url:
+                variables[STORE_VARIABLE] = self._store_url
+
+            job = Job(self._series.way, Place(self._url, self._folder), variables)
             for _ in range(self._series.processes):
-                ours, its = context.Pipe()
-                process = context.Process(target=serve, args=(its, job))
-                process.start()
-                its.close()
-                stack.callback(_end, process)
-                self._pipes.append(stack.enter_context(ours))
+                self._pipes.append(_start(job, stack))
             for pipe in self._pipes:
-                if problem := _received(pipe):
-                    raise NotDoneError(problem)
+                if problem := _receive(pipe):
+                    raise IncompleteRunError(problem)
+
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """End them, and remove what they have made."""
+        """Stop the processes and remove their folder."""
         self._stack.close()
 
     def measure(self, runs: int) -> Point:
-        """Make so many runs at once; nothing else may be at work.
+        """Make this number of concurrent runs, and return their figures. The machine must be idle otherwise.
 
         Raises:
-            NotDoneError: a run did not do all of its work, or a call of it is not in the spending database.
+            IncompleteRunError: A run did not do its work, or the spending database lacks one of its calls.
         """
         names = [f"{token_hex(4)}-{number}" for number in range(runs)]  # the endpoint counts by name
-        store, book = self._store_bytes(), self._booked()
-        done = self._server.done() if self._server else None
-        for place, pipe in enumerate(self._pipes):
-            pipe.send(names[place :: len(self._pipes)])
-        took: list[Took] = [_received(pipe) for pipe in self._pipes]
-        if wrong := [*(said for each in took for said in each.problems), *self._miscounted(names)]:
-            raise NotDoneError("; ".join(wrong[:MOST_TOLD]) + (" ..." if len(wrong) > MOST_TOLD else ""))
-        after = self._server.done() if self._server else None
-        booked = [now - before for now, before in zip(self._booked(), book, strict=True)]
-        if booked[0] != CALLS * runs:
-            raise NotDoneError(f"{booked[0]} of {CALLS * runs} model calls are in the spending book")
+        store_bytes = self._store_bytes()
+        calls, input_tokens, output_tokens = self._spending()
+        counters = self._server.counters() if self._server else ServerCounters()
+
+        costs = self._run(names)
+        problems = [problem for cost in costs for problem in cost.problems]
+        problems += self._call_problems(names)
+        if problems:
+            raise IncompleteRunError(join_problems(problems))
+
+        growth = self._server.counters() - counters if self._server else ServerCounters()
+        total_calls, total_input_tokens, total_output_tokens = self._spending()
+        if total_calls - calls != CALLS * runs:
+            raise IncompleteRunError(f"the spending database has {total_calls - calls} of {CALLS * runs} model calls")
+
         return Point(
             runs=runs,
-            wall_s=max(each.ended for each in took) - min(each.began for each in took),
-            cpu_s=sum(each.cpu_s for each in took),
-            base=sum(each.base for each in took),
-            memory=sum(each.memory for each in took),
-            threads=sum(each.threads for each in took),
-            handles=sum(each.handles for each in took),
-            store_bytes=self._store_bytes() - store + (after.size - done.size if after and done else 0),
-            calls=booked[0],
-            input_tokens=booked[1],
-            output_tokens=booked[2],
+            wall_s=max(cost.end for cost in costs) - min(cost.start for cost in costs),
+            cpu_s=sum(cost.cpu_s for cost in costs),
+            base=sum(cost.base for cost in costs),
+            memory=sum(cost.memory for cost in costs),
+            threads=sum(cost.threads for cost in costs),
+            handles=sum(cost.handles for cost in costs),
+            store_bytes=self._store_bytes() - store_bytes + growth.size,
+            calls=total_calls - calls,
+            input_tokens=total_input_tokens - input_tokens,
+            output_tokens=total_output_tokens - output_tokens,
             connections=self._server.connections if self._server else 0,
-            database_cpu_s=after.cpu_s - done.cpu_s if after and done else 0,
-            commits=after.commits - done.commits if after and done else 0,
-            log_bytes=after.log_bytes - done.log_bytes if after and done else 0,
+            database_cpu_s=growth.cpu_s,
+            commits=growth.commits,
+            log_bytes=growth.log_bytes,
         )
 
-    def _miscounted(self, names: Sequence[str]) -> list[str]:
-        """What the endpoint says of runs that have asked it too often or too seldom."""
-        asked = httpx2.get(f"{self._url}{COUNTS}", trust_env=False).json()
-        return [
-            f"{name} asked its model {made} times instead of {CALLS}"
-            for name in names
-            if (made := asked.get(name, 0)) != CALLS
-        ]
+    def _run(self, names: Sequence[str]) -> list[ProcessCost]:
+        """Distribute the runs to the processes, and return the cost of each process."""
+        for index, pipe in enumerate(self._pipes):
+            pipe.send(names[index :: len(self._pipes)])
+        return [_receive(pipe) for pipe in self._pipes]
 
-    def _booked(self) -> tuple[int, int, int]:
-        self._pipes[0].send(BOOKED)
-        booked: tuple[int, int, int] = _received(self._pipes[0])
-        return booked
+    def _call_problems(self, names: Sequence[str]) -> list[str]:
+        """Return a sentence for each run with a wrong number of model calls."""
+        counts = httpx2.get(f"{self._url}{COUNTS}", trust_env=False).json()
+        problems = []
+        for name in names:
+            calls = counts.get(name, 0)
+            if calls != CALLS:
+                problems.append(f"{name} made {calls} model calls instead of {CALLS}")
+        return problems
+
+    def _spending(self) -> tuple[int, int, int]:
+        """Return the calls, input tokens and output tokens in the spending database."""
+        self._pipes[0].send(SPENDING)
+        totals: tuple[int, int, int] = _receive(self._pipes[0])
+        return totals
 
     def _store_bytes(self) -> int:
-        """What the runs keep on this machine's disk, as it is allocated there."""
-        return sum(path.stat().st_blocks * 512 for path in Path(self._data).rglob("*") if path.is_file())
+        """Return the allocated bytes of the local store."""
+        files = [path for path in Path(self._data).rglob("*") if path.is_file()]
+        return sum(path.stat().st_blocks * _BLOCK_BYTES for path in files)
 
 
-def _received(pipe: Connection) -> Any:
+def _start(job: Job, stack: ExitStack) -> Connection:
+    """Start a process, register its end, and return its pipe."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, job))
+    process.start()
+    theirs.close()
+    stack.callback(_stop, process)
+    return stack.enter_context(ours)
+
+
+def _receive(pipe: Connection) -> Any:
     try:
-        answer = pipe.recv()
+        response = pipe.recv()
     except EOFError:
-        raise NotDoneError("a process has died") from None
-    if isinstance(answer, str) and answer:
-        raise NotDoneError(answer)
-    return answer
+        raise IncompleteRunError("a process exited") from None
+    if isinstance(response, str) and response:
+        raise IncompleteRunError(response)
+    return response
 
 
-def _end(process: Any) -> None:
-    """It ends with its pipe."""
+def _stop(process: Any) -> None:
+    """Wait for the process, which exits when its pipe closes; kill it after the time limit."""
     process.join(_LONGEST_END_S)
     if process.is_alive():
         process.kill()

@@ -1,4 +1,4 @@
-"""What the measured figures say: lines of growth, and where they bend. Pure."""
+"""Statistics of the measured figures: lines of growth, and deviations from them. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from statistics import correlation, linear_regression, median
 from typing import Final
 
 SLOWER: Final = 0.85
-"""Throughput falls where it is less than this part of what fewer runs at once have reached."""
+"""Throughput falls if it is below this share of the best throughput with fewer runs."""
 STEEPER: Final = 1.5
-"""Memory bends where the last runs take so many times what the line of the others says."""
+"""Memory grows faster than a line if the last runs take more than this multiple of the line through the others."""
 LARGER: Final = 1.25
-"""A process of a batch grows with the tasks where its peak is so many times what fewer tasks have come to."""
+"""A process of a batch grows if its peak is above this multiple of the peak with fewer tasks."""
 LEAST_MEMORY: Final = 8_000_000
-"""Bytes of memory that a bend must come to: less is what an allocator does with its arenas."""
+"""The minimum of excess memory in bytes. Less can be due to the arenas of the allocator."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """So many runs at once, and what they took together; figures that nobody could measure are 0.
+    """The total figures of a number of concurrent runs. Figures without a source are 0.
 
-    `memory` is what they took over `base`, which the warm processes have without them; both in bytes. The store's
-    bytes are those that are left when all is closed. What the database server took is only known of a server of this
-    machine; `commits` are its transactions that wrote, `log_bytes` what they put into its log.
+    `base` is the memory of the idle processes and `memory` the memory that the runs add, in bytes. `store_bytes` is
+    measured when the store is closed. `database_cpu_s` is known only for a server on this machine. `commits` are
+    transactions that write, and `log_bytes` the size of their write-ahead log.
 
-    Of a batch `runs` are its tasks, `peak` is the memory of its largest process, `copies_bytes` what copies and patches
-    take on the disk, `kills` how often something was killed, and `again` how many tasks were taken up again.
+    For a batch, `runs` are its tasks, `peak` is the memory of its largest process, `copies_bytes` the size of copies
+    and patches, `kills` the number of kills, and `again` the number of interrupted tasks that were continued.
     """
 
     runs: int
@@ -49,13 +49,13 @@ class Point:
 
     @property
     def rate(self) -> float:
-        """Runs a second."""
+        """The number of runs per second."""
         return self.runs / self.wall_s
 
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line by least squares; `residual` is how far the worst point is from it."""
+    """A straight line by least squares. `residual` is the largest distance of a point."""
 
     slope: float
     start: float
@@ -63,47 +63,58 @@ class Line:
     r_squared: float
 
     def at(self, x: float) -> float:
-        """What it says there."""
+        """Return the value of the line at x."""
         return self.start + self.slope * x
 
 
 def line(xs: Sequence[float], ys: Sequence[float]) -> Line:
-    """The line through these points, of which there are two at least."""
+    """Return the line through at least two points."""
     slope, start = linear_regression(xs, ys)
     residual = max(abs(y - start - slope * x) for x, y in zip(xs, ys, strict=True))
-    flat = len(set(ys)) == 1
-    return Line(slope, start, residual, 1.0 if flat else correlation(xs, ys) ** 2)
+    is_flat = len(set(ys)) == 1
+    r_squared = 1.0 if is_flat else correlation(xs, ys) ** 2
+    return Line(slope, start, residual, r_squared)
 
 
-def middle(points: Sequence[Point]) -> Point:
-    """The medians of several measurements of as many runs."""
-    fields = [vars(point) for point in points]
-    return Point(**{name: median(each[name] for each in fields) for name in fields[0]})
+def median_point(points: Sequence[Point]) -> Point:
+    """Return the medians of several measurements of the same number of runs."""
+    values = [vars(point) for point in points]
+    medians = {name: median(value[name] for value in values) for name in values[0]}
+    return Point(**medians)
 
 
-def falling(points: Sequence[Point]) -> str | None:
-    """Where more runs at once come to fewer runs a second, in words; None where that is nowhere."""
+def throughput_problem(points: Sequence[Point]) -> str | None:
+    """Return a sentence if throughput falls with more concurrent runs; None otherwise."""
     best = 0.0
     for point in points:
         if point.rate < SLOWER * best:
-            return f"{point.runs} runs at once come to {point.rate:.2f} runs/s, fewer ones to {best:.2f}"
+            return f"{point.runs} concurrent runs reach {point.rate:.2f} runs/s, fewer runs {best:.2f}"
         best = max(best, point.rate)
     return None
 
 
-def bending(points: Sequence[Point]) -> str | None:
-    """Where the last runs take more memory than the others, in words; None where it grows by a line or less."""
-    *before, last = points
-    if last.peak and before and last.peak > LARGER * before[-1].peak:
-        return f"a process of {last.runs} tasks had {last.peak / 1e6:.0f} MB, of fewer {before[-1].peak / 1e6:.0f} MB"
-    if last.peak or len(before) < 2:
+def memory_problem(points: Sequence[Point]) -> str | None:
+    """Return a sentence if memory grows faster than a line; None otherwise."""
+    *earlier, last = points
+    if not earlier:
         return None
-    expected = line([point.runs for point in before], [point.memory for point in before])
-    added = last.memory - before[-1].memory
-    allowed = STEEPER * max(0.0, expected.slope) * (last.runs - before[-1].runs)
-    if added <= max(allowed, LEAST_MEMORY):
+
+    previous = earlier[-1]
+    if last.peak:
+        if last.peak <= LARGER * previous.peak:
+            return None
+        peak_mb = last.peak / 1e6
+        return f"a process of {last.runs} tasks has {peak_mb:.0f} MB, with fewer tasks {previous.peak / 1e6:.0f} MB"
+
+    if len(earlier) < 2:
+        return None
+    trend = line([point.runs for point in earlier], [point.memory for point in earlier])
+    runs = last.runs - previous.runs
+    memory = last.memory - previous.memory
+    expected = max(0.0, trend.slope) * runs
+    if memory <= max(STEEPER * expected, LEAST_MEMORY):
         return None
     return (
-        f"the last {last.runs - before[-1].runs} runs took {added / 1e6:.0f} MB, where the line of the others says"
-        f" {allowed / STEEPER / 1e6:.0f} MB"
+        f"the last {runs} runs take {memory / 1e6:.0f} MB, but the line through the others predicts"
+        f" {expected / 1e6:.0f} MB"
     )

@@ -1,6 +1,6 @@
-"""What a number of runs a day needs, from what one run was measured to take. Pure.
+"""The resources for a number of runs per day, computed from the figures of one run. Pure.
 
-Each figure names its source; `per_run` reads the measured ones, `ASSUMED` holds what only a deployment can know.
+Each figure has a source. `per_run` reads the measured figures; `ASSUMED` has those that depend on the deployment.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks.scale.figures import Point, line
 from benchmarks.scale.script import CALLS
-from benchmarks.scale.tables import Measured, table
+from benchmarks.scale.tables import SeriesFigures, table
 
 RUNS_A_DAY: Final = (1_000, 100_000, 10_000_000)
 SECONDS_A_DAY: Final = 86_400
@@ -22,9 +22,9 @@ IN_ONE_PROCESS: Final = "threads"
 
 @dataclass(frozen=True)
 class PerRun:
-    """What one run takes: seconds of CPU, bytes, tokens. `base` is what a worker process has without a run.
+    """The resources of one run in CPU seconds, bytes and tokens. `base` is the memory of an idle worker process.
 
-    `server_*` are the database server's, `connections` those of all worker processes of the measurement together.
+    `server_cpu_s` is that of the database server. `connections` are those of all worker processes of the measurement.
     """
 
     cpu_s: float
@@ -42,11 +42,11 @@ class PerRun:
 
 @dataclass(frozen=True)
 class Assumed:
-    """What a deployment has to put in for itself.
+    """The assumptions about a deployment, which its operator replaces.
 
-    `call_s` is how long a hosted model takes for one reply. `peak` is the busiest minute over the mean of the day,
-    `busy` how much of a core is planned to be used. A worker process gets `at_once` runs. `commits_a_server` and
-    `gpu_tokens_s` are what one primary and one accelerator are planned to carry, in commits and output tokens a second.
+    `call_s` is the duration of a hosted model's reply. `peak` is the load of the busiest minute divided by the mean of
+    the day, and `busy` the planned use of a core. A worker process makes `at_once` concurrent runs. `commits_a_server`
+    and `gpu_tokens_s` are the planned load of a primary and of an accelerator, in commits and output tokens per second.
     """
 
     call_s: float = 6.0
@@ -60,7 +60,7 @@ class Assumed:
 
 @dataclass(frozen=True)
 class Embedded:
-    """A run on the embedded model: medians of one of our real tasks, and what two cores do a second.
+    """A run on the embedded model: the medians of a task of `make eval`, and the speed of two cores.
 
     Source: benchmarks/details.md, "Real tasks on the embedded model" (2.1 calls, 338 uncached and 224 completion tokens
     a task); 100 tokens/s in and 28 tokens/s out on two cores.
@@ -75,8 +75,10 @@ class Embedded:
 
     @property
     def core_seconds(self) -> float:
-        """What one run keeps its cores busy for."""
-        return self.cores * (self.uncached_tokens / self.read_tokens_s + self.output_tokens / self.written_tokens_s)
+        """The core seconds of one run."""
+        reading_s = self.uncached_tokens / self.read_tokens_s
+        writing_s = self.output_tokens / self.written_tokens_s
+        return self.cores * (reading_s + writing_s)
 
 
 ASSUMED: Final = Assumed()
@@ -85,7 +87,7 @@ EMBEDDED: Final = Embedded()
 
 @dataclass(frozen=True)
 class Need:
-    """What so many runs a day need at their peak; bytes, bytes a second, tokens a second."""
+    """The resources for this number of runs per day at peak load, in bytes, bytes per second and tokens per second."""
 
     runs: int
     rate: float
@@ -108,36 +110,44 @@ class Need:
     embedded_cores: int
 
 
-def per_run(measured: Iterable[Measured]) -> PerRun:
-    """The figures of one run: of the most runs at once, and of the line where starting has a part that is paid once.
+def per_run(all_series: Iterable[SeriesFigures]) -> PerRun:
+    """Return the figures of one run.
+
+    They are those of the largest number of runs. CPU and memory, which have a fixed part, are slopes of a line.
 
     Raises:
-        KeyError: a series was not measured.
+        KeyError: A series was not measured.
     """
-    known = {each.name: each for each in measured}
-    threads, machine, shared = known[IN_ONE_PROCESS], known[ONE_MACHINE], known[SHARED]
-    alone, local, server = threads.points[-1], machine.points[-1], shared.points[-1]
+    series_by_name = {series.name: series for series in all_series}
+    threads = series_by_name[IN_ONE_PROCESS]
+    shared = series_by_name[SHARED]
+    thread_point = threads.points[-1]
+    local_point = series_by_name[ONE_MACHINE].points[-1]
+    shared_point = shared.points[-1]
+
     return PerRun(
-        cpu_s=_slope(shared, lambda each: each.cpu_s),
-        memory=_slope(threads, lambda each: each.memory),
-        base=alone.base,
-        store=local.store_bytes / local.runs,
-        shared_store=server.store_bytes / server.runs,
-        server_cpu_s=server.database_cpu_s / server.runs,
-        commits=server.commits / server.runs,
-        log_bytes=server.log_bytes / server.runs,
-        connections=server.connections,
-        input_tokens=alone.input_tokens / alone.runs,
+        cpu_s=_slope(shared, lambda point: point.cpu_s),
+        memory=_slope(threads, lambda point: point.memory),
+        base=thread_point.base,
+        store=local_point.store_bytes / local_point.runs,
+        shared_store=shared_point.store_bytes / shared_point.runs,
+        server_cpu_s=shared_point.database_cpu_s / shared_point.runs,
+        commits=shared_point.commits / shared_point.runs,
+        log_bytes=shared_point.log_bytes / shared_point.runs,
+        connections=shared_point.connections,
+        input_tokens=thread_point.input_tokens / thread_point.runs,
         output_tokens=CALLS * EMBEDDED.output_tokens / EMBEDDED.calls,
     )
 
 
-def _slope(measured: Measured, value: Callable[[Point], float]) -> float:
-    return line([each.runs for each in measured.points], [value(each) for each in measured.points]).slope
+def _slope(series: SeriesFigures, value: Callable[[Point], float]) -> float:
+    runs = [point.runs for point in series.points]
+    values = [value(point) for point in series.points]
+    return line(runs, values).slope
 
 
 def need(runs: int, figures: PerRun, assumed: Assumed = ASSUMED, embedded: Embedded = EMBEDDED) -> Need:
-    """What so many runs a day need, by the formulas of the table."""
+    """Return the resources for this number of runs per day, by the formulas of the table."""
     rate = runs / SECONDS_A_DAY
     peak_rate = rate * assumed.peak
     at_once = peak_rate * (CALLS * assumed.call_s + figures.cpu_s)
@@ -168,7 +178,7 @@ def need(runs: int, figures: PerRun, assumed: Assumed = ASSUMED, embedded: Embed
 
 
 def figures_table(figures: PerRun) -> str:
-    """What one run takes, and where each figure is from."""
+    """Return a table of the figures of one run with their sources."""
     rows = [
         ["`cpu`", "CPU of a run, copy and patch included", f"{figures.cpu_s:.3f} s", f'line of "{SHARED}"'],
         ["`memory`", "memory of one more run at once", f"{figures.memory / 1e6:.2f} MB", f'line of "{IN_ONE_PROCESS}"'],
@@ -190,7 +200,7 @@ _EMBEDDED: Final = "`make eval`: 338 / 100 s to read, 224 / 28 s to write, on tw
 
 
 def assumptions_table(assumed: Assumed = ASSUMED) -> str:
-    """What a deployment puts in for itself."""
+    """Return a table of the assumptions."""
     rows = [
         ["`call`", "seconds of a hosted model's reply", f"{assumed.call_s:g} s"],
         ["`peak`", "the busiest minute over the mean", f"{assumed.peak:g}"],
@@ -204,36 +214,37 @@ def assumptions_table(assumed: Assumed = ASSUMED) -> str:
 
 
 _ROWS: Final[tuple[tuple[str, str, Callable[[Need], str]], ...]] = (
-    ("runs a second, mean", "runs / 86,400", lambda each: f"{each.rate:.3g}"),
-    ("runs a second, peak", "mean x peak", lambda each: f"{each.peak_rate:.3g}"),
-    ("runs at once", f"peak rate x ({CALLS} x call + cpu)", lambda each: f"{each.at_once:,.0f}"),
-    ("cores for runs", "peak rate x cpu / busy", lambda each: f"{each.cores:,.2f}"),
-    ("worker processes", "the larger of cores and at once / most", lambda each: f"{each.processes:,}"),
-    ("memory of workers", "processes x base + at once x memory", lambda each: _bytes(each.memory)),
-    ("store a day", "runs x shared", lambda each: _bytes(each.store_a_day)),
-    ("store with pruning", "a day's x days", lambda each: _bytes(each.store_kept)),
-    ("commits a second", "peak rate x commits", lambda each: f"{each.commits_s:,.0f}"),
-    ("write-ahead log", "peak rate x log", lambda each: f"{_bytes(each.log_s)}/s"),
-    ("cores of the server", "peak rate x server cpu / busy", lambda each: f"{each.server_cores:,.2f}"),
-    ("primaries", "commits a second / primary", lambda each: f"{each.servers}"),
-    ("connections", "processes x connections / 4", lambda each: f"{each.connections:,}"),
-    ("input tokens a second", "peak rate x in", lambda each: f"{each.input_tokens_s:,.0f}"),
-    ("output tokens a second", "peak rate x out", lambda each: f"{each.output_tokens_s:,.0f}"),
-    ("to the model", "input tokens x 4 bytes", lambda each: f"{_bytes(each.request_bytes_s)}/s"),
-    ("accelerators of your own", "output tokens a second / gpu", lambda each: f"{each.gpus:,}"),
-    ("or cores for the embedded model", "peak rate x embedded / busy", lambda each: f"{each.embedded_cores:,}"),
+    ("runs a second, mean", "runs / 86,400", lambda need: f"{need.rate:.3g}"),
+    ("runs a second, peak", "mean x peak", lambda need: f"{need.peak_rate:.3g}"),
+    ("runs at once", f"peak rate x ({CALLS} x call + cpu)", lambda need: f"{need.at_once:,.0f}"),
+    ("cores for runs", "peak rate x cpu / busy", lambda need: f"{need.cores:,.2f}"),
+    ("worker processes", "the larger of cores and at once / most", lambda need: f"{need.processes:,}"),
+    ("memory of workers", "processes x base + at once x memory", lambda need: _bytes(need.memory)),
+    ("store a day", "runs x shared", lambda need: _bytes(need.store_a_day)),
+    ("store with pruning", "a day's x days", lambda need: _bytes(need.store_kept)),
+    ("commits a second", "peak rate x commits", lambda need: f"{need.commits_s:,.0f}"),
+    ("write-ahead log", "peak rate x log", lambda need: f"{_bytes(need.log_s)}/s"),
+    ("cores of the server", "peak rate x server cpu / busy", lambda need: f"{need.server_cores:,.2f}"),
+    ("primaries", "commits a second / primary", lambda need: f"{need.servers}"),
+    ("connections", "processes x connections / 4", lambda need: f"{need.connections:,}"),
+    ("input tokens a second", "peak rate x in", lambda need: f"{need.input_tokens_s:,.0f}"),
+    ("output tokens a second", "peak rate x out", lambda need: f"{need.output_tokens_s:,.0f}"),
+    ("to the model", "input tokens x 4 bytes", lambda need: f"{_bytes(need.request_bytes_s)}/s"),
+    ("accelerators of your own", "output tokens a second / gpu", lambda need: f"{need.gpus:,}"),
+    ("or cores for the embedded model", "peak rate x embedded / busy", lambda need: f"{need.embedded_cores:,}"),
 )
 
 
 def needs_table(figures: PerRun, runs: Sequence[int] = RUNS_A_DAY) -> str:
-    """What these numbers of runs a day need, and by which formulas."""
-    needs = [need(each, figures) for each in runs]
-    rows = [[name, formula, *map(told, needs)] for name, formula, told in _ROWS]
-    return _left(table(["runs a day", "formula", *(f"{each:,}" for each in runs)], rows))
+    """Return a table of the resources for these numbers of runs per day, with their formulas."""
+    needs = [need(count, figures) for count in runs]
+    rows = [[name, formula, *map(cell, needs)] for name, formula, cell in _ROWS]
+    heads = [f"{count:,}" for count in runs]
+    return _left(table(["runs a day", "formula", *heads], rows))
 
 
 def _left(markdown: str) -> str:
-    """The second column is words."""
+    """Align the second column, which has text, to the left."""
     return markdown.replace("| --- | ---: |", "| --- | --- |", 1)
 
 

@@ -1,7 +1,4 @@
-"""What the operating system says of processes: memory, threads and handles, and the CPU that they have used.
-
-Linux tells all of it below `/proc`; elsewhere a figure that nobody tells is 0.
-"""
+"""The memory, threads, handles and CPU time of processes, read from `/proc`. A figure without a source is 0."""
 
 import os
 import resource
@@ -14,33 +11,48 @@ from typing import Final, NamedTuple, Self
 
 _STATUS: Final = "/proc/self/status"
 _HANDLES: Final = "/proc/self/fd"
-_FORGET_THE_PEAK: Final = b"5"
+_RESET_PEAK: Final = b"5"
 """Source: proc_pid_clear_refs(5): writing 5 sets the peak of resident memory to its present value."""
-_LOOK_S: Final = 0.25
+_INTERVAL_S: Final = 0.25
 
 
 def cpu_s() -> float:
-    """CPU seconds, user and system, of this process and of those that it started and that have ended."""
-    return sum(
-        used.ru_utime + used.ru_stime
-        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
+    """Return the user and system CPU seconds of this process and of its completed child processes."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def resident_bytes() -> int:
-    """Resident memory now."""
+    """Return the resident memory."""
     return _status("VmRSS") * 1_024
 
 
 def peak_bytes() -> int:
-    """The most resident memory since `forget_the_peak`, where the system can forget it."""
+    """Return the peak of resident memory since `reset_peak`."""
     return _status("VmHWM") * 1_024
 
 
-def forget_the_peak() -> None:
-    """Let the peak of resident memory begin anew."""
+def reset_peak() -> None:
+    """Reset the peak of resident memory, if the system supports it."""
     with suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
-        file.write(_FORGET_THE_PEAK)
+        file.write(_RESET_PEAK)
+
+
+def process_ids() -> list[int]:
+    """Return the ids of all processes."""
+    if not os.path.isdir("/proc"):
+        return []
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def stat_fields(process: int) -> list[str]:
+    """Return the fields of a process's `stat` from the state on.
+
+    Raises:
+        OSError: The process does not exist.
+    """
+    stat = Path(f"/proc/{process}/stat").read_text("latin-1")
+    return stat.rpartition(")")[2].split()
 
 
 def _status(name: str, path: str = _STATUS) -> int:
@@ -53,81 +65,100 @@ def _status(name: str, path: str = _STATUS) -> int:
 
 @dataclass
 class Peaks:
-    """The most threads and handles at once, as far as a look four times a second can tell; a context manager.
+    """A context manager that samples the peak numbers of threads and handles of this process.
 
-    Its own thread and the handle with which it looks do not count.
+    Its own thread and the handle that it reads with are not counted.
     """
 
     threads: int = 0
     handles: int = 0
 
     def __enter__(self) -> Self:
-        """Begin to look."""
-        self._ended = threading.Event()
-        self._looking = threading.Thread(target=self._look, name="peaks", daemon=True)
-        self._looking.start()
+        """Start the sampling thread."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="peaks", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Look once more."""
-        self._ended.set()
-        self._looking.join()
+        """Stop the sampling thread."""
+        self._stop.set()
+        self._thread.join()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while True:
             self.threads = max(self.threads, _status("Threads") - 1)
             with suppress(OSError):
                 self.handles = max(self.handles, len(os.listdir(_HANDLES)) - 1)
-            if self._ended.wait(_LOOK_S):
+            if self._stop.wait(_INTERVAL_S):
                 return
 
 
-class _Seen(NamedTuple):
-    """A process when it was last looked at: CPU seconds of its own and of children that it has waited for."""
+class _Usage(NamedTuple):
+    """The last known CPU seconds of a process: its own, and those of children that it waited for."""
 
     parent: int
-    own_s: float
-    waited_s: float
+    process_s: float
+    children_s: float
 
 
 class Family:
-    """All processes that have this text in their environment, whoever started them and however they end.
+    """All processes that have this text in their environment, independent of their parents.
 
-    What one has used since it was last looked at is lost when it is killed. `peak` is the most resident memory of one.
+    When a process is killed, its CPU time since the last update is lost. `peak` is the largest resident memory of a
+    process.
     """
 
     def __init__(self, mark: str) -> None:
-        self._mark, self._seen = mark.encode(), dict[tuple[int, str], _Seen]()
+        self._mark = mark.encode()
+        self._usages: dict[tuple[int, str], _Usage] = {}
         self.peak = 0
-        self.look()
-        self._before_s = self._used_s()
+        self.update()
+        self._start_s = self._total_s()
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all since this was made, with the programs that they have started."""
-        return self._used_s() - self._before_s
+        """The CPU seconds of all processes and of their programs since the creation of this object."""
+        return self._total_s() - self._start_s
 
-    def look(self) -> None:
-        """See what they have used by now; this has to be asked often."""
-        for name in filter(str.isdigit, os.listdir("/proc")) if os.path.isdir("/proc") else ():
+    def update(self) -> None:
+        """Read the usage of all processes. Frequent updates lose less CPU time."""
+        for process in process_ids():
             with suppress(OSError, ValueError, IndexError):
-                if self._mark in Path(f"/proc/{name}/environ").read_bytes():
-                    fields = Path(f"/proc/{name}/stat").read_text("latin-1").rpartition(")")[2].split()
-                    own, waited = (sum(map(int, fields[at : at + 2])) / os.sysconf("SC_CLK_TCK") for at in (11, 13))
-                    self._seen[int(name), fields[19]] = _Seen(int(fields[1]), own, waited)
-                    self.peak = max(self.peak, _status("VmHWM", f"/proc/{name}/status") * 1_024)
+                if self._mark in Path(f"/proc/{process}/environ").read_bytes():
+                    self._update_process(process)
+
+    def _update_process(self, process: int) -> None:
+        fields = stat_fields(process)
+        parent = int(fields[1])
+        start_time = fields[19]
+        ticks_a_second = os.sysconf("SC_CLK_TCK")
+        process_s = sum(map(int, fields[11:13])) / ticks_a_second
+        children_s = sum(map(int, fields[13:15])) / ticks_a_second
+
+        self._usages[process, start_time] = _Usage(parent, process_s, children_s)
+        self.peak = max(self.peak, _status("VmHWM", f"/proc/{process}/status") * 1_024)
 
     def workers(self, parent: int) -> list[int]:
-        """Those that are there now and do tasks: on Ray those that call our function, else the children of `parent`."""
-        titles = {}
-        for number, _ in self._seen:
+        """Return the ids of the running workers: Ray's workers if there are any, otherwise the children of `parent`."""
+        command_lines: dict[int, bytes] = {}
+        for process, _ in self._usages:
             with suppress(OSError):
-                titles[number] = Path(f"/proc/{number}/cmdline").read_bytes()
-        on_ray = [number for number, title in titles.items() if title.startswith(b"ray::by_name")]
-        children = {number for (number, _), seen in self._seen.items() if seen.parent == parent}
-        return on_ray or [number for number, title in titles.items() if title and number in children]
+                command_lines[process] = Path(f"/proc/{process}/cmdline").read_bytes()
 
-    def _used_s(self) -> float:
-        parents = {each.parent for each in self._seen.values()}
-        own = sum(each.own_s for each in self._seen.values())
-        return own + sum(each.waited_s for (number, _), each in self._seen.items() if number not in parents)
+        ray_workers = [process for process, line in command_lines.items() if line.startswith(b"ray::by_name")]
+        if ray_workers:
+            return ray_workers
+
+        children = {process for (process, _), usage in self._usages.items() if usage.parent == parent}
+        return [process for process, line in command_lines.items() if line and process in children]
+
+    def _total_s(self) -> float:
+        """Return the CPU seconds of all processes. Children in the family are not counted again by their parents."""
+        parents = {usage.parent for usage in self._usages.values()}
+        total = 0.0
+        for (process, _), usage in self._usages.items():
+            total += usage.process_s
+            if process not in parents:
+                total += usage.children_s
+        return total

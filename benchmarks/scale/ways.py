@@ -1,4 +1,4 @@
-"""The ways in which one process makes many runs at once; each gives the end of every run by its name."""
+"""The ways to make many concurrent runs in one process."""
 
 import asyncio
 import os
@@ -9,71 +9,74 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.scale.script import task
 
-if TYPE_CHECKING:  # what a run needs is loaded in the processes that make runs
+if TYPE_CHECKING:  # only the processes that make runs import mendgraph
     from mendgraph import AgentContext, RunResult
 
 THREADS: Final = "threads"
 LOOP: Final = "event loop"
 BATCH: Final = "batch"
-"""No way of one process: see `batches.py`."""
+"""A batch uses several processes: see `batches.py`."""
 
 
 class End(NamedTuple):
-    """How a run ended: its kind, its answer or why there is none, and the folder that it worked in."""
+    """The end of a run: the kind of its outcome, its answer or error, and its workspace."""
 
     kind: str
-    said: str
+    message: str
     root: str
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the runs find their model and their files."""
+    """The address of the model, and the folder of the workspaces."""
 
     url: str
     folder: str
 
     def workspace(self, name: str) -> str:
-        """The workspace of a run."""
+        """Return the workspace of a run."""
         return os.path.join(self.folder, "workspaces", name)
 
 
 def in_threads(place: Place, names: Sequence[str]) -> dict[str, End]:
-    """A thread for each run."""
+    """Make each run in a thread, and return the ends of the runs by name."""
     from mendgraph import run_task
 
-    ended: dict[str, End] = {}
+    ends: dict[str, End] = {}
 
     def work(name: str) -> None:
         try:
-            ended[name] = _end(place, name, run_task(task(name), _context(place, name), thread_id=name))
-        except Exception as error:  # noqa: BLE001 - a run that raises has not done its work, which is told
-            ended[name] = End("raised", f"{type(error).__name__}: {error}", place.workspace(name))
+            result = run_task(task(name), _context(place, name), thread_id=name)
+            ends[name] = _end(place, name, result)
+        except Exception as error:  # noqa: BLE001 - the end of the run reports any exception
+            ends[name] = End("raised", f"{type(error).__name__}: {error}", place.workspace(name))
 
     threads = [threading.Thread(target=work, args=(name,)) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return ended
+    return ends
 
 
-def in_a_loop(place: Place, names: Sequence[str]) -> dict[str, End]:
-    """All in one event loop."""
+def in_event_loop(place: Place, names: Sequence[str]) -> dict[str, End]:
+    """Make all runs in one event loop, and return the ends of the runs by name."""
     from mendgraph import arun_task
 
     async def work(name: str) -> End:
-        return _end(place, name, await arun_task(task(name), _context(place, name), thread_id=name))
+        result = await arun_task(task(name), _context(place, name), thread_id=name)
+        return _end(place, name, result)
 
-    async def all_of_them() -> list[End]:
+    async def work_all() -> list[End]:
         return await asyncio.gather(*map(work, names))
 
-    return dict(zip(names, asyncio.run(all_of_them()), strict=True))
+    ends = asyncio.run(work_all())
+    return dict(zip(names, ends, strict=True))
 
 
 WAYS: Final[Mapping[str, Callable[[Place, Sequence[str]], dict[str, End]]]] = {
     THREADS: in_threads,
-    LOOP: in_a_loop,
+    LOOP: in_event_loop,
 }
 
 
@@ -89,5 +92,5 @@ def _context(place: Place, name: str) -> "AgentContext":
 
 
 def _end(place: Place, name: str, result: "RunResult") -> End:
-    said = result.answer or result.outcome.message
-    return End(result.outcome.kind.value, said, place.workspace(name))
+    message = result.answer or result.outcome.message
+    return End(result.outcome.kind.value, message, place.workspace(name))

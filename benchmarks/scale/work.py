@@ -1,6 +1,6 @@
-"""A process at work on many runs at once: it says what they cost, and whether each of them did its work.
+"""A process that makes many concurrent runs, checks their work and reports their cost.
 
-It is warm before it is measured: one run that does not count has loaded what a run loads.
+It first makes a run that is not counted, which loads all modules.
 """
 
 import gc
@@ -14,17 +14,17 @@ from typing import Final
 
 from benchmarks.real_model.child import FOREIGN_SETTINGS, PROXIES
 from benchmarks.scale import process
-from benchmarks.scale.script import files, problems
+from benchmarks.scale.script import files, work_problems
 from benchmarks.scale.ways import WAYS, End, Place
 from mendgraph.nodes.records import ToolError
 
-BOOKED: Final = "booked"
-"""Asks how many calls and tokens are in the spending book."""
+SPENDING: Final = "spending"
+"""The message that requests the calls and tokens in the spending database."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """How a process works: its way is one of `WAYS`, `environment` is added to its own."""
+    """The work of a process: one of `WAYS`, and additional environment variables."""
 
     way: str
     place: Place
@@ -32,15 +32,16 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Took:
-    """What some runs took in one process.
+class ProcessCost:
+    """The cost of some runs in one process.
 
-    `began` and `ended` are seconds of the machine's clock, `memory` the most bytes over those of the warm process
-    before (`base`), `threads` and `handles` the most at once. `problems` is what of their work the runs have not done.
+    `start` and `end` are times of the system clock. `base` is the memory of the idle process in bytes, `memory` the
+    peak above it. `threads` and `handles` are peaks. `problems` has a sentence for each part of the work that was not
+    done.
     """
 
-    began: float
-    ended: float
+    start: float
+    end: float
     cpu_s: float
     base: int
     memory: int
@@ -50,33 +51,38 @@ class Took:
 
 
 def serve(pipe: Connection, job: Job) -> None:
-    """Make the runs whose names come through the pipe, until it closes; the first answer says that all is loaded.
+    """Make a first run, and then the runs whose names arrive through the pipe, until it closes.
 
-    An answer that is a text says what went wrong.
+    The first response is empty if the first run succeeds. A response with a text is an error.
     """
     _clean_environment(job.environment)
     try:
-        warm = f"warm-{os.getpid()}"
-        _prepare(job.place, [warm])
-        ended = WAYS[job.way](job.place, [warm])
-        pipe.send("".join(_wrong(warm, ended[warm])))
+        name = f"warm-{os.getpid()}"
+        _write_workspaces(job.place, [name])
+        ends = WAYS[job.way](job.place, [name])
+        pipe.send("".join(_problems(name, ends[name])))
+
         while True:
-            wanted = pipe.recv()
-            pipe.send(_booked() if wanted == BOOKED else _measured(job, wanted))
+            message = pipe.recv()
+            if message == SPENDING:
+                pipe.send(_spending())
+            else:
+                pipe.send(_measure(job, message))
     except EOFError:
         pass
-    except Exception as error:  # noqa: BLE001 - whatever it is, the runs were not made
+    except Exception as error:  # noqa: BLE001 - the parent process reports any exception
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def _clean_environment(added: Mapping[str, str]) -> None:
+def _clean_environment(variables: Mapping[str, str]) -> None:
+    """Remove settings and proxies from the environment, and add these variables."""
     for name in list(os.environ):
         if name.upper().startswith(FOREIGN_SETTINGS) or name.upper() in PROXIES:
             del os.environ[name]
-    os.environ.update(added)
+    os.environ.update(variables)
 
 
-def _prepare(place: Place, names: Sequence[str]) -> None:
+def _write_workspaces(place: Place, names: Sequence[str]) -> None:
     for name in names:
         for path, text in files().items():
             file = Path(place.workspace(name), path)
@@ -84,34 +90,49 @@ def _prepare(place: Place, names: Sequence[str]) -> None:
             file.write_text(text, "utf-8")
 
 
-def _measured(job: Job, names: Sequence[str]) -> Took:
-    _prepare(job.place, names)
+def _measure(job: Job, names: Sequence[str]) -> ProcessCost:
+    """Make the runs and return their cost."""
+    _write_workspaces(job.place, names)
     gc.collect()
-    process.forget_the_peak()
-    memory, used, began = process.resident_bytes(), process.cpu_s(), time.time()
+    process.reset_peak()
+    base = process.resident_bytes()
+    cpu_s = process.cpu_s()
+    start = time.time()
+
     with process.Peaks() as peaks:
-        ended = WAYS[job.way](job.place, names)
-    over, used = time.time(), process.cpu_s() - used
-    grown = max(0, process.peak_bytes() - memory)
-    wrong = tuple(said for name in names for said in _wrong(name, ended.get(name)))
-    return Took(began, over, used, memory, grown, peaks.threads, peaks.handles, wrong)
+        ends = WAYS[job.way](job.place, names)
+
+    end = time.time()
+    cpu_s = process.cpu_s() - cpu_s
+    memory = max(0, process.peak_bytes() - base)
+
+    problems: list[str] = []
+    for name in names:
+        problems += _problems(name, ends.get(name))
+    return ProcessCost(start, end, cpu_s, base, memory, peaks.threads, peaks.handles, tuple(problems))
 
 
-def _wrong(name: str, end: End | None) -> list[str]:
+def _problems(name: str, end: End | None) -> list[str]:
+    """Return a sentence for each part of its work that a run did not do."""
     if end is None:
-        return [f"{name} has no end"]
+        return [f"{name} did not end"]
+
     try:
-        found = {path: Path(end.root, path).read_text("utf-8") for path in files()}
+        contents = {path: Path(end.root, path).read_text("utf-8") for path in files()}
     except OSError as error:
-        return [f"{name} ended {end.kind}: {end.said} ({error})"]
-    return problems(name, end.kind, end.said, found)
+        return [f"{name} ended {end.kind}: {end.message} ({error})"]
+    return work_problems(name, end.kind, end.message, contents)
 
 
-def _booked() -> tuple[int, int, int] | str:
-    """Calls, input tokens and output tokens in the spending book, or why it cannot be read."""
+def _spending() -> tuple[int, int, int] | str:
+    """Return the calls, input tokens and output tokens in the spending database, or an error."""
     from mendgraph.graph.spending.store import spent_by_day
 
     days = spent_by_day(2)
     if isinstance(days, ToolError):
         return days.message
-    return tuple(sum(getattr(day, of) for day in days) for of in ("calls", "input_tokens", "output_tokens"))
+
+    calls = sum(day.calls for day in days)
+    input_tokens = sum(day.input_tokens for day in days)
+    output_tokens = sum(day.output_tokens for day in days)
+    return calls, input_tokens, output_tokens

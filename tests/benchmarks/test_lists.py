@@ -6,8 +6,8 @@ import pkgutil
 from benchmarks.mutants.explanations import read_explanations, stale
 from benchmarks.planted.faults import Fault, read_faults
 from benchmarks.real_model.harness_mendgraph import WITHOUT
-from benchmarks.scale.pages import PAGES, growth_of, plan_of, rewritten
-from benchmarks.scale.run import MEASURED
+from benchmarks.scale.pages import PAGES, growth_tables, plan_tables, update_page
+from benchmarks.scale.run import FIGURES_FILE
 from tests.architecture.product import ROOT, text_of
 
 
@@ -42,8 +42,8 @@ def test_function_removed_by_an_ablation_exists() -> None:
 
 
 def test_tables_in_documents_match_the_measured_figures() -> None:
-    measured = json.loads(MEASURED.read_text("utf-8"))
+    figures = json.loads(FIGURES_FILE.read_text("utf-8"))
     pages = {name: text_of(name) for name in PAGES}
-    assert [name for name, page in pages.items() if rewritten(page, measured) != page] == []
+    assert [name for name, page in pages.items() if update_page(page, figures) != page] == []
     text = "".join(pages.values())
-    assert (growth_of(measured) in text, plan_of(measured) in text) == (True, True)
+    assert (growth_tables(figures) in text, plan_tables(figures) in text) == (True, True)
