@@ -1,4 +1,4 @@
-"""Stores that cannot be used, of either kind."""
+"""Damage to stores of runs: SQLite files and PostgreSQL databases."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -19,9 +19,12 @@ _SHARED: Final = {
 
 
 def make_unusable(folder: str, patch: pytest.MonkeyPatch, damage: str = "torn") -> str:
-    """Whoever opens the store of this workspace next cannot use it; what the reason names.
+    """Damage the store of a workspace so that it cannot be opened; returns what the error message names.
 
-    `damage` is "torn", "newer" or "foreign"; a shared store is not there any more instead of torn.
+    Args:
+        folder: the folder of the store.
+        patch: changes the URL of a PostgreSQL store.
+        damage: "torn" (no database, or no server), "newer" (a later format) or "foreign" (not our tables).
     """
     if not os.environ.get(STORE_URL_VARIABLE):
         path = Path(folder, FILE_NAME)
@@ -40,17 +43,17 @@ def make_unusable(folder: str, patch: pytest.MonkeyPatch, damage: str = "torn") 
         return str(connection.info.dbname)
 
 
-def _torn(path: Path) -> None:
+def _corrupt(path: Path) -> None:
     path.write_bytes(b"not a database at all" * 400)
     for suffix in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
             Path(f"{path}{suffix}").unlink()
 
 
-def _written(place: slice, what: bytes) -> Callable[[Path], None]:
+def _overwritten(place: slice, what: bytes) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         data = bytearray(path.read_bytes())
-        _torn(path)
+        _corrupt(path)
         data[place] = what
         path.write_bytes(data)
 
@@ -58,8 +61,8 @@ def _written(place: slice, what: bytes) -> Callable[[Path], None]:
 
 
 _FILES: Final[Mapping[str, Callable[[Path], None]]] = {
-    "newer": _written(slice(60, 64), (99).to_bytes(4)),
-    "foreign": _written(slice(68, 72), b"else"),
-    "torn": _torn,
+    "newer": _overwritten(slice(60, 64), (99).to_bytes(4)),
+    "foreign": _overwritten(slice(68, 72), b"else"),
+    "torn": _corrupt,
 }
 """Source: sqlite.org/fileformat.html, the header."""

@@ -1,7 +1,7 @@
-"""How far the tests go that could go on for hours; read from MENDGRAPH_SWEEP when the tests are collected.
+"""The extent of tests that could run for hours, read from MENDGRAPH_SWEEP when the tests are collected.
 
-`make test` samples ("some"), CI's `make sweep SWEEP=turns` goes as far as docs/testing.md
-says, `make sweep` further ("all").
+`make test` takes samples ("some"), `make sweep SWEEP=turns` in CI takes the samples of docs/testing.md ("turns"), and
+`make sweep` the largest ones ("all").
 """
 
 import os
@@ -13,16 +13,16 @@ Extent = Literal["some", "turns", "all"]
 EXTENTS: Final[tuple[Extent, ...]] = ("some", "turns", "all")
 EXTENT: Final[Extent] = next((extent for extent in EXTENTS if extent == os.environ.get("MENDGRAPH_SWEEP")), "some")
 LEVEL: Final = EXTENTS.index(EXTENT)
-"""0, 1 or 2."""
+"""The extent as a number: 0, 1 or 2."""
 in_sweeps = pytest.mark.in_sweeps
-"""For what has no smaller sample: it takes many seconds of CPU, and shows no part that another test does not show."""
+"""Marks a test that takes many seconds, has no smaller sample, and covers nothing that other tests do not cover."""
 sampled = pytest.mark.sampled
-"""For what `make test` runs with a small sample, and a sweep with a larger one."""
+"""Marks a test with a small sample in `make test` and a larger one in a sweep."""
 nightly = pytest.mark.nightly
-"""For what takes a minute of CPU, and can break only where few changes are made."""
+"""Marks a test that takes a minute and covers code that seldom changes."""
 
 SKIPPED: Final = {
     "in_sweeps": "" if LEVEL else "make sweep SWEEP=turns runs it, as CI does",
     "nightly": "" if EXTENT == "all" else "make sweep runs it, as a nightly job does",
 }
-"""Why tests with these markers are skipped; "" where they run."""
+"""For each marker the reason to skip its tests, or "" to run them."""

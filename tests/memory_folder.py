@@ -1,4 +1,4 @@
-"""A disk that need not be waited for."""
+"""Temporary folders in memory."""
 
 import os
 import tempfile
@@ -12,6 +12,6 @@ MEMORY: Final = "/dev/shm"
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    """A folder on a disk that need not be waited for, where the system has one."""
+    """Create a temporary folder, in memory if the system has /dev/shm."""
     with tempfile.TemporaryDirectory(dir=MEMORY if os.path.isdir(MEMORY) else None) as folder:
         yield Path(folder).resolve()

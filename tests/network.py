@@ -1,4 +1,4 @@
-"""Tests speak to loopback at most, and replays to nobody."""
+"""Block network access: tests may connect to loopback only, and replays of cassettes to no host."""
 
 import ipaddress
 import os
@@ -13,16 +13,16 @@ Permission = Callable[[str], bool]
 
 
 class NetworkBlockedError(RuntimeError):
-    """A test reached for a host that it may not reach."""
+    """A test connected to a host that is not allowed."""
 
 
 def is_recording() -> bool:
-    """Whether cassettes are written from live endpoints rather than replayed."""
+    """Whether cassettes are recorded from live endpoints instead of replayed."""
     return os.environ.get("MENDGRAPH_RECORD") == "1"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, a name or an address, is this machine as itself."""
+    """Whether `host`, a name or an address, is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -30,10 +30,10 @@ def is_loopback(host: str) -> bool:
 
 
 @contextmanager
-def only(allowed: Permission) -> Iterator[None]:
-    """Let sockets reach, and names be looked up, only where `allowed` says yes of the host.
+def allow_hosts(allowed: Permission) -> Iterator[None]:
+    """Block connections to, and name lookups of, hosts for which `allowed` returns False.
 
-    Sockets without a host (Unix domain) are free. Blocks nest: a host has to be allowed by each of them.
+    Unix domain sockets are not affected. In nested blocks each block has to allow the host.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", _checked_connect(socket.socket.connect, allowed))
@@ -43,13 +43,13 @@ def only(allowed: Permission) -> Iterator[None]:
 
 
 def loopback_only() -> AbstractContextManager[None]:
-    """The rule of all tests."""
-    return only(is_loopback)
+    """Block all hosts but this machine."""
+    return allow_hosts(is_loopback)
 
 
-def nobody() -> AbstractContextManager[None]:
-    """The rule of a replay."""
-    return only(lambda _: False)
+def no_network() -> AbstractContextManager[None]:
+    """Block all hosts."""
+    return allow_hosts(lambda _: False)
 
 
 def _checked_connect(connect: Callable[..., Any], allowed: Permission) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
-"""A PostgreSQL server of the tests' own, on a socket in a folder of its own, in memory where there is such a disk.
+"""A PostgreSQL server for tests, on a socket in a temporary folder, in memory if possible.
 
-It ends with the block, or with the process, that started it. `python -m tests.postgres` starts one for a whole run of
-tests: it prints the server's URL and ends when its input does.
+The server ends with the block or the process that started it. `python -m tests.postgres` starts one for several
+processes: it prints the URL of the server and ends at the end of its input.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ import psycopg
 from mendgraph.nodes.workspace.files.deadline import monotonic_s, pause
 
 SERVER_VARIABLE = "MENDGRAPH_TEST_POSTGRES"
-"""URL of a server that is there already, whose user may create databases; without it one is started where needed."""
+"""The URL of a running server whose user may create databases. If it is not set, the tests start a server."""
 
 MISSING = "PostgreSQL's server is missing: `make postgres` installs it (Debian, Ubuntu: sudo apt install postgresql)"
 
@@ -43,9 +43,9 @@ auth_file = {folder}/users
 """
 
 SETTINGS = {
-    "fsync": "off",  # the tests end processes, not the machine
+    "fsync": "off",  # a crash of the machine may lose the data of tests
     "full_page_writes": "off",
-    "listen_addresses": "",  # the socket alone
+    "listen_addresses": "",  # only the Unix socket
     "max_connections": "200",
     "shared_buffers": "64MB",
 }
@@ -54,7 +54,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def postgres_programs() -> str | None:
-    """The folder with `initdb` and `postgres`, None where they are not installed."""
+    """The folder of `initdb` and `postgres`, or None if they are not installed."""
     initdb = shutil.which("initdb")
     folders = [os.path.dirname(os.path.realpath(initdb))] if initdb else []
     folders += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
@@ -66,13 +66,13 @@ def postgres_programs() -> str | None:
 
 @contextmanager
 def running_postgres() -> Iterator[str]:
-    """The URL of a new server. Its programs refuse to be root, and are the user `postgres` then."""
+    """Start a server and yield its URL. Its programs refuse to run as root; they run as the user `postgres` then."""
     programs = postgres_programs()
     assert programs is not None, MISSING
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="mendgraph-pg-", dir=memory, ignore_cleanup_errors=True) as folder:
         data, log = f"{folder}/data", Path(folder, "log")
-        user, group = _who()
+        user, group = server_account()
         if user is not None:
             os.chown(folder, user, group or 0)
         popen = partial(subprocess.Popen[str], stdin=subprocess.DEVNULL, user=user, group=group, cwd=folder)
@@ -85,14 +85,14 @@ def running_postgres() -> Iterator[str]:
                 [f"{programs}/postgres", "-D", data, "-k", folder, *settings],
                 stdout=output,
                 stderr=output,
-                preexec_fn=_ends_with_us if sys.platform == "linux" else None,
+                preexec_fn=_stop_with_parent if sys.platform == "linux" else None,
             )
         try:
             url = f"postgresql://tester@/postgres?host={quote(folder, safe='')}"
-            _wait_for(url, server, log)
+            wait_for_server(url, server, log)
             yield url
         finally:
-            server.send_signal(signal.SIGINT)  # a fast shutdown: whoever is still connected is cut off
+            server.send_signal(signal.SIGINT)  # a fast shutdown, which ends open connections
             try:
                 server.wait(LONGEST_START_S)
             except subprocess.TimeoutExpired:
@@ -102,7 +102,7 @@ def running_postgres() -> Iterator[str]:
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """The URL of the server that there is already, or of a new one."""
+    """The URL of the configured server, or of a new one."""
     configured = os.environ.get(SERVER_VARIABLE)
     if configured:
         yield configured
@@ -113,13 +113,13 @@ def postgres_server() -> Iterator[str]:
 
 @contextmanager
 def pooler(url: str, size: int) -> Iterator[str]:
-    """The URL of this database behind a PgBouncer in transaction mode, which has `size` connections to the server."""
+    """Start a PgBouncer in transaction mode with `size` connections to the server; yields the URL of the database."""
     program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     with tempfile.TemporaryDirectory(prefix="mendgraph-pool-") as folder:
         host = unquote(url.partition("host=")[2])
         Path(folder, "users").write_text('"tester" ""\n', encoding="ascii")
         Path(folder, "ini").write_text(POOLER.format(host=host, size=size, folder=folder), encoding="ascii")
-        user, group = _who()
+        user, group = server_account()
         if user is not None:
             os.chown(folder, user, group or 0)
         log = Path(folder, "log")
@@ -135,7 +135,7 @@ def pooler(url: str, size: int) -> Iterator[str]:
             )
         try:
             pooled = f"{url.partition('host=')[0]}host={quote(folder, safe='')}&port=6432"
-            _wait_for(pooled, server, log)
+            wait_for_server(pooled, server, log)
             yield pooled
         finally:
             server.terminate()
@@ -144,16 +144,16 @@ def pooler(url: str, size: int) -> Iterator[str]:
 
 @contextmanager
 def fresh_database(server: str, like: str = "template1") -> Iterator[str]:
-    """The URL of a new database of this server, which is dropped at the end, whoever is still connected.
+    """Create a database and yield its URL; at the end it is dropped, also if it has connections.
 
-    It is empty, or a copy of the one that is called `like`.
+    The database is a copy of the database `like`, by default an empty one.
     """
     name = f"test_{uuid4().hex}"
     with psycopg.connect(server, autocommit=True) as connection:
         how = " STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""  # the fastest for small ones
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {like}{how}")
     try:
-        yield _named(server, name)
+        yield _database_url(server, name)
     finally:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -161,7 +161,7 @@ def fresh_database(server: str, like: str = "template1") -> Iterator[str]:
 
 @contextmanager
 def database_with_tables(server: str) -> Iterator[str]:
-    """The name of a database of this server with all our tables, to be copied: that takes a third of making them."""
+    """The name of a database with all tables of the product. A copy takes a third of the time of creating them."""
     from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS
     from mendgraph.graph.spending.database import SPENDING_TABLES
     from mendgraph.nodes.workspace.store.database import read_url
@@ -175,13 +175,13 @@ def database_with_tables(server: str) -> Iterator[str]:
         yield url.partition("?")[0].rpartition("/")[2]
 
 
-def _named(server: str, name: str) -> str:
+def _database_url(server: str, name: str) -> str:
     beginning, _, options = server.partition("?")
     return f"{beginning.rpartition('/')[0]}/{name}" + (f"?{options}" if options else "")
 
 
-def _who() -> tuple[int | None, int | None]:
-    """User and group of the server: nobody else than we are, unless we are root."""
+def server_account() -> tuple[int | None, int | None]:
+    """User and group of the server: those of `postgres` or `nobody` for root, otherwise those of this process."""
     if os.geteuid() != 0:
         return None, None
     for name in ("postgres", "nobody"):
@@ -191,12 +191,12 @@ def _who() -> tuple[int | None, int | None]:
     raise AssertionError("root cannot run PostgreSQL, and there is no user 'postgres' or 'nobody'")
 
 
-def _ends_with_us() -> None:
-    """The server shuts down when its parent is no more, whatever ended that."""
+def _stop_with_parent() -> None:
+    """Let the kernel stop the server when its parent process ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
-def _wait_for(url: str, server: "subprocess.Popen[str]", log: Path) -> None:
+def wait_for_server(url: str, server: "subprocess.Popen[str]", log: Path) -> None:
     latest = monotonic_s() + LONGEST_START_S
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Tables of cases that count as one test: every row is tried, and pytest reports each row that fails as a subtest.
+"""Parametrization in which all rows are one test; pytest reports each failing row as a subtest.
 
-An item of pytest costs three milliseconds and many rows cost microseconds. A row begins in a folder of its own: the
-fixtures `tmp_path` and `bench` are other ones for each.
+A pytest item takes three milliseconds, and many rows take microseconds. The fixtures `tmp_path` and `bench` are new for
+each row.
 """
 
 import inspect
@@ -16,9 +16,9 @@ Test = Callable[..., None]
 
 
 def rows(*table: Any) -> Callable[[Test], Test]:
-    """Give each row to the test: a tuple fills its first parameters, anything else the first one.
+    """Call the test with each row: a tuple is passed as the first parameters, another value as the first one.
 
-    Two of them on one test give it each row of the one with each row of the other.
+    With two decorators the test is called with each combination of their rows.
     """
     table_rows = [row if type(row) is tuple else (row,) for row in table]
     assert len({len(row) for row in table_rows}) == 1, "a table has at least one row, and its rows have one length"

@@ -1,4 +1,4 @@
-"""The sandboxes of this machine in tests: what is skipped without one, and a machine on which none starts."""
+"""Skip tests without a sandbox, and simulate a machine on which no sandbox starts."""
 
 import os
 import re
@@ -11,32 +11,32 @@ from mendgraph.nodes.workspace.sandboxes.backends import AUTO, BACKENDS, choose_
 
 
 def sandbox_problem(kind: str = AUTO) -> str | None:
-    """Why no sandbox of this kind starts on this machine, with the remedy; None where one does."""
+    """The reason why no sandbox of this kind starts on this machine, with the remedy; None if one starts."""
     sandbox = choose_sandbox(kind)
     return sandbox.message if isinstance(sandbox, ToolError) else None
 
 
 __all__ = ["AUTO", "needs_sandbox", "open_handles", "sandbox_problem", "set_sandbox_problem", "without_first_line"]
 
-needs_sandbox = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for programs here")
+needs_sandbox = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox starts on this machine")
 
 
 def set_sandbox_problem(monkeypatch: pytest.MonkeyPatch, problem: str | None) -> None:
-    """Let every backend report this problem, or none."""
+    """Let every sandbox backend report this problem; None means that it starts."""
     for backend in BACKENDS.values():
         monkeypatch.setattr(type(backend()), "problem", lambda _: problem)
 
 
 def without_first_line(err: str) -> str:
-    """What follows the first line of a run, which names the model, the mode, the sandbox and the limits."""
+    """Standard error without its first line, if that names the model, the mode, the sandbox and the limits."""
     first, _, remainder = err.partition("\n")
     return remainder if re.match("mendgraph: (?!resumes)(.*, )?mode (auto|ask|read-only)", first) else err
 
 
 def open_handles() -> int:
-    """How many handles this process has open, without those of the folders that sandboxes keep for a run."""
+    """The number of open file handles of this process, without those of folders that sandboxes use during a run."""
     names = []
     for handle in os.listdir("/dev/fd"):
-        with suppress(OSError):  # that of the listing
+        with suppress(OSError):  # the handle of the listing itself
             names.append(os.readlink(f"/dev/fd/{handle}"))
     return sum("/mendgraph-sandbox-" not in name for name in names)

@@ -1,4 +1,4 @@
-"""Files of text that tests compare exactly, and that one option of pytest writes."""
+"""Comparison of texts with committed files, which `--update-snapshots` writes."""
 
 import difflib
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ OPTION = "--update-snapshots"
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Compares texts with their files; with `update` it writes the files instead."""
+    """Compares texts with their files, or writes the files if `update` is set."""
 
     update: bool = False
 
     def check(self, path: Path, actual: str) -> None:
-        """Fail with a unified diff where the file does not hold exactly this text, which ends with a line break."""
+        """Fail with a unified diff if the content of the file is not exactly `actual`, which ends with a line break."""
         expected = path.read_text(encoding="utf-8") if path.exists() else ""
         if actual == expected:
             return
@@ -34,11 +34,11 @@ class Snapshots:
         )
         command = f'make test ARGS="{_name(path.parent)} {OPTION}"'
         difference = "\n".join(lines)
-        pytest.fail(f"{difference}\n\nReview the difference. Where it is intended, run: {command}", pytrace=False)
+        pytest.fail(f"{difference}\n\nReview the difference. If it is intended, run: {command}", pytrace=False)
 
 
 def _name(path: Path) -> str:
-    """The path from the root of the repository, where it lies in there."""
+    """The path relative to the repository, or the absolute path of a file outside."""
     if path.is_relative_to(ROOT):
         return path.relative_to(ROOT).as_posix()
     return str(path)

@@ -1,4 +1,4 @@
-"""No test reaches another host, in whichever way it asks."""
+"""Tests cannot connect to other hosts, whichever function they call."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from tests.network import NetworkBlockedError
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the sockets that these lines leave behind
-def test_test_is_kept_from_other_hosts_and_a_replay_from_loopback() -> None:
+def test_other_hosts_are_blocked_and_in_a_replay_loopback_too() -> None:
     for reach in (
         lambda: socket.create_connection(("10.0.0.1", 80)),
         lambda: socket.create_connection(("llm.test", 80)),
@@ -24,6 +24,6 @@ def test_test_is_kept_from_other_hosts_and_a_replay_from_loopback() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         socket.create_connection(address).close()
-        with network.nobody(), pytest.raises(NetworkBlockedError):
+        with network.no_network(), pytest.raises(NetworkBlockedError):
             socket.create_connection(address)
         socket.create_connection(address).close()

@@ -1,11 +1,11 @@
-"""The files of a test's workspace: write them, and see which of them changed."""
+"""Write the files of a workspace, read them, and compare them."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write text files, by their names relative to `folder`."""
+    """Write text files; the keys are paths relative to `folder`."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -13,7 +13,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def read_files(folder: Path) -> dict[str, str]:
-    """Read all files below `folder`, by their names relative to it."""
+    """Read all files below `folder`; the keys are paths relative to it."""
     return {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(folder.rglob("*"))
@@ -22,6 +22,6 @@ def read_files(folder: Path) -> dict[str, str]:
 
 
 def changed_files(folder: Path, before: Mapping[str, str]) -> dict[str, str]:
-    """Return the files whose text is another one than `before`; an empty text stands for a deleted file."""
+    """Return the files whose text differs from `before`; a deleted file has an empty text."""
     now = read_files(folder)
     return {name: now.get(name, "") for name in {*before, *now} if now.get(name) != before.get(name)}

@@ -1,8 +1,7 @@
-"""Who opens a path of a workspace: in the tests only the packages with effects, by handle.
+"""Check in all tests that the product opens files of a workspace by handle, and only in packages with effects.
 
-An audit hook sees each opening, listing and change that Python does, in all threads. It learns where the workspaces
-are from `Workspace` itself. What the kernel is asked without opening (`stat`, `readlink`) raises no audit event, and
-programs that a test starts are not watched.
+An audit hook gets each open, list and change operation of Python in all threads. `Workspace` reports the folders to
+watch. `stat` and `readlink` raise no audit event, and programs that a test starts are not watched.
 """
 
 import os
@@ -23,9 +22,9 @@ from tests.architecture.product import EFFECT_PACKAGES, PACKAGES
 ROOT: Final = os.path.realpath(Path(__file__).parent.parent)
 Part = Literal["product", "effects", "tests"]
 
-EXCUSED: Final = {
-    "nodes/workspace/files/handles.py:open_root": "the one place where an absolute name is opened",
-    "nodes/execute_tools/mcp_servers/stdio_process.py:started_process": "the user's server starts with resolved names",
+ALLOWED: Final = {
+    "nodes/workspace/files/handles.py:open_root": "opens the root of a workspace",
+    "nodes/execute_tools/mcp_servers/stdio_process.py:started_process": "starts a server with resolved paths",
     **dict.fromkeys(
         (
             "nodes/workspace/store/run_folder.py:_private_folder",
@@ -37,19 +36,19 @@ EXCUSED: Final = {
             "nodes/workspace/store/run_lock.py:_forget",
             "nodes/workspace/store/run_lock.py:written_owner",
         ),
-        "the run's own records, in a folder of the user's choice, which rules keep from the agent",
+        "reads and writes records of runs in a folder that the user chooses and rules deny to the agent",
     ),
-    "nodes/workspace/processes/processes.py:start_process": "a program starts in the workspace",
+    "nodes/workspace/processes/processes.py:start_process": "starts a program in the workspace",
     **dict.fromkeys(
         ("nodes/workspace/copies/copy_sources.py:make", "nodes/workspace/copies/copy_sources.py:_copy_file"),
-        "a folder is copied with its links as links, and no run works in it meanwhile",
+        "copies a folder and its links while no run uses it",
     ),
     **dict.fromkeys(
         ("nodes/workspace/processes/git.py:add_worktree", "nodes/workspace/processes/git.py:_remove_records"),
-        "git's own records of a worktree, in the repository, which no tool may change",
+        "writes git's records of a worktree, which no tool may change",
     ),
 }
-"""The functions of packages with effects that may use an absolute name of a workspace, and why."""
+"""Functions of packages with effects that may use an absolute path of a workspace, with the reason."""
 
 _NONE: Final = -1
 _Arguments = tuple[tuple[int, int], ...]
@@ -65,16 +64,17 @@ _EVENTS: Final[dict[str, _Arguments]] = {
     **dict.fromkeys(("os.chown", "os.utime"), ((0, 3),)),
     **dict.fromkeys(("os.rename", "os.link"), ((0, 2), (1, 3))),
     "os.fwalk": ((0, 4),),
-    "os.symlink": ((1, 2),),  # the first is a text that is not looked up
+    "os.symlink": ((1, 2),),  # the first argument is the text of the link
     "subprocess.Popen": ((0, _NONE), (1, _NONE), (2, _NONE)),
 }
-"""Which arguments of an event are paths, or lists of them, each with the place of the directory handle that it is
-relative to, where the event tells: `open` does not. Source: Python's table of audit events."""
+"""For each audit event the indexes of its arguments that are paths, or lists of paths, each with the index of the
+directory handle that the path is relative to (-1: none; `open` does not report it). Source: Python's table of audit
+events."""
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """Somebody used the name of a file in a workspace."""
+class PathAccess:
+    """One access to a file of a workspace by its path."""
 
     event: str
     path: str
@@ -86,23 +86,23 @@ class Sighting:
 
 
 class Watch:
-    """What was seen so far. `culprits` may not be there, `excused` are those that `EXCUSED` lists."""
+    """The accesses so far: `violations`, and `allowed` by functions that `ALLOWED` lists."""
 
     def __init__(self, root: str = ROOT) -> None:
-        self.culprits: list[Sighting] = []
-        self.excused: list[Sighting] = []
+        self.violations: list[PathAccess] = []
+        self.allowed: list[PathAccess] = []
         self._root = root
         self._roots: set[str] = set()
         self._part = cache(self._part_of)
 
     def add_root(self, path: str) -> None:
-        """Watch the folder, unless it holds our own sources: those are opened by every import."""
+        """Watch the folder, unless it contains the sources of this repository, which every import opens."""
         for root in (os.path.abspath(path), os.path.realpath(path)):
             if not f"{self._root}/".startswith(f"{root.rstrip('/')}/"):
                 self._roots.add(root)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit hook. It never raises: that would change what the tests see."""
+        """The audit hook. It never raises, because an exception would change the result of the operation."""
         places = _EVENTS.get(event)
         if places is None or not self._roots:
             return
@@ -117,18 +117,18 @@ class Watch:
         absolute = path.startswith("/")
         if not self._is_watched(path) if absolute else by_handle or event == "subprocess.Popen":
             return
-        part, frame = self._innermost()
+        part, frame = self._calling_part()
         if frame is None or part == "tests":
             return
-        if not absolute and ((part == "effects" and event == "open") or not self._is_watched(_from_here(path))):
-            return  # in there, it is relative to a handle that the event does not tell
+        if not absolute and ((part == "effects" and event == "open") or not self._is_watched(_absolute(path))):
+            return  # the path is relative to a handle that the event does not report
         file, function = _relative(frame.f_code.co_filename, self._root), frame.f_code.co_name
-        excused = f"{file}:{function}" in EXCUSED
-        seen = self.excused if excused else self.culprits
-        seen.append(Sighting(event, path, f"{file}:{frame.f_lineno} in {function}"))
+        allowed = f"{file}:{function}" in ALLOWED
+        seen = self.allowed if allowed else self.violations
+        seen.append(PathAccess(event, path, f"{file}:{frame.f_lineno} in {function}"))
 
     def _is_watched(self, path: str) -> bool:
-        """Whether a root or something below it is meant, as text."""
+        """Whether the path is a watched folder or below one, without looking at the disk."""
         clean = f"/{os.path.normpath(path).lstrip('/')}" if "//" in path or "/." in path else path.rstrip("/")
         while clean:
             if clean in self._roots:
@@ -136,8 +136,8 @@ class Watch:
             clean = clean.rpartition("/")[0]
         return False
 
-    def _innermost(self) -> tuple[Part | None, FrameType | None]:
-        """Who of us has called what raised the event; nobody if that is an import, which Python does by itself."""
+    def _calling_part(self) -> tuple[Part | None, FrameType | None]:
+        """The part of this repository whose code raised the event, with its frame; (None, None) during an import."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename
@@ -162,7 +162,7 @@ def _relative(file: str, root: str) -> str:
     return file.removeprefix(f"{root}/").removeprefix("mendgraph/")
 
 
-def _from_here(path: str) -> str:
+def _absolute(path: str) -> str:
     with suppress(OSError):
         return os.path.join(os.getcwd(), path)
     return path
@@ -170,27 +170,27 @@ def _from_here(path: str) -> str:
 
 @cache
 def installed() -> Watch:
-    """The watch of this process; the hook is there from the first call on, and stays."""
+    """The watch of this process. The first call installs the audit hook, which cannot be removed."""
     watch = Watch()
     make = Workspace.__init__
 
-    def make_and_tell(self: Workspace, root: str, *arguments: Any, **named: Any) -> None:
+    def make_and_watch(self: Workspace, root: str, *arguments: Any, **named: Any) -> None:
         make(self, root, *arguments, **named)
         watch.add_root(root)
 
-    Workspace.__init__ = make_and_tell  # type: ignore[method-assign]  # for as long as the tests run
+    Workspace.__init__ = make_and_watch  # type: ignore[method-assign]  # during the tests
     sys.addaudithook(watch.hook)
     return watch
 
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Fail the test in which somebody else used the name of a file in a workspace."""
+    """Fail a test in which a function that is not listed in `ALLOWED` uses a path of a workspace."""
     watch = installed()
-    watch.culprits.clear()
-    watch.excused.clear()
+    watch.violations.clear()
+    watch.allowed.clear()
     yield watch
-    if watch.culprits:
-        seen = "\n".join(dict.fromkeys(map(str, watch.culprits)))
-        watch.culprits.clear()
+    if watch.violations:
+        seen = "\n".join(dict.fromkeys(map(str, watch.violations)))
+        watch.violations.clear()
         pytest.fail(f"paths of a workspace were used by name:\n{seen}", pytrace=False)

@@ -98,17 +98,17 @@ def as_bytes(text: str) -> bytes:
 @cache
 def replies() -> tuple[ModelReply, ...]:
     """The replies of all recorded runs."""
-    found = map(reply_of, recorded_replies())
-    return tuple(each for each in found if isinstance(each, ModelReply))
+    parsed = map(reply_of, recorded_replies())
+    return tuple(reply for reply in parsed if isinstance(reply, ModelReply))
 
 
 @cache
 def reply_texts() -> tuple[str, ...]:
     """What models said: in recorded runs, in the tests of real replies, and each recorded call as a line of text."""
     real: list[dict[str, Any]] = json.loads((ROOT / "tests/surfaces/runs/replies/real_replies.json").read_text("utf-8"))
-    said = [reply.text for reply in replies()] + [str(case["reply"]) for case in real]
+    texts = [reply.text for reply in replies()] + [str(case["reply"]) for case in real]
     calls = [f"tool: {call.tool}({call.arguments})" for reply in replies() for call in reply.calls]
-    return tuple(sorted({text for text in (*said, *calls) if text}))
+    return tuple(sorted({text for text in (*texts, *calls) if text}))
 
 
 @cache

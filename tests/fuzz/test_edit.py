@@ -48,46 +48,46 @@ def _edits() -> st.SearchStrategy[Any]:
     text = mutated(files(), EDIT_WORDS)
     size = st.sampled_from([0, 1, 5, 30, 200, 1_000])
 
-    def taken(text: str, at: int, size: int, indent: str, replacement: str) -> tuple[str, str, str]:
+    def edit_of(text: str, at: int, size: int, indent: str, replacement: str) -> tuple[str, str, str]:
         start = len(text) * at // 1_000
         return text, indent + text[start : start + size].replace("\n", f"\n{indent}"), replacement
 
     place = st.integers(0, 1_000)
     of_the_text = st.builds(
-        taken, text, place, size, st.sampled_from(["", "", "    ", "\t", " "]), st.text("a \n\t\r", max_size=8)
+        edit_of, text, place, size, st.sampled_from(["", "", "    ", "\t", " "]), st.text("a \n\t\r", max_size=8)
     )
     return of_the_text | st.tuples(text, st.text("a \n\t\r\u2028", max_size=5), st.text("b \n\r", max_size=5))
 
 
 @fuzz(_edits)
-def test_edit_is_found_only_where_it_occurs(given: tuple[str, str, str]) -> None:
-    text, wanted, replacement = given
-    exact = list(find_spots(text, wanted))
+def test_edit_is_found_only_where_it_occurs(example: tuple[str, str, str]) -> None:
+    text, old_text, replacement = example
+    exact = list(find_spots(text, old_text))
     for spot in exact:
-        assert to_unix(text[spot.start : spot.end]) == to_unix(wanted)
+        assert to_unix(text[spot.start : spot.end]) == to_unix(old_text)
         assert spot.line == text.count("\n", 0, spot.start) + 1
-    apart = list(find_spots(text, wanted, overlapping=False))
+    apart = list(find_spots(text, old_text, overlapping=False))
     assert len(apart) <= len(exact)
     edited = replace_spots(text, apart, replacement)
-    kept = [text[end:start] for (_, end, _), (start, _, _) in pairwise([(0, 0, 0), *apart, (len(text), 0, 0)])]
-    assert len(edited) >= sum(map(len, kept))
-    assert edited.startswith(kept[0])
-    assert edited.endswith(kept[-1])
-    loose = find_loosely(text, wanted, replacement)
+    unchanged = [text[end:start] for (_, end, _), (start, _, _) in pairwise([(0, 0, 0), *apart, (len(text), 0, 0)])]
+    assert len(edited) >= sum(map(len, unchanged))
+    assert edited.startswith(unchanged[0])
+    assert edited.endswith(unchanged[-1])
+    loose = find_loosely(text, old_text, replacement)
     if loose is None:
         return
     for before, after in pairwise(loose.spots):
         assert before.start < after.start
     for spot in loose.spots:
         assert 0 <= spot.start <= spot.end <= len(text)
-        assert BLANKS.sub("", text[spot.start : spot.end]) == BLANKS.sub("", wanted)
+        assert BLANKS.sub("", text[spot.start : spot.end]) == BLANKS.sub("", old_text)
         assert spot.line == text.count("\n", 0, spot.start) + 1
     assert BLANKS.sub("", loose.replacement) == BLANKS.sub("", replacement)
 
 
 @fuzz(lambda: st.tuples(mutated([PATCH], PATCH_WORDS), LINES))
-def test_patch_is_parsed_or_refused(given: tuple[str, str]) -> None:
-    patch, text = given
+def test_patch_is_parsed_or_refused(example: tuple[str, str]) -> None:
+    patch, text = example
     files = parse_patch(patch)
     if isinstance(files, PatchError):
         assert files.sentence

@@ -46,15 +46,15 @@ def _secrets() -> st.SearchStrategy[str]:
 @fuzz(_secrets)
 def test_redacted_text_contains_no_secret(text: str) -> None:
     try:
-        shown = REDACTOR._document(text, _CONTENT)
+        redacted = REDACTOR._document(text, _CONTENT)
     except RecursionError:  # a JSON document of a thousand levels is shown as one mark
-        shown = MARK
-    assert REDACTOR.text(text) == shown
-    for safe in (shown, REDACTOR.unnamed(text), str(REDACTOR.value(text))):
+        redacted = MARK
+    assert REDACTOR.text(text) == redacted
+    for safe in (redacted, REDACTOR.unnamed(text), str(REDACTOR.value(text))):
         assert not [form for form in REDACTOR.forms if form in safe]
         assert len(safe) <= 12 * len(text) + 200
-    assert REDACTOR.text(shown) == shown
-    assert not any(KNOWN in leaf for leaf in _leaves_of(shown))
+    assert REDACTOR.text(redacted) == redacted
+    assert not any(KNOWN in leaf for leaf in _leaves_of(redacted))
     spans = REDACTOR.spans(text)
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(before[1] < after[0] for before, after in pairwise(spans))
@@ -72,12 +72,12 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             yield key
-            yield from _strings(each)
+            yield from _strings(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each)
+        for item in value:
+            yield from _strings(item)
 
 
 @example(GLUED)
@@ -140,9 +140,9 @@ def _names() -> st.SearchStrategy[Any]:
 
 @example(("a/y", 0))
 @fuzz(_names)
-def test_path_stays_inside_the_workspace(given: tuple[str, int]) -> None:
+def test_path_stays_inside_the_workspace(path_and_access: tuple[str, int]) -> None:
     root = playground()
-    path, access = given[0].replace("{root}", root), ACCESSES[given[1]]
+    path, access = path_and_access[0].replace("{root}", root), ACCESSES[path_and_access[1]]
     sandbox = PathSandbox(root)
     place, resolved, requested = (
         sandbox.locate(path, access),
@@ -186,7 +186,7 @@ def _read(root: str, place: Place) -> None:
 def test_rule_ignores_case_and_invisible_characters(path: str) -> None:
     """Rules ignore case and invisible characters."""
     name = PurePosixPath(path)
-    said = check_file_guardrails(Path(f"w/{name}"))
+    verdict = check_file_guardrails(Path(f"w/{name}"))
     parts = folded_parts(name)
     assert all(folded(part) == part for part in parts)
     last = name.name
@@ -199,4 +199,6 @@ def test_rule_ignores_case_and_invisible_characters(path: str) -> None:
         f"{last}{INVISIBLE}",
     ):
         again = check_file_guardrails(Path(f"w/{name.parent}") / spelled)
-        assert [each.rule_name for each in again.violations] == [each.rule_name for each in said.violations], spelled
+        assert [violation.rule_name for violation in again.violations] == [
+            violation.rule_name for violation in verdict.violations
+        ], spelled

@@ -106,15 +106,17 @@ def test_rendered_calls_round_trip(calls: list[tuple[str, JsonMap]]) -> None:
     for ascii_only in (True, False):
         raw = [(tool, json.dumps(arguments, ensure_ascii=ascii_only)) for tool, arguments in calls]
         text = "".join(f"So:\ntool: {tool}({arguments})\n" for tool, arguments in raw)
-        said = [call.outcome for call in extract_in_order(text, KNOWN)]
+        from_text = [call.outcome for call in extract_in_order(text, KNOWN)]
         native = [
             call.outcome
             for call in read_native_calls(
                 [RawCall(call_id="", tool=t, arguments=a) for t, a in raw], ToolSchemas(KNOWN)
             )
         ]
-        for outcomes in (said, native):
-            assert [(each.tool_name, each.args) for each in outcomes if isinstance(each, ToolInvocation)] == meant
+        for outcomes in (from_text, native):
+            assert [
+                (outcome.tool_name, outcome.args) for outcome in outcomes if isinstance(outcome, ToolInvocation)
+            ] == meant
 
 
 @fuzz(lambda: mutated(argument_texts(), JSON_WORDS))
@@ -132,22 +134,22 @@ def test_arguments_are_decoded_or_refused(text: str) -> None:
 
 
 @fuzz(lambda: st.tuples(mutated(reply_texts(), CALL_WORDS), SHOWN))
-def test_blocks_are_parsed_or_refused(given: tuple[str, list[str]]) -> None:
-    text, shown = given
-    found = read_blocks(text, shown)
-    edits = [outcome.args for outcome in found.outcomes if isinstance(outcome, ToolInvocation)]
+def test_blocks_are_parsed_or_refused(example: tuple[str, list[str]]) -> None:
+    text, paths = example
+    reading = read_blocks(text, paths)
+    edits = [outcome.args for outcome in reading.outcomes if isinstance(outcome, ToolInvocation)]
     assert all(edit["path"] for edit in edits)
     assert sum(len(edit["content"]) for edit in edits) <= len(text) + len(edits)
-    assert len(found.prose) <= len(text)
-    lines = [outcome.line_number for outcome in found.outcomes]
+    assert len(reading.prose) <= len(text)
+    lines = [outcome.line_number for outcome in reading.outcomes]
     assert lines == sorted(set(lines))
-    read_blocks(text, shown, "Repair calc.py.")
+    read_blocks(text, paths, "Repair calc.py.")
 
 
 @fuzz(lambda: st.tuples(PATHS, mutated(files(), CALL_WORDS)))
-def test_rendered_file_round_trips(given: tuple[str, str]) -> None:
+def test_rendered_file_round_trips(example: tuple[str, str]) -> None:
     """A file that is shown can be sent back as it was shown."""
-    path, content = given
+    path, content = example
     [outcome] = read_blocks(render_file(path, content), [path]).outcomes
     assert isinstance(outcome, ToolInvocation)
     assert outcome.args == {
@@ -170,18 +172,18 @@ def _reply_inputs() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_reply_inputs)
-def test_reply_is_parsed_or_refused(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
-    text, raw, finish = given
+def test_reply_is_parsed_or_refused(example: tuple[str, list[tuple[str, str, str]], str]) -> None:
+    text, raw, finish = example
     calls = tuple(RawCall(call_id=call_id, tool=tool, arguments=arguments) for call_id, tool, arguments in raw)
     reply = ModelReply(text=_clean(text), calls=calls, finish_reason=FinishReason(finish))
     for reader in READERS.values():
         update = parse({"reply": reply, "step": 3}, reader)
-        items, kept = update["items"], update.get("reply", reply)
+        items, stored_reply = update["items"], update.get("reply", reply)
         ids = [item.call_id for item in items]
         assert len(set(ids)) == len(ids)
         assert all(call_id.isprintable() and call_id for call_id in ids)
-        ran = [item for item in items if isinstance(item, ToolCall)]
-        assert not ran or kept.finish_reason in {FinishReason.STOP, FinishReason.TOOL_CALLS}
+        valid_calls = [item for item in items if isinstance(item, ToolCall)]
+        assert not valid_calls or stored_reply.finish_reason in {FinishReason.STOP, FinishReason.TOOL_CALLS}
         assert (update["reading"] is Reading.ANSWER) is (update["answer"] is not None)
         assert (update["reading"] is Reading.MALFORMED) is bool(update["errors"])
         assert update["reading"] is not Reading.MALFORMED or all(isinstance(item, CallError) for item in items)
@@ -203,13 +205,13 @@ def _stream_inputs() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_stream_inputs)
-def test_stream_is_read_alike_however_it_is_split(given: tuple[str, int]) -> None:
+def test_stream_is_read_alike_however_it_is_split(example: tuple[str, int]) -> None:
     """Whatever an endpoint sends is a reply or a typed failure, however it is split."""
-    body, at = as_bytes(given[0]), given[1]
-    whole, why = reader_of([body])
+    body, at = as_bytes(example[0]), example[1]
+    unsplit, why = reader_of([body])
     for parts in ([body[:at], body[at:]], [body[i : i + 1] for i in range(len(body))]):
         again, reason = reader_of(parts)
-        assert (again, type(reason)) == (whole, type(why))
-    reply = whole.reply(0.0)
+        assert (again, type(reason)) == (unsplit, type(why))
+    reply = unsplit.reply(0.0)
     if reply is not None:
         is_stored(reply)

@@ -103,9 +103,9 @@ def _checkpoints() -> st.SearchStrategy[Any]:
 
 
 @fuzz(_checkpoints)
-def test_checkpoint_builds_no_other_type(given: tuple[str, str]) -> None:
+def test_checkpoint_builds_no_other_type(example: tuple[str, str]) -> None:
     """Bytes are a value of the types that a checkpoint may hold, or a `StoreError`."""
-    kind, data = given[0], as_bytes(given[1])
+    kind, data = example[0], as_bytes(example[1])
     for serde in (SERDE, PACKING):
         SPRUNG.clear()
         try:
@@ -118,8 +118,8 @@ def test_checkpoint_builds_no_other_type(given: tuple[str, str]) -> None:
 
 def _is_of_known_types(value: Any) -> None:
     kind = type(value)
-    known = kind in PLAIN or kind in CHECKPOINT_TYPES or (kind.__module__, kind.__name__) in SAFE_MSGPACK_TYPES
-    assert known or kind.__module__.startswith((MESSAGES, "langgraph.")), kind
+    is_allowed = kind in PLAIN or kind in CHECKPOINT_TYPES or (kind.__module__, kind.__name__) in SAFE_MSGPACK_TYPES
+    assert is_allowed or kind.__module__.startswith((MESSAGES, "langgraph.")), kind
     for inner in _inside(value):
         _is_of_known_types(inner)
 
@@ -227,9 +227,9 @@ def _rows() -> st.SearchStrategy[Any]:
 
 @example((2, 0, "{", True))
 @fuzz(_rows)
-def test_damaged_row_is_refused(given: tuple[int, int, str, bool]) -> None:
+def test_damaged_row_is_refused(damage: tuple[int, int, str, bool]) -> None:
     """Reading a run with a changed database gives the stored data or a `StoreError`."""
-    (table, column), row, text, as_text = CELLS[given[0]], given[1], given[2], given[3]
+    (table, column), row, text, as_text = CELLS[damage[0]], damage[1], damage[2], damage[3]
     with closing(_database(recorded_database())) as connection:
         rows = connection.execute(f"SELECT {KEYS[table]} FROM {table} ORDER BY 1, 2, 3").fetchall()  # noqa: S608
         key = rows[row % len(rows)]
@@ -271,12 +271,12 @@ def recorded_ids() -> tuple[str, ...]:
         st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8), st.sampled_from([0, 0, 0, 1, 4096])
     )
 )
-def test_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> None:
+def test_damaged_file_is_refused(example: tuple[list[tuple[int, int]], int]) -> None:
     """The same where the file itself was damaged: bytes changed, or its end missing."""
     data = bytearray(recorded_database())
-    for at, byte in given[0]:
+    for at, byte in example[0]:
         data[at % len(data)] = byte
-    with closing(_database(bytes(data[: len(data) - given[1]]))) as connection:
+    with closing(_database(bytes(data[: len(data) - example[1]]))) as connection:
         _read_all(connection)
 
 
@@ -286,10 +286,10 @@ def test_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> No
 @fuzz(lambda: mutated(cassettes(), YAML_WORDS))
 def test_cassette_is_parsed_or_refused(text: str) -> None:
     """A cassette, or the reason why it is invalid; a valid one is written and read again exactly."""
-    found = cassette_file.parse(text)
-    if isinstance(found, ToolError):
-        assert found.message
-        assert len(found.message) <= 2_000
+    cassette = cassette_file.parse(text)
+    if isinstance(cassette, ToolError):
+        assert cassette.message
+        assert len(cassette.message) <= 2_000
         return
-    assert cassette_file.parse(cassette_file.render(found)) == found
+    assert cassette_file.parse(cassette_file.render(cassette)) == cassette
     cassette_file.secrets_in(text)

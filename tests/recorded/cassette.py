@@ -50,7 +50,7 @@ def replay(name: str) -> Iterator[str]:
     this process reaches no host.
     """
     player = Player(read(name), f"cassettes/{name}.yaml")
-    with network.nobody(), replayed(player, skip=_OTHER_CLIENTS) as tape:
+    with network.no_network(), replayed(player, skip=_OTHER_CLIENTS) as tape:
         yield tape.base_url
     if player.misses:
         raise AssertionError(player.misses[0])
@@ -137,33 +137,33 @@ def _opening_entry(opening: JsonMap) -> JsonMap:
 def _request_entry(body: JsonMap, before: JsonMap, openings: Mapping[str, JsonMap]) -> JsonMap:
     """What a request says beyond the one before it, or beyond the longest opening that it has."""
     messages = body["messages"]
-    whole = {
+    complete = {
         name: opening
         for name, opening in openings.items()
         if _common(opening["messages"], messages) == len(opening["messages"])
     }
-    opening = max(whole, key=lambda name: len(whole[name]["messages"]), default="")
-    kept = _common(before["messages"], messages)
+    opening = max(complete, key=lambda name: len(complete[name]["messages"]), default="")
+    common = _common(before["messages"], messages)
     base = before
     entry: JsonMap = {}
-    if opening and len(whole[opening]["messages"]) >= kept:
-        base = whole[opening]
-        kept = len(base["messages"])
+    if opening and len(complete[opening]["messages"]) >= common:
+        base = complete[opening]
+        common = len(base["messages"])
         entry["opening"] = opening
-    elif kept < len(before["messages"]):
-        entry["keeps"] = kept
+    elif common < len(before["messages"]):
+        entry["keeps"] = common
     if fields := {key: value for key, value in body.items() if key != "messages" and base.get(key) != value}:
         entry["set"] = fields
     if removed := [key for key in base if key not in body]:
         entry["unset"] = removed
-    entry["messages"] = [_message_entry(message) for message in messages[kept:]]
+    entry["messages"] = [_message_entry(message) for message in messages[common:]]
     return entry
 
 
 def _request_body(entry: JsonMap, before: JsonMap, openings: Mapping[str, JsonMap]) -> JsonMap:
     base = openings[entry["opening"]] if "opening" in entry else before
-    kept = base["messages"][: entry.get("keeps")]
-    body = {**base, **entry.get("set", {}), "messages": [*kept, *map(_message, entry["messages"])]}
+    earlier = base["messages"][: entry.get("keeps")]
+    body = {**base, **entry.get("set", {}), "messages": [*earlier, *map(_message, entry["messages"])]}
     return {key: value for key, value in body.items() if key not in entry.get("unset", ())}
 
 
@@ -224,10 +224,10 @@ def _chunks_in(body: bytes) -> list[JsonMap]:
 
 def _lasting(chunk: JsonMap) -> JsonMap:
     """A chunk without what differs between recordings of the same reply."""
-    kept = {name: value for name, value in chunk.items() if name not in _VOLATILE}
+    stable = {name: value for name, value in chunk.items() if name not in _VOLATILE}
     if "usage" in chunk:
-        kept["usage"] = {name: chunk["usage"][name] for name in ("prompt_tokens", "completion_tokens")}
-    return kept
+        stable["usage"] = {name: chunk["usage"][name] for name in ("prompt_tokens", "completion_tokens")}
+    return stable
 
 
 def _response(entry: JsonMap) -> tuple[int, dict[str, str], bytes]:
@@ -282,7 +282,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 def _represent_map(dumper: yaml.SafeDumper, value: dict[str, Any]) -> yaml.MappingNode:
-    numbers = all(isinstance(each, int) for each in value.values())
+    numbers = all(isinstance(number, int) for number in value.values())
     return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=numbers)
 
 

@@ -43,7 +43,7 @@ CHANGES: tuple[RecordedRun, ...] = (
             ),
         ),
         changed={"slugs.py": SLUGS},
-        shown=("There is no slugs.py yet.",),
+        in_requests=("There is no slugs.py yet.",),
     ),
     RecordedRun(
         name="constant_in_json",

@@ -58,7 +58,7 @@ LIMITS: tuple[RecordedRun, ...] = (
         ),
         calls=5,
         changed={"calc.py": ADDS},
-        shown=("This block is the example's. Write the new text of what changes", "Go on with this task"),
+        in_requests=("This block is the example's. Write the new text of what changes", "Go on with this task"),
     ),
     RecordedRun(
         name="stop_at_output_tokens",
@@ -128,7 +128,7 @@ LIMITS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=4,
-        shown=("The block is identical to what 'notes.txt' already has",),
+        in_requests=("The block is identical to what 'notes.txt' already has",),
     ),
     RecordedRun(
         name="correct_code_broken",
@@ -151,7 +151,7 @@ LIMITS: tuple[RecordedRun, ...] = (
         ),
         calls=4,
         changed={"calc.py": ADDS.replace("a + b", "a + b + 1")},
-        shown=("Some line of add has to change.",),
+        in_requests=("Some line of add has to change.",),
     ),
     RecordedRun(
         name="value_never_given",
@@ -175,6 +175,6 @@ LIMITS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=3,
-        shown=("put the value that was asked for into its argument `value`\nAnswer in words.",),
+        in_requests=("put the value that was asked for into its argument `value`\nAnswer in words.",),
     ),
 )

@@ -76,7 +76,7 @@ PERMISSIONS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=4,
-        shown=("A person did not approve this call: Not before the release.",),
+        in_requests=("A person did not approve this call: Not before the release.",),
     ),
     RecordedRun(
         name="strict_manifest",
@@ -161,7 +161,7 @@ PERMISSIONS: tuple[RecordedRun, ...] = (
         ),
         calls=4,
         changed={"app.py": "import os\nimport dotenv\n\nENV = os.environ\n"},
-        shown=("Left aside: line 4 `ENV['APP_ENV'] = 'staging'`",),
+        in_requests=("Left aside: line 4 `ENV['APP_ENV'] = 'staging'`",),
         hidden=("swordfish",),
     ),
 )

@@ -69,7 +69,7 @@ def steps_of(event: Event) -> list[str]:
     """An event in the words of the table; nothing for what the results of the step say as well."""
     match event:
         case StepDone(results):
-            return [f"{each.tool}: {each.result.error.code if each.result.error else 'ok'}" for each in results]
+            return [f"{result.tool}: {result.result.error.code if result.result.error else 'ok'}" for result in results]
         case Denied(tool, verdict):
             return [f"{tool} denied by {verdict.rule}"]
         case HealingBegan(_, errors):
@@ -79,7 +79,7 @@ def steps_of(event: Event) -> list[str]:
         case Asked(request):
             return [f"approval requested: {', '.join(call['tool'] for call in request['calls'])}"]
         case LoopOverridden(overrides):
-            return [f"overridden: {', '.join(each.tool for each in overrides)}"]
+            return [f"overridden: {', '.join(override.tool for override in overrides)}"]
         case Compacted(_, kind):
             return [f"history {kind}"]
         case _:

@@ -33,7 +33,9 @@ PROTOCOLS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=10,
-        shown=("glob_files on '.' was called 3 times with the same arguments. It is refused until a file changes",),
+        in_requests=(
+            "glob_files on '.' was called 3 times with the same arguments. It is refused until a file changes",
+        ),
     ),
     RecordedRun(
         name="result_invented_then_loop",
@@ -59,7 +61,7 @@ PROTOCOLS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=4,
-        shown=("EMPTY_REPLY: The reply was empty.",),
+        in_requests=("EMPTY_REPLY: The reply was empty.",),
     ),
     RecordedRun(
         name="edit_repeated_after_success",
@@ -89,7 +91,7 @@ PROTOCOLS: tuple[RecordedRun, ...] = (
         ),
         calls=10,
         changed={"calc.py": ADDS},
-        shown=("edit_file: suggestions: unknown argument",),
+        in_requests=("edit_file: suggestions: unknown argument",),
     ),
     RecordedRun(
         name="native_call_printed_as_json",
@@ -145,6 +147,6 @@ PROTOCOLS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=4,
-        shown=("No file was changed, so what this answer says has not happened.",),
+        in_requests=("No file was changed, so what this answer says has not happened.",),
     ),
 )

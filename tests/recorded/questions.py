@@ -43,7 +43,7 @@ QUESTIONS: tuple[RecordedRun, ...] = (
         ),
         calls=2,
         changed={"calc.py": ADDS},
-        shown=("This was asked before:\n\nThe add function in calc.py is wrong",),
+        in_requests=("This was asked before:\n\nThe add function in calc.py is wrong",),
     ),
     RecordedRun(
         name="question_about_long_file",
@@ -57,6 +57,6 @@ QUESTIONS: tuple[RecordedRun, ...] = (
                 answer="The value of `VALUE_1199` in `data.py` is 9494881.",
             ),
         ),
-        shown=("VALUE_1199 = 9494881",),
+        in_requests=("VALUE_1199 = 9494881",),
     ),
 )

@@ -52,7 +52,7 @@ class RecordedRun:
         turns: of one thread.
         calls: replies of the model in all turns.
         changed: the files that differ at the end, with their new text; "" for a deleted file.
-        shown: texts that the model was shown in a request.
+        in_requests: texts that the model was shown in a request.
         hidden: texts of the workspace that no request may hold.
         sandboxed: whether it starts programs, which need bubblewrap.
     """
@@ -64,6 +64,6 @@ class RecordedRun:
     settings: JsonMap = field(default_factory=dict)
     calls: int = 1
     changed: Mapping[str, str] = field(default_factory=dict)
-    shown: tuple[str, ...] = ()
+    in_requests: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     sandboxed: bool = False

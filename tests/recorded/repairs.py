@@ -393,7 +393,7 @@ CHECKED_REPAIRS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=4,
-        shown=("6 characters of abcdefgh: abcdef...",),
+        in_requests=("6 characters of abcdefgh: abcdef...",),
     ),
     RecordedRun(
         name="example_fails_at_first",
@@ -427,7 +427,7 @@ CHECKED_REPAIRS: tuple[RecordedRun, ...] = (
             .replace("high = middle", "right = mid - 1")
             .replace("return low", "return left")
         },
-        shown=("lower_bound([1, 3, 3, 5], 9) gives 3, but must give 4.", "Write the function lower_bound."),
+        in_requests=("lower_bound([1, 3, 3, 5], 9) gives 3, but must give 4.", "Write the function lower_bound."),
     ),
     RecordedRun(
         name="checks_never_pass",
@@ -455,6 +455,6 @@ CHECKED_REPAIRS: tuple[RecordedRun, ...] = (
             ),
         ),
         calls=3,
-        shown=("wrap(\"aaa bb cc\", 5) gives ['aaa bb', 'cc'], but must give ['aaa', 'bb cc'].",),
+        in_requests=("wrap(\"aaa bb cc\", 5) gives ['aaa bb', 'cc'], but must give ['aaa', 'bb cc'].",),
     ),
 )

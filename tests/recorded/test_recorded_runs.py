@@ -42,7 +42,7 @@ def test_recorded_run_ends_as_the_table_says(run: RecordedRun, tmp_path: Path) -
     requests = [exchange.request.decode() for exchange in read(run.name).exchanges]
     assert played[-1].outcome.usage["total_calls"] == len(requests) == run.calls
     contents = [message.get("content") or "" for body in requests for message in json.loads(body)["messages"]]
-    assert [text for text in run.shown if not any(text in content for content in contents)] == []
+    assert [text for text in run.in_requests if not any(text in content for content in contents)] == []
     assert [text for text in run.hidden if any(text in body for body in requests)] == []
 
     protocol = Protocol(run.settings.get("protocol", "text"))

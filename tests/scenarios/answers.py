@@ -61,7 +61,7 @@ ANSWERS: tuple[Scenario, ...] = (
             kind=OutcomeKind.SYSTEM_ERROR,
             reason="nothing_changed",
             message="This run has to change a file. No file was changed.",
-            shown=("No file was changed, and this run has to change one.",),
+            in_requests=("No file was changed, and this run has to change one.",),
         ),
         resumed=True,
     ),
@@ -103,7 +103,7 @@ ANSWERS: tuple[Scenario, ...] = (
         turns=(Turn("Fix calc.py", (Say(CLAIM),) * 3),),
         expected=Expectation(
             message="No file was changed.",
-            shown=("No file was changed, so what this answer says has not happened.",),
+            in_requests=("No file was changed, so what this answer says has not happened.",),
         ),
         protocols=(Protocol.TEXT,),
     ),
@@ -115,7 +115,7 @@ ANSWERS: tuple[Scenario, ...] = (
         turns=(Turn("Is all well?", (THOUGHT, Say("All is well."))),),
         expected=Expectation(
             message="All is well.",
-            shown=(
+            in_requests=(
                 "THOUGHT_ONLY_REPLY: The reply was only thought",
                 "You only thought. Now answer, or make the tool call.",
             ),

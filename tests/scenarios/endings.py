@@ -169,7 +169,7 @@ LIMITS: tuple[Scenario, ...] = (
             Turn("Once more.", (reads("c.py"), DONE)),
         ),
         expected=Expectation(
-            shown=("The quota of read_file is used up: it may be called 2 times. Go on with what you have.",)
+            in_requests=("The quota of read_file is used up: it may be called 2 times. Go on with what you have.",)
         ),
     ),
     Scenario(
@@ -255,7 +255,7 @@ LOOPS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(READ), use(READ), use(READ), use(EDIT), DONE)),),
         expected=Expectation(
             files={"calc.py": MENDED},
-            shown=('"kind":"loop_override"', "It is refused until a file changes, and more repeats end the run."),
+            in_requests=('"kind":"loop_override"', "It is refused until a file changes, and more repeats end the run."),
         ),
     ),
     Scenario(
@@ -288,7 +288,7 @@ LOOPS: tuple[Scenario, ...] = (
         expected=Expectation(
             kind=OutcomeKind.SYSTEM_ERROR,
             reason="loop_persisted",
-            shown=('"lines_shown":3,"lines_remaining":1,"has_more":true',),
+            in_requests=('"lines_shown":3,"lines_remaining":1,"has_more":true',),
         ),
     ),
 )
@@ -299,7 +299,7 @@ FAILED_WORK: tuple[Scenario, ...] = (
         story="Two edits do not match the same file. The second result suggests writing the whole file.",
         files=CALC,
         turns=(Turn(TASK, (use(READ), MISS, MISS, use(WHOLE_FILE), DONE)),),
-        expected=Expectation(files={"calc.py": MENDED}, shown=("That is miss 2 on calc.py in this turn",)),
+        expected=Expectation(files={"calc.py": MENDED}, in_requests=("That is miss 2 on calc.py in this turn",)),
         protocols=(Protocol.NATIVE,),
     ),
     Scenario(

@@ -84,7 +84,7 @@ class Narrator:
     requests: Sequence[JsonMap]
     usual: JsonMap
     entries: list[Entry] = field(default_factory=list)
-    _told: int = 0
+    _narrated: int = 0
     _threads: dict[str, _Thread] = field(default_factory=dict)
     _child: str = ""
 
@@ -123,7 +123,7 @@ class Narrator:
 
     def end_turn(self, result: RunResult, diff: str) -> None:
         """Tell how a turn ends, and what it changes."""
-        while self._told < len(self.requests):
+        while self._narrated < len(self.requests):
             self._tell_request()
 
         outcome = result.outcome
@@ -156,24 +156,24 @@ class Narrator:
 
     def _tell_request(self) -> None:
         """Tell the next request and the reply to it."""
-        if self._told == len(self.requests):
+        if self._narrated == len(self.requests):
             self._add("A request is paid for that the endpoint has not received.")
             return
-        thread, request = self._thread, self.requests[self._told]
-        self._told += 1
+        thread, request = self._thread, self.requests[self._narrated]
+        self._narrated += 1
         self._tell_messages(thread, thread.conversation.read(request["messages"]))
         self._tell_parameters(thread, request)
-        thread.request, thread.number = request, self._told
+        thread.request, thread.number = request, self._narrated
 
-        if self._told > len(self.replies):
-            self._add(f"Reply {self._told} is not in the script.")
+        if self._narrated > len(self.replies):
+            self._add(f"Reply {self._narrated} is not in the script.")
             return
-        reply = self.replies[self._told - 1]
-        self._add(f"Reply {self._told}:", reply_text(reply))
-        thread.conversation.replies[self._told] = reply
+        reply = self.replies[self._narrated - 1]
+        self._add(f"Reply {self._narrated}:", reply_text(reply))
+        thread.conversation.replies[self._narrated] = reply
 
     def _tell_messages(self, thread: _Thread, view: RequestView) -> None:
-        request = f"Request {self._told}"
+        request = f"Request {self._narrated}"
         names: list[str] = []
         quoted: list[Entry] = []
         for part in view.added:
@@ -206,7 +206,7 @@ class Narrator:
         if before is None:
             before, name = self.usual, f"the [usual one]({FIRST_REQUEST}.md)"
         if changes := _parameter_changes(before, request):
-            self._add(f"Request {self._told} differs from {name}:", changes)
+            self._add(f"Request {self._narrated} differs from {name}:", changes)
 
     # --- Calls and their results
 
@@ -227,7 +227,7 @@ class Narrator:
             case StepDone(results):
                 self._tell_results(results)
             case LoopOverridden(overrides):
-                lines = [f"{each.tool} on {each.target!r}, {each.repeats} times" for each in overrides]
+                lines = [f"{override.tool} on {override.target!r}, {override.repeats} times" for override in overrides]
                 self._add("The same call came too often and is refused from now on:", "\n".join(lines))
             case _:
                 pass
@@ -278,7 +278,7 @@ def _parameter_changes(before: JsonMap, request: JsonMap) -> str:
 
 def _tool_changes(before: Sequence[JsonMap], tools: Sequence[JsonMap]) -> JsonMap:
     """The schemas of tools that are new or changed, and None for those that are missing."""
-    old, new = ({tool["function"]["name"]: tool["function"] for tool in each} for each in (before, tools))
+    old, new = ({tool["function"]["name"]: tool["function"] for tool in specs} for specs in (before, tools))
     changed = {name: new.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
     return {
         name: None if schema is None else {key: value for key, value in schema.items() if key != "name"}
@@ -315,8 +315,8 @@ def _result_text(result: CallResult, verdict: Verdict | None) -> str:
 
 def _outcome_text(outcome: Outcome) -> str:
     values = outcome.model_dump(mode="json", exclude={"kind", "reason", "usage", "verified"})
-    told = {name: value for name, value in values.items() if value}
-    return fields({**told, "verified": _verified_text(outcome.verified), "usage": _usage_text(outcome.usage)})
+    entries = {name: value for name, value in values.items() if value}
+    return fields({**entries, "verified": _verified_text(outcome.verified), "usage": _usage_text(outcome.usage)})
 
 
 def _verified_text(verified: Verification) -> str:

@@ -51,7 +51,10 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
         ),
         expected=Expectation(
             files={"calc.py": LINTED.replace("a - b", "a + b")},
-            shown=("calc.py:5: F821 Undefined name `c`", "by ruff format, so the file differs from what you wrote"),
+            in_requests=(
+                "calc.py:5: F821 Undefined name `c`",
+                "by ruff format, so the file differs from what you wrote",
+            ),
         ),
         sandboxed=True,
     ),
@@ -88,7 +91,7 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
                 ),
             ),
         ),
-        expected=Expectation(files={"calc.py": MENDED}, shown=("was not read yet", "    return a - b")),
+        expected=Expectation(files={"calc.py": MENDED}, in_requests=("was not read yet", "    return a - b")),
     ),
     Scenario(
         name="unread_file_not_overwritten",
@@ -104,14 +107,14 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
                 ),
             ),
         ),
-        expected=Expectation(files={"calc.py": MENDED}, shown=("was not read yet",)),
+        expected=Expectation(files={"calc.py": MENDED}, in_requests=("was not read yet",)),
     ),
     Scenario(
         name="missing_file",
         story="The model mistypes a path. The error suggests the file that exists.",
         files=CALC,
         turns=(Turn("Show me clac.py.", (use(("read_file", {"path": "clac.py"})), use(READ), Say("Here it is."))),),
-        expected=Expectation(shown=("Did you mean 'calc.py'?",)),
+        expected=Expectation(in_requests=("Did you mean 'calc.py'?",)),
     ),
     Scenario(
         name="question",
@@ -145,7 +148,7 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
             ),
         ),
         expected=Expectation(
-            shown=("no matches found; try list_files, check alternate naming, or broaden the filters",),
+            in_requests=("no matches found; try list_files, check alternate naming, or broaden the filters",),
         ),
     ),
     Scenario(
@@ -163,7 +166,7 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
             ),
         ),
         expected=Expectation(
-            shown=(
+            in_requests=(
                 '"lines_shown":500,"lines_remaining":700,"has_more":true,"next_start_line":501',
                 '"lines_shown":200,"lines_remaining":0,"has_more":false,"next_start_line":null',
             ),

@@ -38,7 +38,7 @@ DENIED: tuple[Scenario, ...] = (
             ),
         ),
         expected=Expectation(
-            shown=("Blocked by rule 'env_file': Environment variable files (.env). Go on without this file.",),
+            in_requests=("Blocked by rule 'env_file': Environment variable files (.env). Go on without this file.",),
         ),
         resumed=True,
     ),
@@ -56,21 +56,21 @@ DENIED: tuple[Scenario, ...] = (
                 ),
             ),
         ),
-        expected=Expectation(shown=("'../' is outside the workspace. Use a relative path under '.'.",)),
+        expected=Expectation(in_requests=("'../' is outside the workspace. Use a relative path under '.'.",)),
     ),
     Scenario(
         name="sensitive_files_denied",
         story="Each kind of sensitive file is denied by the rule that names it, and the file is unchanged.",
         files=dict.fromkeys(SENSITIVE, "x = 1\n"),
         turns=(Turn("Set x to 2 everywhere.", (use(*(edit_x(name) for name in SENSITIVE)), Say("I may not."))),),
-        expected=Expectation(shown=("env_file", "private_key", "sensitive_config", "git_internal")),
+        expected=Expectation(in_requests=("env_file", "private_key", "sensitive_config", "git_internal")),
     ),
     Scenario(
         name="system_files_denied",
         story="Files of the system are denied, by absolute names and by names that lead out of the workspace.",
         files=CALC,
         turns=(Turn("Set x to 2 there.", (use(*(edit_x(name) for name in SYSTEM_FILES)), Say("I may not."))),),
-        expected=Expectation(shown=("is outside the workspace",)),
+        expected=Expectation(in_requests=("is outside the workspace",)),
     ),
     Scenario(
         name="project_configuration_edited",
@@ -119,7 +119,7 @@ APPROVALS: tuple[Scenario, ...] = (
                 decisions=({"decisions": {"0": {"action": "reject", "reason": "Not before the release."}}},),
             ),
         ),
-        expected=Expectation(shown=("Not before the release.",)),
+        expected=Expectation(in_requests=("Not before the release.",)),
         resumed=True,
     ),
     Scenario(
@@ -187,7 +187,7 @@ PROGRAMS: tuple[Scenario, ...] = (
                 decisions=("approve",),
             ),
         ),
-        expected=Expectation(shown=("The program 'no-such-program' is not installed",)),
+        expected=Expectation(in_requests=("The program 'no-such-program' is not installed",)),
         sandboxed=True,
     ),
 )
@@ -212,7 +212,7 @@ LINES: tuple[Scenario, ...] = (
                 decisions=("approve_for_run", "approve", "reject"),
             ),
         ),
-        expected=Expectation(shown=("A person did not approve this call",)),
+        expected=Expectation(in_requests=("A person did not approve this call",)),
         sandboxed=True,
     ),
     Scenario(
@@ -231,7 +231,7 @@ LINES: tuple[Scenario, ...] = (
                 ),
             ),
         ),
-        expected=Expectation(shown=("This line needs a shell",)),
+        expected=Expectation(in_requests=("This line needs a shell",)),
         sandboxed=True,
     ),
 )
@@ -283,7 +283,7 @@ JOBS: tuple[Scenario, ...] = (
                 ),
             ),
         ),
-        expected=Expectation(files={"log.txt": "started\n"}, shown=('"running":false,"exit_code":143',)),
+        expected=Expectation(files={"log.txt": "started\n"}, in_requests=('"running":false,"exit_code":143',)),
         sandboxed=True,
     ),
     Scenario(
@@ -324,7 +324,7 @@ QUESTIONS: tuple[Scenario, ...] = (
         files=CALC,
         settings={"questions": True},
         turns=(Turn(TASK, (use(READ, WHICH), use(EDIT), DONE), decisions=("of decimals, please",)),),
-        expected=Expectation(files={"calc.py": MENDED}, shown=("of decimals, please",)),
+        expected=Expectation(files={"calc.py": MENDED}, in_requests=("of decimals, please",)),
         resumed=True,
     ),
     Scenario(
@@ -346,7 +346,7 @@ QUESTIONS: tuple[Scenario, ...] = (
                 ),
             ),
         ),
-        expected=Expectation(files={"calc.py": MENDED}, shown=("of integers",)),
+        expected=Expectation(files={"calc.py": MENDED}, in_requests=("of integers",)),
     ),
     Scenario(
         name="question_not_answered",
@@ -354,7 +354,9 @@ QUESTIONS: tuple[Scenario, ...] = (
         files=CALC,
         settings={"questions": True},
         turns=(Turn(TASK, (use(WHICH), Say("I decided on integers.")), decisions=("reject",)),),
-        expected=Expectation(shown=("The user gives no answer. Decide yourself, and say in your answer what you",)),
+        expected=Expectation(
+            in_requests=("The user gives no answer. Decide yourself, and say in your answer what you",)
+        ),
     ),
     Scenario(
         name="question_without_a_person",
@@ -362,7 +364,9 @@ QUESTIONS: tuple[Scenario, ...] = (
         " decide.",
         files=CALC,
         turns=(Turn(TASK, (use(WHICH), Say("I decided on integers."))),),
-        expected=Expectation(shown=("Nobody can answer. Decide yourself, and say in your answer what you decided.",)),
+        expected=Expectation(
+            in_requests=("Nobody can answer. Decide yourself, and say in your answer what you decided.",)
+        ),
     ),
 )
 

@@ -285,19 +285,19 @@ async def _play_graph(stage: _Stage) -> None:
     for turn in stage.scenario.turns:
         stage.path.append("__start__")
         decisions = iter(turn.decisions)
-        given: Any = {"messages": [HumanMessage(turn.request)]}
-        while given is not None:
-            asked = await _stream_graph(stage, graph, given)
-            given = Command(resume=next(decisions)) if asked else None
+        graph_input: Any = {"messages": [HumanMessage(turn.request)]}
+        while graph_input is not None:
+            is_interrupted = await _stream_graph(stage, graph, graph_input)
+            graph_input = Command(resume=next(decisions)) if is_interrupted else None
         stage.path.append("__end__")
 
 
-async def _stream_graph(stage: _Stage, graph: CompiledStateGraph[Any, Any, Any, Any], given: Any) -> bool:
+async def _stream_graph(stage: _Stage, graph: CompiledStateGraph[Any, Any, Any, Any], graph_input: Any) -> bool:
     """Run the graph to the end of the turn, or until it asks a person. Return whether it asks."""
     config: Any = {"configurable": {"thread_id": stage.thread_id}}
     values: JsonMap = {}
-    asked = False
-    parts: Any = graph.astream(given, config, context=stage.context, stream_mode=["updates", "values"])
+    is_interrupted = False
+    parts: Any = graph.astream(graph_input, config, context=stage.context, stream_mode=["updates", "values"])
     async for mode, part in parts:
         if mode == "values":
             values = part
@@ -305,13 +305,13 @@ async def _stream_graph(stage: _Stage, graph: CompiledStateGraph[Any, Any, Any, 
             continue
         for node, update in part.items():
             if node == "__interrupt__":
-                asked = True
+                is_interrupted = True
             else:
                 stage.path.append(_visited(node, update))
-    if not asked:
+    if not is_interrupted:
         stage.outcomes.append(values["outcome"])
         stage.messages = values["messages"]
-    return asked
+    return is_interrupted
 
 
 def _visited(node: str, update: JsonMap) -> str:
@@ -346,5 +346,5 @@ def _with_usage(reply: Use | Reply) -> Use | Reply:
         return Use(reply.calls, reply.usage or USAGE, reply.cut)
     if not isinstance(reply, Message):
         return reply
-    values = {each.name: getattr(reply, each.name) for each in dataclass_fields(Message)}
+    values = {field.name: getattr(reply, field.name) for field in dataclass_fields(Message)}
     return Message(**{**values, "usage": USAGE if reply.usage is None else reply.usage})

@@ -55,14 +55,14 @@ class Expectation:
         reason: of the outcome.
         files: those whose text differs from the beginning, with their new text; "" for a deleted file.
         message: a part of the outcome's message, answer or diagnostics.
-        shown: texts that the model's requests contain, such as the words that a specification sets.
+        in_requests: texts that the model's requests contain, such as the words that a specification sets.
     """
 
     kind: OutcomeKind = OutcomeKind.FINISHED
     reason: str = "answered"
     files: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
-    shown: tuple[str, ...] = ()
+    in_requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

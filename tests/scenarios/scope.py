@@ -125,7 +125,7 @@ SCOPE: tuple[Scenario, ...] = (
         turns=(Turn("Add a build task.", (use(COPY), use(MAKE), Say("Done."))),),
         expected=Expectation(
             files={"AGENTS.md.untrusted": "x = 1\n"},
-            shown=("Read-only file system",),
+            in_requests=("Read-only file system",),
             message="so it is called AGENTS.md.untrusted",
         ),
         sandboxed=True,
@@ -136,7 +136,7 @@ SCOPE: tuple[Scenario, ...] = (
         files={**EDITOR, LAUNCH: "{}\n"},
         settings=PROGRAMS,
         turns=(Turn(f"Copy app.py to {TASKS}.", (use(COPY), use(COPY_BESIDE), Say("Done."))),),
-        expected=Expectation(files={TASKS: "x = 1\n"}, shown=("Read-only file system",)),
+        expected=Expectation(files={TASKS: "x = 1\n"}, in_requests=("Read-only file system",)),
         sandboxed=True,
     ),
     Scenario(

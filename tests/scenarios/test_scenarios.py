@@ -51,8 +51,8 @@ def test_transcript_belongs_to_a_scenario() -> None:
 
 def test_every_edge_of_the_machine_is_taken_by_a_scenario() -> None:
     """The transcripts name the nodes that each run visited; the test above keeps them true."""
-    taken = {edge for scenario in SCENARIOS for edge in edges_in(path_in(transcript_path(scenario.name)))}
-    assert [edge for edge in TRANSITIONS if edge not in taken] == []
+    covered = {edge for scenario in SCENARIOS for edge in edges_in(path_in(transcript_path(scenario.name)))}
+    assert [edge for edge in TRANSITIONS if edge not in covered] == []
 
 
 def assert_expected(scenario: Scenario, way: Way, recording: Recording) -> None:
@@ -60,12 +60,14 @@ def assert_expected(scenario: Scenario, way: Way, recording: Recording) -> None:
     expected, outcome = scenario.expected, recording.outcomes[-1]
     assert (outcome.kind.value, outcome.reason.value) == (expected.kind, expected.reason), f"{way}: {outcome}"
 
-    said = "\n".join([outcome.message, outcome.answer, *outcome.diagnostics])
-    assert expected.message in said, f"{way}: {said}"
+    output = "\n".join([outcome.message, outcome.answer, *outcome.diagnostics])
+    assert expected.message in output, f"{way}: {output}"
     assert recording.files == files_after(scenario), str(way)
 
-    shown = [text for request in recording.requests for text in texts_of(request["messages"])]
-    assert [text for text in expected.shown if not any(text in each for each in shown)] == [], str(way)
+    request_texts = [text for request in recording.requests for text in texts_of(request["messages"])]
+    assert [
+        text for text in expected.in_requests if not any(text in request_text for request_text in request_texts)
+    ] == [], str(way)
 
     assert recording.unused == 0, f"{way}: {recording.unused} replies were not asked for"
     assert outcome.usage["total_calls"] == len(recording.requests) == len(scenario.replies), str(way)
@@ -89,7 +91,7 @@ def assert_same(way: Way, sync: Recording, recording: Recording) -> None:
     assert recording.requests == sync.requests, str(way)
     assert recording.messages == sync.messages, str(way)
     if recording.entries and recording.entries != sync.entries:
-        before, after = ([line for entry in each.entries for line in lines_of(entry)] for each in (sync, recording))
+        before, after = ([line for entry in played.entries for line in lines_of(entry)] for played in (sync, recording))
         difference = "\n".join(difflib.unified_diff(before, after, "sync", str(way), lineterm=""))
         pytest.fail(f"The story differs by the way in which it is played:\n{difference}", pytrace=False)
 

@@ -37,10 +37,13 @@ def scenario_transcript(scenario: Scenario, entries: Mapping[Protocol, Sequence[
     """
     parts = [f"# {scenario.name}", scenario.story, *_workspace(scenario), "## What happens"]
     if len(entries) == 1:
-        ((protocol, known),) = entries.items()
-        parts += [f"Played {LABELS[protocol]} only.", *(text for entry in known for text in _paragraphs(entry))]
+        ((protocol, protocol_entries),) = entries.items()
+        parts += [
+            f"Played {LABELS[protocol]} only.",
+            *(text for entry in protocol_entries for text in _paragraphs(entry)),
+        ]
     else:
-        parts += _both(entries[Protocol.TEXT], entries[Protocol.NATIVE])
+        parts += _paragraphs_of_both_protocols(entries[Protocol.TEXT], entries[Protocol.NATIVE])
     parts += [NODES, indented("\n".join(_path_lines(path)))]
     return "\n\n".join(parts) + "\n"
 
@@ -94,7 +97,7 @@ def _workspace(scenario: Scenario) -> Iterator[str]:
         yield "Also played by leaving the run after each step and resuming it."
 
 
-def _both(text: Sequence[Entry], native: Sequence[Entry]) -> Iterator[str]:
+def _paragraphs_of_both_protocols(text: Sequence[Entry], native: Sequence[Entry]) -> Iterator[str]:
     """Tell two runs as one, with both versions where they differ."""
     matcher = SequenceMatcher(None, text, native, autojunk=False)
     for kind, start, end, other_start, other_end in matcher.get_opcodes():

@@ -34,7 +34,10 @@ MALFORMED: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (use(NOT_JSON), use(EDIT), DONE)),),
         expected=Expectation(
             files={"calc.py": MENDED},
-            shown=("- INVALID_JSON_SYNTAX: JSON parse error", "Please retry your response with the correct format."),
+            in_requests=(
+                "- INVALID_JSON_SYNTAX: JSON parse error",
+                "Please retry your response with the correct format.",
+            ),
         ),
         resumed=True,
     ),
@@ -62,7 +65,7 @@ MALFORMED: tuple[Scenario, ...] = (
             for text in ("tool: read_file", "tool: (", "tool: xyzzy(", "tool: read_file(", "tool: read_file(x)")
         ),
         expected=Expectation(
-            shown=(
+            in_requests=(
                 "- MISSING_OPENING_PAREN: Missing '(' in tool invocation: 'read_file'",
                 "- EMPTY_TOOL_NAME: Tool name is empty",
                 "- UNKNOWN_TOOL_NAME: Unknown tool 'xyzzy'. Available: [",
@@ -86,7 +89,7 @@ MALFORMED: tuple[Scenario, ...] = (
         story="A call lacks a required argument. The correction names it.",
         files=CALC,
         turns=(Turn(TASK, (NO_PATH, use(READ), use(EDIT), DONE)),),
-        expected=Expectation(files={"calc.py": MENDED}, shown=("- INVALID_ARGUMENTS: read_file: ",)),
+        expected=Expectation(files={"calc.py": MENDED}, in_requests=("- INVALID_ARGUMENTS: read_file: ",)),
     ),
     Scenario(
         name="arguments_never_valid",
@@ -100,7 +103,7 @@ MALFORMED: tuple[Scenario, ...] = (
         story="A plan with a status that does not exist is corrected twice. The history keeps only the valid plan.",
         files=CALC,
         turns=(Turn("Make a plan.", (BAD_PLAN, BAD_PLAN, GOOD_PLAN, Say("There is a plan."))),),
-        expected=Expectation(shown=("- INVALID_ARGUMENTS: update_plan: ",)),
+        expected=Expectation(in_requests=("- INVALID_ARGUMENTS: update_plan: ",)),
     ),
     Scenario(
         name="plan_never_valid",
@@ -115,7 +118,7 @@ MALFORMED: tuple[Scenario, ...] = (
         files=CALC,
         turns=(Turn("Show me calc.py.", (UNKNOWN_TOOL, use(READ), Say("Here it is."))),),
         expected=Expectation(
-            shown=("- UNKNOWN_TOOL_NAME: Unknown tool 'read_files'. Available: ['delete_file', 'edit_file', ",),
+            in_requests=("- UNKNOWN_TOOL_NAME: Unknown tool 'read_files'. Available: ['delete_file', 'edit_file', ",),
         ),
     ),
     Scenario(
@@ -130,7 +133,7 @@ MALFORMED: tuple[Scenario, ...] = (
         story="Of three calls in one reply the second is malformed. The others run, and each gets its result.",
         files=CALC,
         turns=(Turn(TASK, (use(READ, ("edit_file", '{path: "calc.py"}'), EDIT), DONE)),),
-        expected=Expectation(files={"calc.py": MENDED}, shown=("INVALID_JSON_SYNTAX",)),
+        expected=Expectation(files={"calc.py": MENDED}, in_requests=("INVALID_JSON_SYNTAX",)),
         resumed=True,
     ),
     Scenario(
@@ -149,7 +152,7 @@ MALFORMED: tuple[Scenario, ...] = (
         ),
         expected=Expectation(
             files={"calc.py": MENDED},
-            shown=("- TRUNCATED_REPLY: The reply was cut at the token limit. Nothing was executed.",),
+            in_requests=("- TRUNCATED_REPLY: The reply was cut at the token limit. Nothing was executed.",),
         ),
     ),
 )
@@ -162,7 +165,7 @@ WITHOUT_CALLS: tuple[Scenario, ...] = (
         turns=(Turn(TASK, (Empty(), use(EDIT), DONE)),),
         expected=Expectation(
             files={"calc.py": MENDED},
-            shown=("- EMPTY_REPLY: The reply was empty. Reply with a tool call or with an answer.",),
+            in_requests=("- EMPTY_REPLY: The reply was empty. Reply with a tool call or with an answer.",),
         ),
     ),
     Scenario(
@@ -215,7 +218,10 @@ ANSWERS_WITH_VALUES: tuple[Scenario, ...] = (
         ),
         expected=Expectation(
             message="One.",
-            shown=("- INVALID_ANSWER: end with the tool final_answer", "value.count: 'one' is not of type 'integer'"),
+            in_requests=(
+                "- INVALID_ANSWER: end with the tool final_answer",
+                "value.count: 'one' is not of type 'integer'",
+            ),
         ),
     ),
     Scenario(

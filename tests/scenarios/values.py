@@ -43,9 +43,9 @@ def _field(name: str, value: Any) -> Iterator[str]:
     elif _is_table(value):
         yield f"{name}:"
         for row in value:
-            first, *rest = fields(row).splitlines()
+            first, *following = fields(row).splitlines()
             yield f"{INDENT}- {first}"
-            yield from (f"{INDENT}  {line}" for line in rest)
+            yield from (f"{INDENT}  {line}" for line in following)
     else:
         yield f"{name}: {_scalar(value)}"
 

@@ -51,7 +51,7 @@ def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) ->
             line_content=line,
             details=f"Missing '(' in tool invocation: '{after_prefix}'",
         )
-    name, rest = after_prefix.split("(", 1)
+    name, after_parenthesis = after_prefix.split("(", 1)
     name = name.strip()
     if not name:
         return ExtractionError(
@@ -67,14 +67,14 @@ def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) ->
             line_content=line,
             details=f"Unknown tool '{name}'. Available: {sorted(known_tools)}",
         )
-    if not rest.endswith(")"):
+    if not after_parenthesis.endswith(")"):
         return ExtractionError(
             error_type=ExtractionErrorType.MISSING_CLOSING_PAREN,
             line_number=line_number,
             line_content=line,
-            details=f"Missing closing ')' in: '{rest}'",
+            details=f"Missing closing ')' in: '{after_parenthesis}'",
         )
-    json_str = rest[:-1].strip()
+    json_str = after_parenthesis[:-1].strip()
     try:
         args = json.loads(json_str)
         return ToolInvocation(tool_name=name, args=args, line_number=line_number)
@@ -434,7 +434,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return type(value).__name__, {name: plain(each) for name, each in value._asdict().items()}
+        return type(value).__name__, {name: plain(item) for name, item in value._asdict().items()}
     if isinstance(value, tuple | list):
         return type(value)(map(plain, value))
     return value

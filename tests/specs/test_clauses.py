@@ -40,12 +40,12 @@ def clauses(document: int) -> list[Clause]:
 
 @pytest.mark.parametrize("document", CLAUSES)
 def test_clause_has_existing_tests_and_a_verdict(document: int) -> None:
-    found = clauses(document)
-    numbers = [clause.number for clause in found]
+    listed = clauses(document)
+    numbers = [clause.number for clause in listed]
     assert len(set(numbers)) == len(numbers) >= CLAUSES[document]
-    untested = [clause.number for clause in found if not clause.tests]
-    unknown = [test for clause in found for test in clause.tests if not is_there(test)]
-    unjudged = [clause.number for clause in found if not _VERDICT.fullmatch(clause.verdict)]
+    untested = [clause.number for clause in listed if not clause.tests]
+    unknown = [test for clause in listed for test in clause.tests if not is_there(test)]
+    unjudged = [clause.number for clause in listed if not _VERDICT.fullmatch(clause.verdict)]
     assert (untested, unknown, unjudged) == ([], [], [])
 
 
@@ -55,9 +55,9 @@ def backed_by(module: str) -> frozenset[str]:
     backed = set[str]()
     for path in HERE.glob("test_spec_*.py"):
         file = f"tests/specs/{path.name}"
-        used = _names_used(path)
+        names_by_definition = _names_used(path)
         reaching = {module}
-        while more := {name for name in used.keys() - reaching if used[name] & reaching}:
+        while more := {name for name in names_by_definition.keys() - reaching if names_by_definition[name] & reaching}:
             reaching |= more
         backed |= {f"{file}::{name}" for name in reaching & names_in(file)}
     return frozenset(backed)
@@ -65,16 +65,18 @@ def backed_by(module: str) -> frozenset[str]:
 
 def _names_used(path: Path) -> dict[str, set[str]]:
     """For each name that a file defines at its top level, the names in its definition; fixtures are parameters."""
-    used: dict[str, set[str]] = {}
+    names_by_definition: dict[str, set[str]] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         inner = [*ast.walk(node)]
-        names = {each.id for each in inner if isinstance(each, ast.Name)}
-        names |= {each.arg for each in inner if isinstance(each, ast.arg)}
+        names = {child.id for child in inner if isinstance(child, ast.Name)}
+        names |= {child.arg for child in inner if isinstance(child, ast.arg)}
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            used[node.name] = names
+            names_by_definition[node.name] = names
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            used |= {each.id: names for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return used
+            names_by_definition |= {
+                child.id: names for child in inner if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
+            }
+    return names_by_definition
 
 
 @pytest.mark.parametrize("document", CODE)

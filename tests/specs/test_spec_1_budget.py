@@ -22,12 +22,12 @@ four = st.tuples(counts, counts, counts, counts)
 
 
 @given(four, four)
-def test_limit_check_and_its_text_match_the_document(used: tuple[int, ...], most: tuple[int, ...]) -> None:
+def test_limit_check_and_its_text_match_the_document(usage: tuple[int, ...], most: tuple[int, ...]) -> None:
     """The first limit in the document's order, its values and its message; equal is reached."""
     ours, theirs = (
-        (APIUsageStats(*used), APILimits(*most)),
+        (APIUsageStats(*usage), APILimits(*most)),
         (
-            document_1.APIUsageStats(*used),
+            document_1.APIUsageStats(*usage),
             document_1.APILimits(*most),
         ),
     )
@@ -38,23 +38,23 @@ def test_limit_check_and_its_text_match_the_document(used: tuple[int, ...], most
 def test_default_limit_is_reached_when_the_count_equals_it() -> None:
     names = ("calls_per_session", "input_tokens_per_session", "output_tokens_per_session", "calls_per_turn")
     for place, (name, most) in enumerate(zip(names, (100, 100_000, 50_000, 10), strict=True)):
-        used = [0, 0, 0, 0]
-        used[place] = most - 1
-        assert check_api_limits(APIUsageStats(*used)).allowed
-        used[place] = most
-        exceeded = check_api_limits(APIUsageStats(*used)).exceeded
+        usage = [0, 0, 0, 0]
+        usage[place] = most - 1
+        assert check_api_limits(APIUsageStats(*usage)).allowed
+        usage[place] = most
+        exceeded = check_api_limits(APIUsageStats(*usage)).exceeded
         assert exceeded is not None
         assert exceeded.limit_name == f"max_{name}"
 
 
 @given(four, counts, counts)
-def test_counting_and_resetting_match_the_document(used: tuple[int, ...], inputs: int, outputs: int) -> None:
+def test_counting_and_resetting_match_the_document(usage: tuple[int, ...], inputs: int, outputs: int) -> None:
     """New values; what was given stays as it is."""
-    ours, theirs = APIUsageStats(*used), document_1.APIUsageStats(*used)
+    ours, theirs = APIUsageStats(*usage), document_1.APIUsageStats(*usage)
     after = update_usage_after_call(ours, inputs, outputs)
     assert plain(after) == plain(document_1.update_usage_after_call(theirs, inputs, outputs))
     assert plain(reset_turn_usage(ours)) == plain(document_1.reset_turn_usage(theirs))
-    assert ours == APIUsageStats(*used)
+    assert ours == APIUsageStats(*usage)
 
 
 # --- 4.4 create_rate_limited_llm_caller
@@ -82,11 +82,11 @@ def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
 
     The text of the error for an invalid count is left out: the document has that of Python's own TypeError.
     """
-    asked: list[Any] = []
+    conversations: list[Any] = []
     coming: list[Any] = []
 
     def base(conversation: Any) -> Any:
-        asked.append(conversation)
+        conversations.append(conversation)
         if isinstance(coming[-1], Exception):
             raise coming[-1]
         return coming[-1]
@@ -98,7 +98,7 @@ def play(create: Any, limits: Any, steps: list[str]) -> list[Any]:
         if step.endswith(" as a count") and answer["error"] == "api_error":
             answer = {**answer, "details": ""}
         seen.append((answer, plain(caller.get_usage())))
-    return [*seen, asked]
+    return [*seen, conversations]
 
 
 @given(four, st.lists(st.sampled_from([*RESPONSES, "reset"]), max_size=12))
@@ -121,10 +121,10 @@ def test_invalid_token_count_is_an_api_error_and_counts_nothing() -> None:
 def test_default_limits_end_a_runaway_loop_and_callers_count_separately() -> None:
     """10 calls in a turn, 100 in a session."""
     caller, other = (create_rate_limited_llm_caller(lambda _: RESPONSES["no counts"]) for _ in range(2))
-    made = []
+    successes = []
     for _ in range(12):
         caller.reset_turn()
-        made.append(sum(caller([])["success"] for _ in range(12)))
-    assert made == [*[10] * 10, 0, 0]
+        successes.append(sum(caller([])["success"] for _ in range(12)))
+    assert successes == [*[10] * 10, 0, 0]
     assert caller([])["details"]["message"] == "Limit 'max_calls_per_session' exceeded: 100/100"
     assert other.get_usage() == APIUsageStats(0, 0, 0, 0)

@@ -134,16 +134,16 @@ def test_reply_is_read_as_in_the_document(reply: str) -> None:
     Stricter: what goes on over the lines after a broken call, in its arguments, is no call.
     """
     invocations, errors = extract_tool_invocations_with_errors(reply, KNOWN)
-    read: dict[int, Any] = {each.line_number: each for part in (invocations, errors) for each in part}
+    read: dict[int, Any] = {item.line_number: item for part in (invocations, errors) for item in part}
     theirs = document_1.extract_tool_invocations_with_errors(reply, KNOWN)
-    expected: dict[int, Any] = {each.line_number: each for part in theirs for each in part}
+    expected: dict[int, Any] = {item.line_number: item for part in theirs for item in part}
     before = {number: max((at for at in read if at < number), default=0) for number in expected.keys() - read.keys()}
     assert all(isinstance(read.get(at), ExtractionError) for at in before.values())
     assert read.keys() <= expected.keys()
     numbered = reply.splitlines()
     assert {difference(numbered[at - 1], read[at], expected[at]) for at in read} <= ON_PURPOSE
     for part in (invocations, errors):
-        assert [each.line_number for each in part] == sorted(each.line_number for each in part)
+        assert [item.line_number for item in part] == sorted(item.line_number for item in part)
     assert all(error.details for error in errors)
 
 
@@ -277,8 +277,8 @@ def test_exception_of_the_model_propagates() -> None:
 @given(st.lists(lines, max_size=5).map("\n".join))
 def test_extraction_and_prompts_are_pure(reply: str) -> None:
     first = extract_tool_invocations_with_errors(reply, KNOWN)
-    kept = deepcopy(first)
+    copied = deepcopy(first)
     prompts = {generate_corrective_prompt(first[1], reply, SelfHealingConfig()) for _ in range(2)}
-    shown = {format_extraction_errors(first[1]) for _ in range(2)}
-    assert first == kept == extract_tool_invocations_with_errors(reply, KNOWN)
-    assert (len(prompts), len(shown)) == (1, 1)
+    formatted = {format_extraction_errors(first[1]) for _ in range(2)}
+    assert first == copied == extract_tool_invocations_with_errors(reply, KNOWN)
+    assert (len(prompts), len(formatted)) == (1, 1)

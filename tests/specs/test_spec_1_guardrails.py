@@ -50,8 +50,10 @@ def test_kind_of_file_is_blocked_by_its_rule(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir("/usr")
     system = ("/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library")
     blocked = {
-        "system_path": ["passwd", "/usr2/x", "/var/tmp/x", *(f"{each}/a" for each in system), *system],
-        "private_key": [f"/project/server{each}" for each in (".pem", ".key", ".p12", ".pfx", ".crt", ".cer", ".PEM")],
+        "system_path": ["passwd", "/usr2/x", "/var/tmp/x", *(f"{folder}/a" for folder in system), *system],
+        "private_key": [
+            f"/project/server{suffix}" for suffix in (".pem", ".key", ".p12", ".pfx", ".crt", ".cer", ".PEM")
+        ],
         "sensitive_config": [f"/project/{name}" for name in document_1.SENSITIVE_NAMES],
         "env_file": [f"/project/{name}" for name in (".env", "prod.env", ".env.local", "a.env.b")],
         "git_internal": ["/project/.git", "/project/.git/config", "/project/a/.git/hooks/pre-commit"],
@@ -84,9 +86,9 @@ def test_guardrail_result_and_its_text_match_the_document() -> None:
 
 @given(st.lists(st.builds(GuardrailViolation, *[st.text(max_size=5)] * 4), max_size=3), st.booleans())
 def test_violations_are_formatted_as_in_the_document(violations: list[GuardrailViolation], allowed: bool) -> None:
-    theirs = tuple(document_1.GuardrailViolation(*each) for each in violations)
-    shown = format_guardrail_violations(GuardrailResult(allowed, tuple(violations)))
-    assert shown == document_1.format_guardrail_violations(document_1.GuardrailResult(allowed, theirs))
+    theirs = tuple(document_1.GuardrailViolation(*violation) for violation in violations)
+    formatted = format_guardrail_violations(GuardrailResult(allowed, tuple(violations)))
+    assert formatted == document_1.format_guardrail_violations(document_1.GuardrailResult(allowed, theirs))
 
 
 def test_rules_of_the_user_replace_the_default_ones() -> None:

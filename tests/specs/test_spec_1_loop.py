@@ -92,7 +92,7 @@ def read_file_tool(filename: str) -> dict[str, Any]:
 
 
 def list_files_tool(path: str) -> dict[str, Any]:
-    return {"files": sorted(each.name for each in Path(path).iterdir())}
+    return {"files": sorted(entry.name for entry in Path(path).iterdir())}
 
 
 def edit_file_tool(path: str, old_str: str, new_str: str) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
         def answer(request: httpx.Request) -> httpx.Response:
             requests.append(json.loads(request.content))
-            said = Say(replies[min(len(requests), len(replies)) - 1], USAGE)
-            return httpx.Response(200, json=completion_document(said, requests[-1], len(requests)))
+            reply = Say(replies[min(len(requests), len(replies)) - 1], USAGE)
+            return httpx.Response(200, json=completion_document(reply, requests[-1], len(requests)))
 
         def typing(prompt: str) -> str:
             print(prompt)
@@ -138,7 +138,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return played
 
 
-def said(role: str, text: str) -> dict[str, Any]:
+def message(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": [{"type": "text", "text": text}]}
 
 
@@ -161,10 +161,10 @@ EDITS = (
 def test_tools_run_and_their_results_are_sent_back(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     """The edit of `.env` is blocked and told like any result; the others run, in order."""
     first, second, third = play(["  Make x 2. "], READ, EDITS, "Done.")
-    begun = [said("system", "You edit files."), said("user", "Make x 2.")]
-    read = said("user", 'tool_result({"tool": "read_file", "content": "x = 1\\n"})')
-    assert first == {"model": "gpt-4", "messages": begun, "max_completion_tokens": 2000}
-    assert second["messages"] == [*begun, read]
+    opening = [message("system", "You edit files."), message("user", "Make x 2.")]
+    read = message("user", 'tool_result({"tool": "read_file", "content": "x = 1\\n"})')
+    assert first == {"model": "gpt-4", "messages": opening, "max_completion_tokens": 2000}
+    assert second["messages"] == [*opening, read]
     blocked = {
         "tool": "edit_file",
         "path": str(Path(".env").resolve()),
@@ -173,10 +173,10 @@ def test_tools_run_and_their_results_are_sent_back(play: Play, capsys: pytest.Ca
         "violations": [{"rule": "env_file", "description": "Environment variable files"}],
     }
     assert third["messages"] == [
-        *(*begun, read),
-        said("user", 'tool_result({"tool": "edit_file", "action": "edited"})'),
-        said("user", f"tool_result({json.dumps(blocked)})"),
-        said("user", 'tool_result({"tool": "list_files", "files": [".env", "calc.py"]})'),
+        *(*opening, read),
+        message("user", 'tool_result({"tool": "edit_file", "action": "edited"})'),
+        message("user", f"tool_result({json.dumps(blocked)})"),
+        message("user", 'tool_result({"tool": "list_files", "files": [".env", "calc.py"]})'),
     ]
     assert Path("calc.py").read_text(encoding="utf-8") == "x = 2\n"
     assert Path(".env").read_text(encoding="utf-8") == "KEY=1\n"
@@ -186,18 +186,18 @@ def test_tools_run_and_their_results_are_sent_back(play: Play, capsys: pytest.Ca
 def test_malformed_call_is_healed(play: Play) -> None:
     """The failed reply and the corrective prompt are seen by the next call alone; the conversation stays without."""
     requests = play(["Go."], BROKEN, READ, "Done.")
-    begun, healing, after = (request["messages"] for request in requests)
-    assert healing[:-1] == [*begun, said("assistant", BROKEN)]
+    opening, healing, after = (request["messages"] for request in requests)
+    assert healing[:-1] == [*opening, message("assistant", BROKEN)]
     prompt = healing[-1]["content"][0]["text"]
     assert prompt.startswith("I could not parse your tool invocation. Please fix the following issues:\n")
     assert "- INVALID_JSON_SYNTAX: JSON parse error: Expecting property name" in prompt
     assert '  tool: TOOL_NAME({"param": "value"})' in prompt
-    assert after[:-1] == begun
+    assert after[:-1] == opening
     assert after[-1]["content"][0]["text"].startswith("tool_result(")
 
 
 @pytest.mark.parametrize(
-    ("typed", "replies", "asked", "shown"),
+    ("typed", "replies", "requests", "output"),
     [
         ([], [], 0, f"{TYPES}{usage(0, 0)}"),
         (["Go."], [BROKEN], 4, f"{TYPES}{EXHAUSTED}{BROKEN}\n{TYPES}{usage(4, 4)}"),
@@ -206,18 +206,23 @@ def test_malformed_call_is_healed(play: Play) -> None:
     ids=["interrupted", "healing exhausted", "limit of calls of a turn"],
 )
 def test_turn_ends_with_a_message_and_the_session_with_its_usage(
-    play: Play, capsys: pytest.CaptureFixture[str], typed: list[str], replies: list[str], asked: int, shown: str
+    play: Play, capsys: pytest.CaptureFixture[str], typed: list[str], replies: list[str], requests: int, output: str
 ) -> None:
     """Where no call may be made there is no content to read; the next turn has calls again."""
-    assert len(play(typed, *replies)) == asked
-    assert capsys.readouterr().out == shown
+    assert len(play(typed, *replies)) == requests
+    assert capsys.readouterr().out == output
 
 
 def test_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     """Answers stay in the conversation, the counts of a turn begin anew, those of the session go on."""
     requests = play(["One.", "Two."], "First.", "Second.")
     assert requests[1]["messages"] == [
-        *(said("system", "You edit files."), said("user", "One."), said("assistant", "First."), said("user", "Two."))
+        *(
+            message("system", "You edit files."),
+            message("user", "One."),
+            message("assistant", "First."),
+            message("user", "Two."),
+        )
     ]
     assert capsys.readouterr().out.endswith(usage(2, 1))
 

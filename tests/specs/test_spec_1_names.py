@@ -37,10 +37,10 @@ def test_name_of_the_document_is_importable() -> None:
 @pytest.mark.parametrize("name", RECORDS)
 def test_record_is_an_immutable_named_tuple_with_the_documents_fields(name: str) -> None:
     ours, documents = OURS[name], getattr(document_1, name)
-    own = OUR_OWN_FIELDS.get(name, ())
-    assert ours._fields == (*documents._fields, *own)
+    additional = OUR_OWN_FIELDS.get(name, ())
+    assert ours._fields == (*documents._fields, *additional)
     defaults = dict(ours._field_defaults)
-    assert {field: defaults.pop(field, None) for field in own}.keys() == set(own)
+    assert {field: defaults.pop(field, None) for field in additional}.keys() == set(additional)
     assert defaults == documents._field_defaults
     assert issubclass(ours, tuple)
     record = ours._make(range(len(ours._fields)))
@@ -59,7 +59,7 @@ def test_function_has_the_documents_parameters_and_defaults_in_order(name: str) 
         assert (mine.name, mine.kind) == (their.name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         named = constants.get(id(their.default))
         assert mine.default is (OURS[named] if named else their.default)
-    assert not [each for each in ours[len(theirs) :] if each.default is each.empty]
+    assert not [parameter for parameter in ours[len(theirs) :] if parameter.default is parameter.empty]
 
 
 def test_six_error_kinds_come_first_and_a_result_is_a_call_or_an_error() -> None:
@@ -75,8 +75,8 @@ def test_constants_match_the_document() -> None:
         assert tuple(OURS[name])[: len(theirs)] == theirs
     ours, theirs = OURS["DEFAULT_GUARDRAIL_RULES"], document_1.DEFAULT_GUARDRAIL_RULES
     assert isinstance(ours, tuple)
-    shown = [[(rule.name, rule.description, rule.check.__name__) for rule in rules] for rules in (ours, theirs)]
-    assert shown[0] == shown[1]
+    rows = [[(rule.name, rule.description, rule.check.__name__) for rule in rules] for rules in (ours, theirs)]
+    assert rows[0] == rows[1]
 
 
 def test_more_than_ninety_percent_of_the_pure_functions_are_covered() -> None:

@@ -137,10 +137,10 @@ def test_terminal_shows_one_prefix_per_turn_and_no_json_of_calls(
     ]
     with ScriptedServer(replies) as server:
         code = main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "Tell me everything."])
-    shown = capsys.readouterr().out
-    assert (code, shown.count("mendgraph: "), shown.count(LONG)) == (0, 1, 1)
-    assert "→ read_file" in shown
-    assert '{"path"' not in shown
+    output = capsys.readouterr().out
+    assert (code, output.count("mendgraph: "), output.count(LONG)) == (0, 1, 1)
+    assert "→ read_file" in output
+    assert '{"path"' not in output
 
 
 # --- 4. Error envelope
@@ -160,8 +160,8 @@ def test_debug_shows_calls_responses_and_decisions_as_json_on_stderr(
     calls: tuple[Call, ...] = (("read_file", {"path": "A/../../x"}), ("read_file", {"path": "calc.py"}))
     with ScriptedServer([message_of(use(*calls), Protocol.NATIVE), Say("Done.")]) as server:
         main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "--debug", "Read this."])
-    shown = capsys.readouterr()
-    lines = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
+    output = capsys.readouterr()
+    lines = [json.loads(line) for line in output.err.splitlines() if line.startswith("{")]
     [called] = [line["calls"] for line in lines if line["event"] == "calls_read"]
     [answered] = [[result["result"] for result in line["results"]] for line in lines if line["event"] == "step_done"]
     [refused] = [line["payload"] for line in lines if line.get("name") == "sandbox.refused"]
@@ -169,4 +169,4 @@ def test_debug_shows_calls_responses_and_decisions_as_json_on_stderr(
     assert [result["ok"] for result in answered] == [False, True]
     assert answered[1]["data"]["content"] == "a = 1\n"
     assert (refused["root"], refused["clean"], refused["relative"]) == (str(root), "../x", "../x")
-    assert "{" not in shown.out
+    assert "{" not in output.out

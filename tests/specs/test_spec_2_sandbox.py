@@ -71,7 +71,7 @@ NEW = [*INSIDE, "to_outside/new.txt", "src/deep/far/new.txt", "chain/sub/new.txt
 
 def differing(root: Path, paths: list[str], *accesses: PathAccess) -> list[tuple[str, PathAccess]]:
     """The paths that ours resolves differently from the document, or differently as a `Path` and as text."""
-    found = []
+    differences = []
     for path in paths:
         user_path = path.replace("{root}", str(root))
         for access in accesses:
@@ -81,12 +81,12 @@ def differing(root: Path, paths: list[str], *accesses: PathAccess) -> list[tuple
             except Refused as refused:
                 expected = str(refused)
             if (ours.code.value if isinstance(ours, ToolError) else ours) != expected:
-                found.append((path, access))
+                differences.append((path, access))
             if user_path and not user_path.endswith("/"):
                 plain = Path(user_path)
                 if PathSandbox(root).resolve(plain, access) != PathSandbox(root).resolve(str(plain), access):
-                    found.append((path, access))
-    return found
+                    differences.append((path, access))
+    return differences
 
 
 def test_path_resolves_by_the_documents_rules(root: Path) -> None:
@@ -106,7 +106,7 @@ def test_absolute_directory_outside_is_denied_with_a_suggestion_inside(root: Pat
     assert isinstance(refused, ToolError)
     assert refused.code is ToolErrorCode.PERMISSION_DENIED
     assert refused.suggestions
-    assert not any(os.path.isabs(each) for each in refused.suggestions)
+    assert not any(os.path.isabs(suggestion) for suggestion in refused.suggestions)
 
 
 def test_sandbox_has_the_documents_names(root: Path, tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_sandbox_has_the_documents_names(root: Path, tmp_path: Path) -> None:
 
 def test_path_description_in_a_schema_says_where_it_may_lead() -> None:
     specs = {tool.name: tool.spec.parameters["properties"] for tool in default_tools()}
-    shown = [specs[name]["path"]["description"] for name in ("read_file", "write_file", "list_files")]
+    descriptions = [specs[name]["path"]["description"] for name in ("read_file", "write_file", "list_files")]
     file = "Workspace-relative path under the project root."
-    assert shown == [file, file, "Directory under the project root (use `.` for root)."]
+    assert descriptions == [file, file, "Directory under the project root (use `.` for root)."]
 
 
 def test_success_and_failure_as_maps() -> None:

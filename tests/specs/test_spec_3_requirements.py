@@ -118,9 +118,9 @@ def test_number_of_repairs_can_be_adjusted(tmp_path: Path, protocol: Protocol, r
 def test_read_result_has_pagination_metadata_within_the_cap(tmp_path: Path) -> None:
     """It is a hard cap: what the model asks for beyond it is cut. A short file and a last page have no more."""
     limits = (1, 500, 501, 100_000)
-    asked = [("read_file", {"path": "long.txt", "limit": limit}) for limit in limits]
+    reads = [("read_file", {"path": "long.txt", "limit": limit}) for limit in limits]
     last = ("read_file", {"path": "long.txt", "start_line": 1_200})
-    events, _, _ = watch(tmp_path, use(*asked), READ, use(last), DONE)
+    events, _, _ = watch(tmp_path, use(*reads), READ, use(last), DONE)
     *pages, short, end = results(events)
     for limit, page in zip(limits, pages, strict=True):
         assert page["lines_shown"] == min(limit, 500) == len(page["content"].splitlines())

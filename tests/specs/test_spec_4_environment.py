@@ -62,14 +62,15 @@ def test_exec_result_has_the_fields_of_the_document_in_order() -> None:
 def test_settings_and_hooks_have_the_documents_parameters() -> None:
     theirs = inspect.signature(document_4.Environment).parameters
     ours = dict(list(inspect.signature(Environment).parameters.items())[: len(theirs)])
-    assert [(name, each.default, each.kind) for name, each in ours.items()] == [
-        (name, each.default, each.kind) for name, each in theirs.items()
+    assert [(name, parameter.default, parameter.kind) for name, parameter in ours.items()] == [
+        (name, parameter.default, parameter.kind) for name, parameter in theirs.items()
     ]
     hooks = [name for name in vars(document_4.Environment) if inspect.isfunction(getattr(Environment, name, None))]
     assert len(hooks) == 10
     for hook in set(hooks) - {"__init__", "execute_action"}:
         parameters = [
-            list(inspect.signature(getattr(each, hook)).parameters) for each in (Environment, document_4.Environment)
+            list(inspect.signature(getattr(environment, hook)).parameters)
+            for environment in (Environment, document_4.Environment)
         ]
         assert parameters[0] == parameters[1]
     assert list(inspect.signature(Environment.execute_action).parameters)[:3] == ["self", "action", "args"]
@@ -94,7 +95,9 @@ def test_setting_is_stored_as_in_the_document() -> None:
         ({"logger": print}, "logger", print),
     ]
     for settings, attribute, expected in stored:
-        ours, theirs = (getattr(made(**settings), attribute) for made in (Environment, document_4.Environment))
+        ours, theirs = (
+            getattr(environment(**settings), attribute) for environment in (Environment, document_4.Environment)
+        )
         assert (ours, type(ours)) == (theirs, type(theirs)) == (expected, type(expected)), attribute
 
 
@@ -166,7 +169,7 @@ def test_model_and_policy_are_separate_so_a_fake_environment_works() -> None:
 
     language, read = AgentLanguage(ActionRegistry(default_tools())), Action("read_file", fail(AssertionError()))
     understood = language.parse('tool: read_file({"path": "notes.txt"})')
-    results = [Fake().execute_action(read, each.args) for each in understood.invocations]
+    results = [Fake().execute_action(read, invocation.args) for invocation in understood.invocations]
     assert '"data":{"content":"canned"}' in str(language.exchange(understood, results)[-1].content)
 
 
@@ -195,14 +198,14 @@ def test_registry_knows_tools_by_name_description_and_schema() -> None:
     assert (registry.get("peek"), registry.get("poke")) == (peek, None)
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.1, "0.1"), (0.06, "0.1")])
-def test_timeout_stops_waiting_and_names_its_seconds(seconds: float, shown: str) -> None:
+@pytest.mark.parametrize(("seconds", "formatted"), [(0.1, "0.1"), (0.06, "0.1")])
+def test_timeout_stops_waiting_and_names_its_seconds(seconds: float, formatted: str) -> None:
     over = threading.Event()
     try:
         result = Environment(timeout_s=seconds, max_retries=0).execute_action(Action("sleepy", over.wait), {})
     finally:
         over.set()
-    assert (result["error"], result["error_type"]) == (f"Action 'sleepy' timed out after {shown}s", "TimeoutError")
+    assert (result["error"], result["error_type"]) == (f"Action 'sleepy' timed out after {formatted}s", "TimeoutError")
 
 
 def test_logs_include_action_elapsed_ms_and_outcome() -> None:
@@ -225,7 +228,7 @@ def test_sensitive_values_are_redacted_at_any_depth_but_the_action_gets_them() -
     keys = ("password", "client_secret", "session_token", "api_key", "apikey", "API_KEY", "Authorization", "BEARER")
     args: Arguments = {"nested": {"list": [{**dict.fromkeys(keys, "hunter2"), "user": "ann"}], "secret": ["hunter2"]}}
     seen: list[Arguments] = []
-    result = Environment().execute_action(Action("login", lambda **given: seen.append(given)), args)
+    result = Environment().execute_action(Action("login", lambda **arguments: seen.append(arguments)), args)
     assert result["args"]["nested"]["list"] == [{**dict.fromkeys(keys, "***"), "user": "ann"}]
     assert "hunter2" not in str(result)
     assert seen == [args]

@@ -171,17 +171,17 @@ def shared(record: Arguments) -> Arguments:
 
 
 def outcome_of(
-    made: type[Any], settings: Arguments, name: str, args: Arguments, errors: tuple[BaseException, ...]
+    environment_type: type[Any], settings: Arguments, name: str, args: Arguments, errors: tuple[BaseException, ...]
 ) -> Outcome:
     """The result, the log, what the action was called with, and the caller's arguments afterwards."""
     records: list[Arguments] = []
-    action, given = Action(name, errors), dict(args)
-    result = made(**settings, logger=records.append).execute_action(action, given)
-    return shared(result), [shared(record) for record in records], action.calls, given
+    action, arguments = Action(name, errors), dict(args)
+    result = environment_type(**settings, logger=records.append).execute_action(action, arguments)
+    return shared(result), [shared(record) for record in records], action.calls, arguments
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a `base` in it, and one beside that has the same beginning."""
     for folder in ("base", "base-evil"):
         (tmp_path.resolve() / folder).mkdir()
@@ -208,7 +208,7 @@ arguments_of_it = st.fixed_dictionaries(
     {},
     optional={
         "file_name": st.sampled_from(PATHS),
-        "url": st.sampled_from([each.get("url", "http://a.b") for each in URLS]),
+        "url": st.sampled_from([arguments.get("url", "http://a.b") for arguments in URLS]),
         "content": values,
         "b": st.integers(0, 1),
         "token": texts,
@@ -232,7 +232,7 @@ def test_any_action_ends_as_in_the_document(
 ) -> None:
     """On JSON values, with texts under the names of secrets. A timeout of what changes something is left out."""
     changing = name in {"write_file", "append_file", "http_post"}
-    case = {**settings, **AT_ONCE}, name, args, tuple(each for each in errors if not (changing and each is LATE))
+    case = {**settings, **AT_ONCE}, name, args, tuple(error for error in errors if not (changing and error is LATE))
     assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
 
 
@@ -264,15 +264,15 @@ def test_iterators_reach_the_action_and_the_caller_unconsumed(make: Callable[[],
         def execute(self, value: Any) -> Any:
             return [super().execute(value), {"rows": make()}]
 
-    def left(made: type[Any]) -> tuple[type[Any], list[int]]:
-        environment = made(logger=lambda _: None)
+    def remaining_items(environment_type: type[Any]) -> tuple[type[Any], list[int]]:
+        environment = environment_type(logger=lambda _: None)
         action, nested = Rows(), Nested()
         alone = environment.execute_action(action, {"value": make()})["data"]
         listed, mapped = environment.execute_action(nested, {"value": make()})["data"]
-        return type(alone), [action.left, nested.left, *(len(list(each)) for each in (alone, listed, mapped["rows"]))]
+        return type(alone), [action.left, nested.left, *(len(list(items)) for items in (alone, listed, mapped["rows"]))]
 
-    assert left(Environment) == left(Documented)
-    assert min(left(Environment)[1]) > 0
+    assert remaining_items(Environment) == remaining_items(Documented)
+    assert min(remaining_items(Environment)[1]) > 0
 
 
 def test_retries_count_the_repeated_attempts() -> None:
@@ -287,17 +287,20 @@ def test_result_and_record_have_the_documents_fields_in_order() -> None:
     failures: list[tuple[BaseException, ...]] = [(), (RuntimeError("broken"),)]
     for errors in failures:
         records: list[Arguments] = []
-        ours, theirs = (made(logger=records.append).execute_action(Action("add", errors), {}) for made in BOTH)
+        ours, theirs = (
+            environment_type(logger=records.append).execute_action(Action("add", errors), {})
+            for environment_type in BOTH
+        )
         assert list(ours) == [*theirs, "error_type"]
         assert list(records[0]) == [*records[1], "error_type"]
         assert type(ours["ms"]) is type(theirs["ms"]) is type(records[0]["ms"]) is int
 
 
 def test_backoff_grows_as_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pauses(made: type[Any]) -> list[float]:
+    def pauses(environment_type: type[Any]) -> list[float]:
         slept: list[float] = []
         monkeypatch.setattr("time.sleep", slept.append)
-        made(max_retries=3, retry_backoff_s=0.5).execute_action(Action("custom", (LATE,) * 3), {})
+        environment_type(max_retries=3, retry_backoff_s=0.5).execute_action(Action("custom", (LATE,) * 3), {})
         return slept
 
     assert pauses(Environment) == pauses(Documented) == [0.5, 1.0, 1.5]
@@ -319,7 +322,9 @@ def test_slow_action_ends_as_in_the_document() -> None:
 
 def test_action_without_a_name_is_named_as_in_the_document() -> None:
     nameless: Any = object()
-    ours, theirs = (shared(made().execute_action(nameless, {"a": 1})) for made in (Environment, Documented))
+    ours, theirs = (
+        shared(environment_type().execute_action(nameless, {"a": 1})) for environment_type in (Environment, Documented)
+    )
     assert {**ours, "error": ""} == {**theirs, "error": ""}
     assert ours["action"] == "<unknown>"
 
@@ -381,24 +386,28 @@ HOOKS: list[tuple[str, Any, list[Case]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hook", "own", "cases"), HOOKS, ids=[hook for hook, *_ in HOOKS])
-def test_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, cases: list[Case]) -> None:
-    ours, theirs = (type("Own", (made,), {hook: own}) for made in (Environment, Documented))
+@pytest.mark.parametrize(("hook", "override", "cases"), HOOKS, ids=[hook for hook, *_ in HOOKS])
+def test_subclass_may_override_each_hook_of_the_document(hook: str, override: Any, cases: list[Case]) -> None:
+    ours, theirs = (
+        type("Own", (environment_type,), {hook: override}) for environment_type in (Environment, Documented)
+    )
     for case in cases:
         assert outcome_of(ours, *case) == outcome_of(theirs, *case)
         assert outcome_of(ours, *case) != outcome_of(Environment, *case)
 
 
-@pytest.mark.parametrize("made", [Environment, Documented])
-def test_subclass_may_redact_other_names_and_log_differently(made: type[Any]) -> None:
+@pytest.mark.parametrize("environment_type", [Environment, Documented])
+def test_subclass_may_redact_other_names_and_log_differently(environment_type: type[Any]) -> None:
     events: list[str] = []
-    own: Any = type(
-        "Own", (made,), {"_REDACT_KEYS": re.compile("user"), "_log": lambda _, record: events.append(record["event"])}
+    subclass: Any = type(
+        "Own",
+        (environment_type,),
+        {"_REDACT_KEYS": re.compile("user"), "_log": lambda _, record: events.append(record["event"])},
     )
-    result = own().execute_action(Action("login", ()), {"password": "p", "user": "ann", "n": 1})
+    result = subclass().execute_action(Action("login", ()), {"password": "p", "user": "ann", "n": 1})
     assert (result["args"]["user"], result["args"]["n"]) == ("***", 1)
-    assert result["args"]["password"] == ("***" if made is Environment else "p")
-    own().execute_action(Action("add", (ValueError("v"),)), {})
+    assert result["args"]["password"] == ("***" if environment_type is Environment else "p")
+    subclass().execute_action(Action("add", (ValueError("v"),)), {})
     assert events == ["action_ok", "action_error"]
 
 
@@ -420,8 +429,8 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
 
 
 def test_hook_behaves_as_in_the_document() -> None:
-    def ended(made: type[Any], hook: str, arguments: tuple[Any, ...]) -> tuple[Any, str]:
-        environment = made(base_dir="base", allowed_domains={"api.example.com"})
+    def ended(environment_type: type[Any], hook: str, arguments: tuple[Any, ...]) -> tuple[Any, str]:
+        environment = environment_type(base_dir="base", allowed_domains={"api.example.com"})
         try:
             return getattr(environment, hook)(*arguments), ""
         except (PermissionError, ValueError) as error:
@@ -433,24 +442,24 @@ def test_hook_behaves_as_in_the_document() -> None:
 # --- Live attributes
 
 
-def wait_three_seconds(made: Any) -> None:
+def wait_three_seconds(environment: Any) -> None:
     """Each attempt gives back the time that it was given."""
-    made.timeout_s, made._run_with_timeout = 3, lambda _, __, timeout_s: timeout_s
+    environment.timeout_s, environment._run_with_timeout = 3, lambda _, __, timeout_s: timeout_s
 
 
 CHANGES: list[tuple[str, Callable[[Any], Any], Case]] = [
-    ("base_dir", lambda made: setattr(made, "base_dir", None), (BASE, "read_file", {"file_name": "../a.txt"}, ())),
-    ("allowed_exts", lambda made: made.allowed_exts.add(".py"), (BASE, "read_file", {"file_name": "a.py"}, ())),
-    ("allow_net", lambda made: setattr(made, "allow_net", True), ({}, "http_get", {"url": "https://x.org"}, ())),
-    ("allowed_domains", lambda made: made.allowed_domains.add("x.org"),
+    ("base_dir", lambda env: setattr(env, "base_dir", None), (BASE, "read_file", {"file_name": "../a.txt"}, ())),
+    ("allowed_exts", lambda env: env.allowed_exts.add(".py"), (BASE, "read_file", {"file_name": "a.py"}, ())),
+    ("allow_net", lambda env: setattr(env, "allow_net", True), ({}, "http_get", {"url": "https://x.org"}, ())),
+    ("allowed_domains", lambda env: env.allowed_domains.add("x.org"),
      (HOSTS, "http_get", {"url": "https://x.org"}, ())),
     ("timeout_s", wait_three_seconds, ({}, "custom", {}, ())),
-    ("max_retries", lambda made: setattr(made, "max_retries", 2),
+    ("max_retries", lambda env: setattr(env, "max_retries", 2),
      (AT_ONCE, "custom", {}, (LATE,) * 2)),
-    ("retry_exceptions", lambda made: setattr(made, "retry_exceptions", (KeyError,)),
+    ("retry_exceptions", lambda env: setattr(env, "retry_exceptions", (KeyError,)),
      (AT_ONCE, "custom", {}, (KeyError("k"),))),
-    ("arg_validators", lambda made: made.arg_validators.update(divide=divide), ({}, "divide", {"a": 1, "b": 0}, ())),
-    ("logger", lambda made: setattr(made, "logger", None), ({}, "add", {}, ())),
+    ("arg_validators", lambda env: env.arg_validators.update(divide=divide), ({}, "divide", {"a": 1, "b": 0}, ())),
+    ("logger", lambda env: setattr(env, "logger", None), ({}, "add", {}, ())),
 ]  # fmt: skip
 
 
@@ -458,8 +467,8 @@ CHANGES: list[tuple[str, Callable[[Any], Any], Case]] = [
 def test_later_change_of_an_attribute_takes_effect(attribute: str, change: Callable[[Any], Any], case: Case) -> None:
     assert attribute in vars(Documented())
 
-    def changed(made: type[Any]) -> type[Any]:
-        class Changed(made):  # type: ignore[misc]
+    def changed(environment_type: type[Any]) -> type[Any]:
+        class Changed(environment_type):  # type: ignore[misc]
             def __init__(self, **settings: Any) -> None:
                 super().__init__(**settings)
                 change(self)

@@ -37,11 +37,11 @@ Body = Callable[..., Any]
 
 def raising(*errors: BaseException) -> Body:
     """Raises one error after the other, then gives its arguments back."""
-    left = list(errors)
+    remaining = list(errors)
 
     def body(**arguments: Any) -> ToolOutput:
-        if left:
-            raise left.pop(0)
+        if remaining:
+            raise remaining.pop(0)
         return ToolOutput.ok(**arguments)
 
     return body
@@ -121,7 +121,7 @@ def test_cache_key_exact_raw_whitespace_matters(how: str, context: ToolContext) 
 @both_ways
 def test_cache_hit_short_circuit_no_guards_or_invoke_after_hit(how: str, context: ToolContext) -> None:
     guarded: list[str] = []
-    note_in, note_out = (partial(lambda said, *_: guarded.append(said), said) for said in ("in", "out"))
+    note_in, note_out = (partial(lambda side, *_: guarded.append(side), side) for side in ("in", "out"))
     engine, sink = engine_of(tool_of(echo), input_guards=[note_in], output_guards=[note_out])
     first = ended(engine, how, context, called())
     sink.events.clear()
@@ -166,16 +166,16 @@ def test_nested_loop_run_sync_async_tool_maps_to_tool_error(context: ToolContext
 
 
 def test_async_timeout_no_retry(context: ToolContext) -> None:
-    begun: list[int] = []
+    started: list[int] = []
 
     async def never(x: int) -> None:
         """Never ends."""
-        begun.append(x)
+        started.append(x)
         await asyncio.Event().wait()
 
     engine, sink = engine_of(tool(never, effect=Effect.READ, name="t"), max_retries=5, timeout_s=0.01)
     run = ended(engine, "run_async", context, called('{"x": 1}'))
-    assert (run.error, run.attempts, begun) == ("tool_error:timeout", 1, [1])
+    assert (run.error, run.attempts, started) == ("tool_error:timeout", 1, [1])
     assert names(sink.events)[-2:] == ["tool.invoke.start", "tool.invoke.timeout"]
 
 
@@ -255,8 +255,8 @@ HELPERS = {
 
 
 def test_helper_takes_the_documents_parameters() -> None:
-    taken = {name: list(inspect.signature(getattr(Engine, name)).parameters)[1:] for name in HELPERS}
-    assert taken == HELPERS
+    parameters = {name: list(inspect.signature(getattr(Engine, name)).parameters)[1:] for name in HELPERS}
+    assert parameters == HELPERS
 
 
 @both_ways
@@ -276,22 +276,22 @@ def test_each_phase_exists_once_and_serves_both_ways(how: str, context: ToolCont
 
 
 def test_helpers_return_a_value_or_an_error_and_trace_it(context: ToolContext) -> None:
-    known, output = tool_of(echo), ToolOutput.ok(x=1)
-    engine, sink = engine_of(known)
-    assert engine._resolve("t") == (known, None)
-    assert engine._parse_and_coerce(known, '{"x": "3"}') == ({"x": 3}, None)
-    assert engine._parse_and_coerce(known, "{}") == ({"x": 7}, None)
-    assert engine._run_input_guardrails(known, context, {"x": 1}) == ({"x": 1}, None)
-    assert engine._run_output_guardrails(known, context, output, 2) == (output, None)
+    tool, output = tool_of(echo), ToolOutput.ok(x=1)
+    engine, sink = engine_of(tool)
+    assert engine._resolve("t") == (tool, None)
+    assert engine._parse_and_coerce(tool, '{"x": "3"}') == ({"x": 3}, None)
+    assert engine._parse_and_coerce(tool, "{}") == ({"x": 7}, None)
+    assert engine._run_input_guardrails(tool, context, {"x": 1}) == ({"x": 1}, None)
+    assert engine._run_output_guardrails(tool, context, output, 2) == (output, None)
     guards = [f"guard.{side}.{word}" for side in ("input", "output") for word in ("start", "ok")]
     assert names(sink.events) == [*PARSE, *PARSE[2:], *guards]
 
-    closed, blocks = engine_of(known, input_guards=[refuse], output_guards=[refuse])
+    closed, blocks = engine_of(tool, input_guards=[refuse], output_guards=[refuse])
     failed = (
         closed._resolve("u"),
-        closed._parse_and_coerce(known, '{"x": '),
-        closed._run_input_guardrails(known, context, {"x": 1}),
-        closed._run_output_guardrails(known, context, output, 2),
+        closed._parse_and_coerce(tool, '{"x": '),
+        closed._run_input_guardrails(tool, context, {"x": 1}),
+        closed._run_output_guardrails(tool, context, output, 2),
     )
     assert [value for value, _ in failed] == [None] * 4
     errors = [(error.error.partition(":")[0], error.attempts) for _, error in failed]
@@ -301,13 +301,13 @@ def test_helpers_return_a_value_or_an_error_and_trace_it(context: ToolContext) -
 
 
 def test_store_cache_stores_what_check_cache_returns() -> None:
-    known, output = tool_of(echo), ToolOutput.ok(x=1)
-    engine, sink = engine_of(known)
-    assert engine._check_cache(known, "{}") is None
-    engine._store_cache(known, "{}", output)
-    hit = engine._check_cache(known, "{}")
+    tool, output = tool_of(echo), ToolOutput.ok(x=1)
+    engine, sink = engine_of(tool)
+    assert engine._check_cache(tool, "{}") is None
+    engine._store_cache(tool, "{}", output)
+    hit = engine._check_cache(tool, "{}")
     assert (hit.output, hit.cached, hit.error) == (output, True, "")
-    assert engine._check_cache(known, "{ }") is None
+    assert engine._check_cache(tool, "{ }") is None
     assert names(sink.events) == ["cache.miss", "cache.store", "cache.hit", "cache.miss"]
 
 
@@ -342,5 +342,5 @@ def test_run_sync_calls_tool_s_and_run_async_awaits_tool_a(
 
 def test_only_run_sync_and_run_async_run_calls_and_their_errors_are_public() -> None:
     assert [name for name in vars(Engine) if not name.startswith("_")] == ["run_sync", "run_async"]
-    assert [inspect.iscoroutinefunction(each) for each in (Engine.run_sync, Engine.run_async)] == [False, True]
+    assert [inspect.iscoroutinefunction(method) for method in (Engine.run_sync, Engine.run_async)] == [False, True]
     assert (mendgraph.RetryableToolError, mendgraph.GuardrailError) == (RetryableToolError, GuardrailError)

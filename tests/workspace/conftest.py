@@ -1,4 +1,4 @@
-"""A workspace in a folder of the test's own, and how tools are called there."""
+"""Fixtures of a workspace in a temporary folder, and calls of tools in it."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,14 +14,14 @@ from tests.workspace.files.layout import SECRET, build, no_env, tree_of
 
 
 def deny_env(path: str, for_write: bool) -> ToolError | None:
-    """A judge that denies everything called .env."""
+    """A path judge that denies paths which end with .env."""
     if not path.endswith(".env"):
         return None
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{path} is secret ({for_write=}).")
 
 
 class Bench:
-    """A workspace with a thread's memory of what it read, updated as the state would be."""
+    """A workspace with the hashes of the files that were read, which each call updates as the state does."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -30,7 +30,7 @@ class Bench:
         self.syntax_gate: Literal["off", "report", "refuse"] = "report"
 
     def renewed(self, number: int) -> "Bench":
-        """Another one beside it, for another row of a table."""
+        """A new workspace beside this one, for another row of a table."""
         root = self.root.with_name(f"{self.root.name}{number}")
         root.mkdir()
         return Bench(root)
@@ -71,7 +71,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A built workspace. Afterwards no handle may be open, and nothing outside it may have changed."""
+    """The workspace of `layout.build`. The test fails if it leaves a handle open or changes a file outside."""
     root = build(tmp_path.resolve())
     before = len(os.listdir("/dev/fd"))
     yield root

@@ -28,7 +28,7 @@ from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.wire import Wire
 from tests.extent import LEVEL, in_sweeps
-from tests.postgres import SETTINGS, _wait_for, _who, postgres_programs, running_postgres
+from tests.postgres import SETTINGS, postgres_programs, running_postgres, server_account, wait_for_server
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.run_plays import LINES, context, listed, played, project, tree, use
 from tests.surfaces.terminal.stopping import mendgraph, stalled_endpoint
@@ -109,7 +109,7 @@ class Server:
 
     def start(self) -> None:
         """Start it again, where it was."""
-        user, group = _who()
+        user, group = server_account()
         settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
         command = [f"{postgres_programs()}/postgres", "-D", f"{self._folder}/data", "-k", str(self._folder), *settings]
         log = Path(self._folder, "log")
@@ -117,7 +117,7 @@ class Server:
             self._again = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, user=user, group=group, text=True
             )
-        _wait_for(self.url, self._again, log)
+        wait_for_server(self.url, self._again, log)
 
     def close(self) -> None:
         """Stop it for good."""
