@@ -521,7 +521,8 @@ class _Checking:
 
         for test, output in now.failed.items():
             if test not in already and test not in missing:
-                return _failure_text(name, output)
+                is_named = now.passed is None and test != now.name
+                return _failure_text(f"{test} of {name}" if is_named else name, output)
 
         if now.passed is None and then is not None:
             self._note_repaired(name, self.report.proof.add_repaired(now, then))

@@ -281,6 +281,9 @@ def test_test_of_a_failing_command_that_the_change_repairs_verifies_it(bench: Be
     assert {name: result.data[name] for name in expected} == expected
     assert result.data["ran"][-1] == "adds of make"
 
+    checks.ends["make"] = RanTests("make", failed={"old": "E", "new": "E"}, passing=("adds",))
+    assert message(judged(bench, checks, CHANGED, task="")) == ["new of make fails:", "E"]
+
     checks.ends["make"] = RanTests("make", failed={"old": ""}, passing=("other",))
     assert judged(bench, checks, CHANGED, task="").data["ran"] == ["pytest tests/test_app.py: 2 tests"]
 
@@ -400,7 +403,7 @@ def test_failures_before_the_first_change_are_reported_only_for_the_task(bench: 
     assert message(judged(bench, checks, task=FIX))[0] == "tests/test_app.py fails:"
     assert judged(bench, checks).data["checks"] == "passed"
     checks.rules = CheckRules(("make",))
-    assert message(judged(bench, checks)) == ["make fails."]
+    assert message(judged(bench, checks)) == ["lint of make fails."]
 
 
 @rows(
