@@ -33,7 +33,7 @@ AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 DEADLINE = 90
 """Seconds that a page or a script may take; a loaded machine is slow."""
 
-_NOT_ASKED_OF_ANYBODY = frozenset({"data", "about", "blob", "chrome", "chrome-extension", "devtools"})
+_LOCAL_SCHEMES = frozenset({"data", "about", "blob", "chrome", "chrome-extension", "devtools"})
 """Schemes of what is in the page itself, and of what the browser asks itself for its own windows."""
 
 SCREENSHOTS = "MENDGRAPH_SCREENSHOTS"
@@ -67,8 +67,8 @@ class Page:
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver
-        self._said: list[str] = []
-        self._asked: list[str] = []
+        self._log: list[str] = []
+        self._requests: list[str] = []
         self._width, self._height = 1280, 900
 
     def view(
@@ -97,7 +97,7 @@ class Page:
         if address.startswith("/"):
             address = Path(address).resolve().as_uri()
         self._drain()
-        self._said, self._asked = [], []
+        self._log, self._requests = [], []
         self.driver.get(address)
 
     def text(self) -> str:
@@ -114,12 +114,12 @@ class Page:
 
     def press(self, *keys: str) -> None:
         """Press these keys where the focus is, one after the other (`Keys.TAB`, or text)."""
-        for each in keys:
-            ActionChains(self.driver, duration=0).send_keys(each).perform()
+        for key in keys:
+            ActionChains(self.driver, duration=0).send_keys(key).perform()
 
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+    def screenshot(self, path: Path, *, full_page: bool = True) -> None:
         """Take a picture of the whole page, or of what is in the window, as PNG."""
-        if whole:
+        if full_page:
             self._size(min(int(self.run("return document.documentElement.scrollHeight")), 16_000))
         try:
             path.write_bytes(self.driver.get_screenshot_as_png())
@@ -129,16 +129,16 @@ class Page:
     def console_errors(self) -> list[str]:
         """What went wrong since the page was opened: errors and warnings of scripts, of the page, of what it loads."""
         self._drain()
-        return list(self._said)
+        return list(self._log)
 
     def requests(self) -> list[str]:
         """The addresses that the page asked for since it was opened, besides its own: of files, servers, anything."""
         self._drain()
-        return [address for address in self._asked if urlsplit(address).scheme not in _NOT_ASKED_OF_ANYBODY]
+        return [address for address in self._requests if urlsplit(address).scheme not in _LOCAL_SCHEMES]
 
     def overflow(self) -> list[str]:
         """What cannot be read in this window: elements outside of it, and text that is cut off."""
-        return [str(each) for each in self.run(_OVERFLOW)]
+        return [str(element) for element in self.run(_OVERFLOW)]
 
     def contrast_problems(self) -> list[str]:
         """Text whose contrast is too small, by axe-core."""
@@ -157,8 +157,8 @@ class Page:
 
     def _axe(self, what: dict[str, Any]) -> list[str]:
         self.run(AXE.read_text(encoding="utf-8"))
-        found = self.driver.execute_async_script(_RUN_AXE, what)
-        return [str(each) for each in found]
+        violations = self.driver.execute_async_script(_RUN_AXE, what)
+        return [str(violation) for violation in violations]
 
     def _size(self, height: int) -> None:
         self._tell(
@@ -172,13 +172,13 @@ class Page:
         """Collect what the browser has logged since the last time."""
         for entry in self.driver.get_log("browser"):  # type: ignore[no-untyped-call]
             if entry["level"] in {"SEVERE", "WARNING"}:
-                self._said.append(f"{entry['level']}: {entry['message']}")
+                self._log.append(f"{entry['level']}: {entry['message']}")
         for entry in self.driver.get_log("performance"):  # type: ignore[no-untyped-call]
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
-                asked = message["params"]
-                if asked["requestId"] != asked.get("loaderId"):  # else it is the page itself
-                    self._asked.append(asked["request"]["url"])
+                params = message["params"]
+                if params["requestId"] != params.get("loaderId"):  # else it is the page itself
+                    self._requests.append(params["request"]["url"])
 
 
 @contextmanager

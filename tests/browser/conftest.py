@@ -10,5 +10,5 @@ from tests.browser.chromium import Page, chromium
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Page]:
     """The browser."""
-    with chromium() as shown:
-        yield shown
+    with chromium() as page:
+        yield page

@@ -27,16 +27,16 @@ class Client:
 
     def assistants(self, _: Json) -> Any:
         """The assistants that a client can choose from."""
-        return [[each["graph_id"], each["name"]] for each in self.sdk.assistants.search(graph_id=GRAPH)]
+        return [[assistant["graph_id"], assistant["name"]] for assistant in self.sdk.assistants.search(graph_id=GRAPH)]
 
     def schemas(self, step: Json) -> Any:
         """What a client makes its forms of."""
         [assistant] = self.sdk.assistants.search(graph_id=GRAPH)
-        found: Any = self.sdk.assistants.get_schemas(assistant["assistant_id"])
-        form = found["context_schema"]["properties"]
+        schemas: Any = self.sdk.assistants.get_schemas(assistant["assistant_id"])
+        form = schemas["context_schema"]["properties"]
         return {
-            "input": sorted(found["input_schema"]["properties"]),
-            "output": sorted(found["output_schema"]["properties"]),
+            "input": sorted(schemas["input_schema"]["properties"]),
+            "output": sorted(schemas["output_schema"]["properties"]),
             "form": {name: without(form[name], "description") for name in step["fields"]},
         }
 
@@ -71,14 +71,20 @@ class Client:
         outcome = values.get("outcome")
         return {
             "next": state["next"],
-            "asked": [asked(each["value"]) for task in state["tasks"] for each in task["interrupts"]],
-            "verdicts": [[each["kind"], each["rule"], each["path"]] for each in values["verdicts"]],
-            "results": [[each["tool"], (each["result"]["error"] or {}).get("code")] for each in values["results"]],
-            "healing": [[error["line_content"] for error in each["errors"]] for each in values["healing_attempts"]],
+            "asked": [question_rows(interrupt["value"]) for task in state["tasks"] for interrupt in task["interrupts"]],
+            "verdicts": [[verdict["kind"], verdict["rule"], verdict["path"]] for verdict in values["verdicts"]],
+            "results": [
+                [result["tool"], (result["result"]["error"] or {}).get("code")] for result in values["results"]
+            ],
+            "healing": [
+                [error["line_content"] for error in attempt["errors"]] for attempt in values["healing_attempts"]
+            ],
             "loop": values["loop"]["verdict"],
-            "changed": [each["path"] for each in values["changes"]],
+            "changed": [change["path"] for change in values["changes"]],
             "outcome": outcome and {name: outcome[name] for name in ("kind", "reason", "answer", "changed_files")},
-            "messages": [[each["type"], each["content"]] for each in values["messages"] if each["type"] != "tool"],
+            "messages": [
+                [message["type"], message["content"]] for message in values["messages"] if message["type"] != "tool"
+            ],
         }
 
     def history(self, _: Json) -> Any:
@@ -130,9 +136,9 @@ def without(map: Json, name: str) -> Json:  # noqa: A002 - it is one
     return {key: value for key, value in map.items() if key != name}
 
 
-def asked(question: Any) -> Any:
+def question_rows(question: Any) -> Any:
     """What an interrupt asks, in short."""
-    return [[each["tool"], each["path"], each["rule"]] for each in question["calls"]]
+    return [[call["tool"], call["path"], call["rule"]] for call in question["calls"]]
 
 
 def main(url: str, scenario: str, workspace: str, model: str) -> None:

@@ -22,7 +22,7 @@ from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
-from tests.surfaces.serving.studio import Studio, told
+from tests.surfaces.serving.studio import Studio, native_server
 from tests.workspace_files import changed_files, write_files
 
 BUILT = Path(__file__).parent / "build" / "agent_chat"
@@ -86,20 +86,23 @@ def chat(studio: Studio, site: str, page: Page, folder: Path, model: ScriptedSer
 def test_bug_is_fixed_in_the_chat_page_and_the_chat_continues(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
-    with told(use(READ), use(EDIT), DONE, Say("You are *welcome*.")) as model, chat(studio, site, page, folder, model):
+    with (
+        native_server(use(READ), use(EDIT), DONE, Say("You are *welcome*.")) as model,
+        chat(studio, site, page, folder, model),
+    ):
         say(page, TASK)
         wait_for(page, "add now adds.")
         seen = page.text()
-        page.screenshot(screenshots(tmp_path) / "chat.png", whole=False)
+        page.screenshot(screenshots(tmp_path) / "chat.png", full_page=False)
         say(page, "Thank you.")
         wait_for(page, "You are welcome.")
-    shown = (TASK, "read_file", "Tool Result: read_file", "edit_file", "old_str", "a - b", "new_str", "a + b")
-    assert [words for words in (*shown, "Tool Result: edit_file", "add now adds.") if words not in seen] == []
+    texts = (TASK, "read_file", "Tool Result: read_file", "edit_file", "old_str", "a - b", "new_str", "a + b")
+    assert [words for words in (*texts, "Tool Result: edit_file", "add now adds.") if words not in seen] == []
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
 
 
 @pytest.mark.parametrize(
-    ("button", "written", "left"),
+    ("button", "written", "files_after"),
     [
         ("Accept", {}, {"calc.py": MENDED}),
         ("Submit", {"New Str": "b + a"}, {"calc.py": MENDED.replace("a + b", "b + a")}),
@@ -114,29 +117,29 @@ def test_change_is_approved_edited_or_rejected_in_the_chat_page(
     tmp_path: Path,
     button: str,
     written: dict[str, str],
-    left: dict[str, str],
+    files_after: dict[str, str],
 ) -> None:
-    with told(use(READ), use(EDIT), DONE) as model, chat(studio, site, page, folder, model, mode="ask"):
+    with native_server(use(READ), use(EDIT), DONE) as model, chat(studio, site, page, folder, model, mode="ask"):
         say(page, TASK)
         wait_for(page, "Edit/Accept")
         assert (changed_files(folder, CALC), len(model.requests)) == ({}, 2)
-        page.screenshot(screenshots(tmp_path) / f"chat-{button.split(maxsplit=1)[0].lower()}.png", whole=False)
+        page.screenshot(screenshots(tmp_path) / f"chat-{button.split(maxsplit=1)[0].lower()}.png", full_page=False)
         for label, text in written.items():
             write(page, label, text)
         press_button(page, button)
         wait_for(page, "add now adds.")
-    assert changed_files(folder, CALC) == left
+    assert changed_files(folder, CALC) == files_after
 
 
 def test_change_is_shown_as_a_diff_and_rejected_with_a_reason(
     studio: Studio, site: str, page: Page, folder: Path, tmp_path: Path
 ) -> None:
-    with told(use(EDIT), DONE) as model, chat(studio, site, page, folder, model, mode="ask"):
+    with native_server(use(EDIT), DONE) as model, chat(studio, site, page, folder, model, mode="ask"):
         say(page, TASK)
         wait_for(page, "Edit/Accept")
         press_button(page, "Description")
         wait_for(page, "+    return a + b")
-        page.screenshot(screenshots(tmp_path) / "chat-difference.png", whole=False)
+        page.screenshot(screenshots(tmp_path) / "chat-difference.png", full_page=False)
         assert "-    return a - b" in page.text()
         page.open(page.driver.current_url)  # the question is still there after a reload
         wait_for(page, "Edit/Accept")
@@ -179,4 +182,4 @@ def wait_for(page: Page, words: str) -> None:
 def too_wide(page: Page) -> list[str]:
     """Elements outside of the window, except the drawer with older chats to the left of it."""
     beside = re.compile(r"reaches from -\d+ to (-\d+|0) px")
-    return [each for each in page.overflow() if not beside.search(each)]
+    return [element for element in page.overflow() if not beside.search(element)]

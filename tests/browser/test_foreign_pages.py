@@ -28,7 +28,7 @@ from tests.doubles.tiny_model import write_tiny_model
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
 from tests.surfaces.serving.servers import Servers, token
-from tests.surfaces.serving.studio import Studio, told
+from tests.surfaces.serving.studio import Studio, native_server
 
 pytestmark = [in_sweeps, needs_chromium]
 
@@ -126,20 +126,22 @@ def page(browser: Page) -> Iterator[Page]:
     browser.open("about:blank")
 
 
-def sent(page: Page, site: str, url: str, body: JsonMap, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+def send_in_every_way(
+    page: Page, site: str, url: str, body: JsonMap, headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """What a page of this site gets back after it has sent the body in every way."""
     page.open(site)
-    found: dict[str, Any] = page.driver.execute_async_script(ATTACK, url, body, headers or {})
-    return found
+    response: dict[str, Any] = page.driver.execute_async_script(ATTACK, url, body, headers or {})
+    return response
 
 
-def attacked(page: Page, port: int, url: str, body: JsonMap) -> None:
+def attack(page: Page, port: int, url: str, body: JsonMap) -> None:
     """Send it from another origin, and from a name that is rebound to the server."""
-    blind = sent(page, f"http://{FOREIGN}:{port}/", url, body)
+    blind = send_in_every_way(page, f"http://{FOREIGN}:{port}/", url, body)
     assert {name: blind[name] for name in BLIND} == BLIND
     assert blind["opaque origin"] == "rejected,rejected"
-    own = urlsplit(url)._replace(netloc=f"{FOREIGN}:{urlsplit(url).port}").geturl()
-    rebound = sent(page, own, own, body)
+    rebound_url = urlsplit(url)._replace(netloc=f"{FOREIGN}:{urlsplit(url).port}").geturl()
+    rebound = send_in_every_way(page, rebound_url, rebound_url, body)
     assert rebound["json"][:4] in {"403 ", "401 ", "404 "}, rebound
     assert (rebound["events"], rebound["socket"]) == ("refused", "refused")
 
@@ -147,25 +149,25 @@ def attacked(page: Page, port: int, url: str, body: JsonMap) -> None:
 @pytest.mark.studio
 def test_foreign_page_cannot_use_the_studio_server(studio: Studio, page: Page, port: int, tmp_path: Path) -> None:
     url, before = f"{studio.url}/runs/wait", len(studio.client.threads.search(limit=1_000))
-    with told(use(CANARY), Say("Written.")) as ours, ScriptedServer() as theirs:
+    with native_server(use(CANARY), Say("Written.")) as ours, ScriptedServer() as theirs:
         allowed = studio.context(tmp_path, ours)
         more = {"base_url": theirs.base_url, "allowed_programs": ["sh"], "workspace": str(tmp_path.parent.parent)}
         for context in (allowed, {**allowed, **more}):
             body = {"assistant_id": "mendgraph", "input": REQUEST, "context": context}
-            attacked(page, port, url, body)
+            attack(page, port, url, body)
         assert (ours.requests, theirs.requests, list(tmp_path.iterdir())) == ([], [], [])
         assert len(studio.client.threads.search(limit=1_000)) == before
 
-        from_here = sent(page, f"http://127.0.0.1:{port}/", url, body)
+        from_here = send_in_every_way(page, f"http://127.0.0.1:{port}/", url, body)
         refused = json.loads(from_here["json"].removeprefix("200 "))["outcome"]
         assert (refused["kind"], refused["reason"]) == ("SYSTEM_ERROR", "invalid_request")
         assert (ours.requests, theirs.requests) == ([], [])
 
         body["context"] = allowed
-        worked = sent(page, f"http://127.0.0.1:{port}/", url, body)
+        worked = send_in_every_way(page, f"http://127.0.0.1:{port}/", url, body)
         assert json.loads(worked["json"].removeprefix("200 "))["outcome"]["answer"] == "Written."
         assert (len(ours.requests), theirs.requests) == (2, [])
-    assert [each.name for each in tmp_path.iterdir()] == ["canary.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["canary.txt"]
     assert studio.complaints() == []
 
 
@@ -176,28 +178,28 @@ def test_foreign_page_cannot_use_the_multi_user_server(servers: Servers, page: P
     body = {"assistant_id": "mendgraph", "input": REQUEST, "context": {"workspace": "paged"}}
     servers.model.say(use(CANARY), Say("Written."))
     before = len(servers.model.requests)
-    foreign = sent(page, f"http://{FOREIGN}:{port}/", url, body)
+    foreign = send_in_every_way(page, f"http://{FOREIGN}:{port}/", url, body)
     assert foreign["json"].startswith("401 ")
     rebound = url.replace("127.0.0.1", FOREIGN)
-    assert sent(page, rebound, rebound, body)["json"].startswith("401 ")
+    assert send_in_every_way(page, rebound, rebound, body)["json"].startswith("401 ")
     assert (len(servers.model.requests), list(folder.iterdir())) == (before, [])
     key = {"authorization": f"Bearer {token('ann')}"}
-    worked = sent(page, f"http://127.0.0.1:{port}/", url, body, key)
+    worked = send_in_every_way(page, f"http://127.0.0.1:{port}/", url, body, key)
     assert json.loads(worked["json"].removeprefix("200 "))["outcome"]["answer"] == "Written."
-    assert [each.name for each in folder.iterdir()] == ["canary.txt"]
+    assert [path.name for path in folder.iterdir()] == ["canary.txt"]
 
 
 def test_foreign_page_cannot_use_the_cassette_servers(page: Page, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoopbackHandler, "timeout", 1)  # the browser opens connections that it does not use
     with ScriptedServer([Say("Hello.")]) as upstream, ForwardingServer(upstream.base_url, "the-key") as passing:
-        attacked(page, port, f"{passing.base_url}/chat/completions", CHAT)
+        attack(page, port, f"{passing.base_url}/chat/completions", CHAT)
         assert upstream.requests == []
-        asked = httpx.post(f"{passing.base_url}/chat/completions", json=CHAT)
-        assert (asked.status_code, upstream.headers[0]["authorization"]) == (200, "Bearer the-key")
-    known: Any = {"method": "POST", "path": "/v1/chat/completions", "status": 200, "headers": {}, "response": b"a"}
-    said = Exchange(request=json.dumps(CHAT).encode(), **known)
-    with ReplayServer(Player(CassetteFile(recorded_from="x", exchanges=(said,)), "the cassette")) as replay:
-        attacked(page, port, f"{replay.base_url}/chat/completions", CHAT)
+        response = httpx.post(f"{passing.base_url}/chat/completions", json=CHAT)
+        assert (response.status_code, upstream.headers[0]["authorization"]) == (200, "Bearer the-key")
+    fields: Any = {"method": "POST", "path": "/v1/chat/completions", "status": 200, "headers": {}, "response": b"a"}
+    exchange = Exchange(request=json.dumps(CHAT).encode(), **fields)
+    with ReplayServer(Player(CassetteFile(recorded_from="x", exchanges=(exchange,)), "the cassette")) as replay:
+        attack(page, port, f"{replay.base_url}/chat/completions", CHAT)
         assert (len(replay.player.unplayed), replay.player.misses) == (1, [])
 
 
@@ -208,7 +210,7 @@ def test_foreign_page_cannot_use_the_embedded_models_server(page: Page, port: in
     assert isinstance(server, LocalServer), server
     try:
         origin, body = server.base_url.rsplit("/", 2)[0], {**CHAT, "max_tokens": 2}
-        attacked(page, port, f"{origin}/v1/chat/completions", body)
+        attack(page, port, f"{origin}/v1/chat/completions", body)
         assert httpx.post(f"{server.base_url}/chat/completions", json=body, timeout=60).status_code == 200
     finally:
         server.stop()

@@ -60,5 +60,5 @@ def test_mermaid_picture_is_drawn_completely(
 
 def labels(page: Page) -> set[str]:
     """The words in the picture: of nodes, and of arrows, one for each line."""
-    found = page.driver.find_elements(By.CSS_SELECTOR, "svg .nodeLabel, svg .edgeLabel span.edgeLabel")
-    return {line.strip() for each in found for line in each.text.splitlines() if line.strip()}
+    elements = page.driver.find_elements(By.CSS_SELECTOR, "svg .nodeLabel, svg .edgeLabel span.edgeLabel")
+    return {line.strip() for element in elements for line in element.text.splitlines() if line.strip()}

@@ -14,7 +14,7 @@ from tests.browser.chromium import needs_node_modules
 from tests.doubles.replies import Reply, Say, Stall
 from tests.doubles.tool_use import Use, use
 from tests.extent import in_sweeps
-from tests.surfaces.serving.studio import Dev, model_name, told
+from tests.surfaces.serving.studio import Dev, model_name, native_server
 from tests.vocabulary import JsonMap
 from tests.workspace_files import changed_files, write_files
 
@@ -45,12 +45,12 @@ def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> 
     def play(language: str) -> Played:
         folder = tmp_path_factory.mktemp(language)
         write_files(folder, PLAYED["files"])
-        with told(*map(said, PLAYED["replies"])) as model:
+        with native_server(*map(reply_of, PLAYED["replies"])) as model:
             command = [*CLIENTS[language], studio_server.url, str(SCENARIO), str(folder), model_name(model)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
             return Played(done, changed_files(folder, PLAYED["files"]), model.remaining)
 
-    languages = [each for each in CLIENTS if each != "node" or not needs_node_modules.args[0]]
+    languages = [language for language in CLIENTS if language != "node" or not needs_node_modules.args[0]]
     with ThreadPoolExecutor(len(languages)) as people:
         return dict(zip(languages, people.map(play, languages), strict=True))
 
@@ -63,7 +63,7 @@ def test_node_and_python_client_get_the_same_events(all_played: dict[str, Played
     assert played.files == {"notes.txt": "add subtracted\n"}
 
 
-def said(reply: JsonMap) -> Use | Reply:
+def reply_of(reply: JsonMap) -> Use | Reply:
     """A reply of the scenario as a message of the model."""
     if "stall" in reply:
         return Stall(2, Say(reply["stall"]))

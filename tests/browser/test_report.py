@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from mendgraph import report_html
 from tests.browser.chromium import AXE, Page, needs_chromium, screenshots
 from tests.extent import in_sweeps
-from tests.surfaces.report.report_plays import HOSTILE, asked_run, hostile_run, page
+from tests.surfaces.report.report_plays import HOSTILE, hostile_run, page, run_with_approvals
 
 pytestmark = needs_chromium
 
@@ -26,13 +26,13 @@ VIEWS = {
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run with an approval request, and one in which every text is hostile."""
     folder = tmp_path_factory.mktemp("report")
-    asked_run(folder / "asked")
+    run_with_approvals(folder / "asked")
     hostile_run(folder / "hostile")
-    made = {}
+    paths = {}
     for name in ("asked", "hostile"):
-        made[name] = folder / f"{name}.html"
-        made[name].write_text(page(report_html("", str(folder / name))), encoding="utf-8")
-    return made
+        paths[name] = folder / f"{name}.html"
+        paths[name].write_text(page(report_html("", str(folder / name))), encoding="utf-8")
+    return paths
 
 
 def unfold(browser: Page) -> None:
@@ -117,8 +117,10 @@ def test_command_is_wrapped_only_between_words_on_a_phone(browser: Page, pages: 
         " [...document.querySelectorAll('.commands code')].map(each => each.innerText)]"
     )
     assert "--root" in {word for word, *_ in lines}
-    assert [each for each in lines if each[1:] != [1, True]] == []
-    assert [each for each in commands if "  " in each or "\n" in each or not each.startswith("mendgraph ")] == []
+    assert [line for line in lines if line[1:] != [1, True]] == []
+    assert [
+        command for command in commands if "  " in command or "\n" in command or not command.startswith("mendgraph ")
+    ] == []
 
 
 @in_sweeps

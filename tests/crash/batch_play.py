@@ -24,9 +24,9 @@ def files() -> dict[str, str]:
 
 
 def number_of(request: JsonMap) -> int:
-    found = _NUMBER.search(json.dumps(request["messages"]))
-    assert found is not None
-    return int(found[1])
+    match = _NUMBER.search(json.dumps(request["messages"]))
+    assert match is not None
+    return int(match[1])
 
 
 def answer(request: JsonMap) -> Reply:
@@ -50,11 +50,11 @@ def start(place: dict[str, str]) -> Any:
     """The one call that begins the batch, and goes on with it."""
     os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     os.environ["OPENAI_API_KEY"] = "k"
-    whole = tasks(place["repository"])
+    lines = tasks(place["repository"])
     standby = "standby" in place
-    found = run_batch(whole, out=place["out"], context=context(place["base_url"]), workers=3, standby=standby)
-    assert not isinstance(found, ToolError), found.message
-    return {"end": found.end.value, "done": found.tally.done, "finished": found.tally.finished}
+    result = run_batch(lines, out=place["out"], context=context(place["base_url"]), workers=3, standby=standby)
+    assert not isinstance(result, ToolError), result.message
+    return {"end": result.end.value, "done": result.tally.done, "finished": result.tally.finished}
 
 
 if __name__ == "__main__":

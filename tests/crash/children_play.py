@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mendgraph import AgentContext, Session, ToolError, undo_run
-from tests.crash.play import written
+from tests.crash.play import recorded_session
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import use
@@ -61,17 +61,17 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
     limits = {"max_calls_per_turn": MOST_CALLS, "max_input_tokens_per_session": 100_000}
     with Session(plain_context(place, delegation=True, **limits), thread_id="play", **options(place)) as session:
         list(session.stream("MAIN do all of it"))
-        return told(session)
+        return summary(session)
 
 
 def resume(place: dict[str, str]) -> dict[str, Any]:
     """Resume the run, or start it if it was never recorded."""
     os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
-    if (session := written(place, options(place))) is None:
+    if (session := recorded_session(place, options(place))) is None:
         return begin(place)
     with session:
         list(session.resume())
-        return told(session)
+        return summary(session)
 
 
 def undo(place: dict[str, str]) -> bool:
@@ -80,7 +80,7 @@ def undo(place: dict[str, str]) -> bool:
     return not isinstance(undo_run("play", place["root"]), ToolError)
 
 
-def told(session: Session) -> dict[str, Any]:
+def summary(session: Session) -> dict[str, Any]:
     result = session.result()
     return {
         "kind": result.outcome.kind.value,

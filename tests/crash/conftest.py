@@ -13,14 +13,14 @@ from tests.memory_folder import memory_folder
 @pytest.fixture(scope="session")
 def shim_library(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library for `ForkServer`. If it cannot be built, its tests are skipped with a visible reason."""
-    if lacking := shim.lacking():
+    if lacking := shim.missing_requirement():
         reason = f"THE KILL SWEEP DOES NOT RUN HERE: {lacking}"
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")
         assert capture is not None
         with capture.global_and_fixture_disabled():
             sys.stderr.write(f"\n{reason}\n")
         pytest.skip(reason)
-    return shim.built(tmp_path_factory.mktemp("shim"))
+    return shim.build(tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture

@@ -126,13 +126,15 @@ class ForkServer:
         except (BrokenPipeError, ValueError):  # it has died, or was ended
             raise self._gone() from None
         answer = self._answer(seconds + GRACE_SECONDS)
-        ended, trace, said = answer["ended"], tuple(answer["calls"]), answer["said"]
+        ended, trace, output = answer["ended"], tuple(answer["calls"]), answer["said"]
         if ended not in {"returned", "killed"}:
             where = f"{how}:{at}" if at else "no fault"
             last = f", the last being {trace[-1]!r}" if trace else ""
             patience = f" for {seconds:g} s" if ended == "hung" else ""
-            raise PlayError(f"{function} ({where}) {ended}{patience} after {len(trace)} calls{last}; it said:\n{said}")
-        return Played(ended == "killed", len(trace), answer["value"], said, trace)
+            raise PlayError(
+                f"{function} ({where}) {ended}{patience} after {len(trace)} calls{last}; it said:\n{output}"
+            )
+        return Played(ended == "killed", len(trace), answer["value"], output, trace)
 
     def _answer(self, seconds: float) -> dict[str, Any]:
         pipe, line = _pipe(self._process.stdout), b""

@@ -55,8 +55,8 @@ def main() -> None:
     _control(SET_CHILD_SUBREAPER, 1)
     shim, module = Shim() if watched else None, importlib.import_module(name)
     if "mendgraph.graph.machine.build" in sys.modules:
-        for each in LOADED_BY_RUNS:
-            importlib.import_module(each)
+        for loaded in LOADED_BY_RUNS:
+            importlib.import_module(loaded)
     if threading.active_count() > 1:
         raise RuntimeError(f"{name} starts threads when it is imported: {threading.enumerate()}")
     gc.collect()
@@ -69,13 +69,13 @@ def main() -> None:
 
 def _play(shim: Shim | None, module: ModuleType, request: dict[str, Any], answers: int) -> dict[str, Any]:
     """What became of one play: how it `ended`, its `calls`, the `value` that it returned, and what it `said`."""
-    said, result = os.memfd_create("said"), os.memfd_create("result")
+    output, result = os.memfd_create("said"), os.memfd_create("result")
     if shim:
         shim.clear()
     child = os.fork()
     if child == 0:
         os.close(answers)
-        _be_the_play(shim, module, request, said, result)
+        _be_the_play(shim, module, request, output, result)
     hung = not _wait_for(child, request["timeout"])
     if hung:
         os.kill(child, signal.SIGABRT)
@@ -96,17 +96,17 @@ def _play(shim: Shim | None, module: ModuleType, request: dict[str, Any], answer
         "ended": ended,
         "calls": shim.calls if shim else [],
         "value": json.loads(value) if ended == "returned" else None,  # else it may be there in part
-        "said": _content(said),
+        "said": _content(output),
     }
 
 
-def _be_the_play(shim: Shim | None, module: ModuleType, request: dict[str, Any], said: int, result: int) -> NoReturn:
+def _be_the_play(shim: Shim | None, module: ModuleType, request: dict[str, Any], output: int, result: int) -> NoReturn:
     status = 1
     try:
         _control(SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
-        for descriptor, number in ((nothing, 0), (said, 1), (said, 2)):
+        for descriptor, number in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(descriptor, number)
         function = getattr(module, request["function"])
         if shim:

@@ -37,9 +37,11 @@ class Moves(CallModel):
             )
         calls = (RawCall(call_id="c", tool="list_files", arguments="{}"),) if move == "c" else ()
         finish = FinishReason.TOOL_CALLS if calls else FinishReason.STOP
-        given, taken = TOKENS
+        input_tokens, output_tokens = TOKENS
         text = "" if calls else "All is well."
-        return ModelReply(text=text, calls=calls, finish_reason=finish, input_tokens=given, output_tokens=taken)
+        return ModelReply(
+            text=text, calls=calls, finish_reason=finish, input_tokens=input_tokens, output_tokens=output_tokens
+        )
 
 
 def work(argument: JsonMap) -> JsonMap:

@@ -85,27 +85,27 @@ def begin(place: dict[str, str]) -> dict[str, Any]:
     )
     with Session(context, thread_id="play", **options(place)) as session:
         list(session.stream(TASK))
-        return _told(session.result())
+        return _summary(session.result())
 
 
 def resume(place: dict[str, str]) -> dict[str, Any]:
     """Resume the run, or start it if it was never recorded."""
     _kept_in(place)
-    if (session := written(place, options(place))) is None:
+    if (session := recorded_session(place, options(place))) is None:
         return begin(place)
     with session:
         ended = "fails" in place and session._machine.get_state(session._config()).values.get("outcome")
         if not ended:  # otherwise it would be a new turn
             list(session.resume())
-        return _told(session.result())
+        return _summary(session.result())
 
 
-def written(place: dict[str, str], given: dict[str, Any]) -> Session | None:
+def recorded_session(place: dict[str, str], options: dict[str, Any]) -> Session | None:
     """The session of the run, None if the run was never recorded."""
     runs = list_runs(place["root"])
     if isinstance(runs, ToolError) or not runs:
         return None
-    session = open_run("play", place["root"], **given)
+    session = open_run("play", place["root"], **options)
     assert not isinstance(session, ToolError), session.message
     return session
 
@@ -113,7 +113,9 @@ def written(place: dict[str, str], given: dict[str, Any]) -> Session | None:
 def again(place: dict[str, str]) -> dict[str, Any]:
     os.environ["MENDGRAPH_DATA_DIR"] = place["data"]
     done = apply_run("play", place["root"])
-    return {"error": done.message} if isinstance(done, ToolError) else {"applied": sorted(each.path for each in done)}
+    return (
+        {"error": done.message} if isinstance(done, ToolError) else {"applied": sorted(change.path for change in done)}
+    )
 
 
 def _kept_in(place: dict[str, str]) -> None:
@@ -121,7 +123,7 @@ def _kept_in(place: dict[str, str]) -> None:
     os.environ["MENDGRAPH_STORE_URL"] = place.get("url", "")
 
 
-def _told(result: RunResult) -> dict[str, Any]:
+def _summary(result: RunResult) -> dict[str, Any]:
     outcome = result.outcome
     return {
         "kind": outcome.kind.value,

@@ -46,14 +46,14 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
-def lacking() -> str:
+def missing_requirement() -> str:
     """Why the library cannot be built on this machine; "" where it can."""
     if sys.platform != "linux":
         return "it is preloaded the way Linux does it"
     return "" if compiler() else f"there is no C compiler ({', '.join(COMPILERS)}) on the path: install gcc"
 
 
-def built(folder: Path) -> Path:
+def build(folder: Path) -> Path:
     """Build the library into the folder and return its path."""
     library = folder / "shim.so"
     command = [compiler() or "cc", *OPTIONS, "-o", str(library), str(SOURCE), "-ldl"]

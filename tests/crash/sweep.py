@@ -58,7 +58,7 @@ def servers_of(library: Path, module: str) -> Iterator[list[ForkServer]]:
         yield [exits.enter_context(ForkServer(library, module)) for _ in range(1 if EXTENT == "some" else 2)]
 
 
-def visited(trace: Sequence[str], *, failing: bool = False) -> list[int]:
+def calls_to_visit(trace: Sequence[str], *, failing: bool = False) -> list[int]:
     """The numbers of the calls of a play to visit, counted from 1; `failing` are calls that fail, not kills."""
     if EXTENT == "all":
         return [*range(1, len(trace) + 1)]

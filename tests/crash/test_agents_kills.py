@@ -23,11 +23,11 @@ def place_at(folder: Path, memory: Path) -> Place:
 def test_killed_run_with_children_resumes_within_its_limits(shim_library: Path, tmp_path: Path, memory: Path) -> None:
     with ForkServer(shim_library, "tests.crash.children_play") as server:
         place = place_at(tmp_path / "whole", memory)
-        whole = server.run("begin", place)
-        check(server, place, whole.value)
+        undisturbed = server.run("begin", place)
+        check(server, place, undisturbed.value)
         for number in range(1, KILLS + 1):
             place = place_at(tmp_path / str(number), memory)
-            killed = server.run("begin", place, len(whole.trace) * number // (KILLS + 1), "kill_before")
+            killed = server.run("begin", place, len(undisturbed.trace) * number // (KILLS + 1), "kill_before")
             assert killed.killed, number
             check(server, place, server.run("resume", place).value)
 
@@ -39,9 +39,9 @@ def check(server: ForkServer, place: Place, ended: dict[str, Any]) -> None:
     assert [json.loads(result)["ok"] for result in ended["results"]] == [True] * 4, (place, ended)
     assert read_files(root) == AFTER, place
     assert ended["changed"] == ["a.txt", "end.txt", "sub/b.txt", "sub/new.txt"]
-    made = len(Path(place["marks"]).read_text().splitlines())
-    assert 10 <= made <= usage["total_calls"] <= MOST_CALLS, (place, made, usage)
+    calls = len(Path(place["marks"]).read_text().splitlines())
+    assert 10 <= calls <= usage["total_calls"] <= MOST_CALLS, (place, calls, usage)
     assert usage["total_calls"] == usage["calls_in_current_turn"]
-    assert usage["total_input_tokens"] >= 100 * made
+    assert usage["total_input_tokens"] >= 100 * calls
     assert server.run("undo", place).value
     assert read_files(root) == BEFORE, place

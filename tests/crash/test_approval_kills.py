@@ -7,7 +7,7 @@ import pytest
 
 from tests.crash.fork_server import ForkServer, Played
 from tests.extent import LEVEL, sampled
-from tests.surfaces.runs.approval_play import AFTER, BUG, QUESTION, THREE, asked, session
+from tests.surfaces.runs.approval_play import AFTER, BUG, QUESTION, THREE, requested_calls, session
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def server() -> Iterator[ForkServer]:
         yield serving
 
 
-def played(server: ForkServer, root: Path, way: str, death: str) -> Played:
+def run_and_kill(server: ForkServer, root: Path, way: str, death: str) -> Played:
     """A process that answers or resumes, and is killed at `death`."""
     return server.run("taken_up", {"root": str(root), "way": way, "death": death})
 
@@ -29,7 +29,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root.mkdir()
     (root / "calc.py").write_text(BUG, encoding="utf-8")
     with session(root, THREE) as now:
-        asked(now.stream("Fix add"))
+        requested_calls(now.stream("Fix add"))
     return root
 
 
@@ -38,9 +38,9 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
     server: ForkServer, waiting: Path, death: str
 ) -> None:
-    killed = played(server, waiting, "answer", death)
+    killed = run_and_kill(server, waiting, "answer", death)
     assert killed.killed
-    resumed = played(server, waiting, "resume", "never")
+    resumed = run_and_kill(server, waiting, "resume", "never")
     if death == "guarded" and resumed.value[0] == "Asked":  # killed while guard's verdict was being saved
         assert resumed.value == ["Asked", {"calc.py": BUG}]
         return
@@ -49,9 +49,9 @@ def test_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
 
 
 def test_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) -> None:
-    resumed = played(server, waiting, "resume", "never")
+    resumed = run_and_kill(server, waiting, "resume", "never")
     assert resumed.value == ["Asked", {"calc.py": BUG}]
-    answered = played(server, waiting, "answer", "never")
+    answered = run_and_kill(server, waiting, "answer", "never")
     assert answered.value == ["Ended", AFTER]
 
 
@@ -61,12 +61,12 @@ def test_question_is_asked_again_after_a_kill_and_its_answer_is_stored_once(
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     root = tmp_path / "work"
     with session(root, QUESTION, questions=True) as now:
-        asked(now.stream("Paint it"))
+        requested_calls(now.stream("Paint it"))
 
-    assert played(server, root, "resume", "never").value[0] == "Asked"
+    assert run_and_kill(server, root, "resume", "never").value[0] == "Asked"
     answer = {"root": str(root), "way": "answer", "death": "before", "answer": "blue"}
     assert server.run("taken_up", answer).killed
-    assert played(server, root, "resume", "never").value == ["Ended", {}]
+    assert run_and_kill(server, root, "resume", "never").value == ["Ended", {}]
 
     with session(root) as now:
         texts = [message.text for message in now.result().messages]
@@ -81,19 +81,19 @@ def test_raised_limit_is_asked_about_until_answered_and_survives_a_kill(
     root.mkdir()
     (root / "calc.py").write_text(BUG, encoding="utf-8")
     with session(root, THREE.splitlines()[0], mode="auto", on_limit="ask", max_calls_per_turn=1) as now:
-        (limit,) = asked(now.stream("Fix add"))
+        (limit,) = requested_calls(now.stream("Fix add"))
     assert limit["arguments"] == {"max_calls_per_turn": 2}
 
-    assert played(server, root, "resume", "never").value[0] == "Asked"
+    assert run_and_kill(server, root, "resume", "never").value[0] == "Asked"
     raised = {"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_turn": 3}}}}
     answer = {"root": str(root), "way": "answer", "death": "raised", "answer": raised}
     assert server.run("taken_up", answer).killed
-    assert played(server, root, "resume", "never").value == ["Ended", {"calc.py": AFTER["calc.py"]}]
+    assert run_and_kill(server, root, "resume", "never").value == ["Ended", {"calc.py": AFTER["calc.py"]}]
 
 
 def test_file_changed_between_approval_and_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
-    killed = played(server, waiting, "answer", "guarded")
+    killed = run_and_kill(server, waiting, "answer", "guarded")
     assert killed.killed
     (waiting / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
-    resumed = played(server, waiting, "resume", "never")
+    resumed = run_and_kill(server, waiting, "resume", "never")
     assert resumed.value == ["Ended", {"calc.py": "# new\n" + BUG, "log.txt": "two"}]

@@ -56,9 +56,9 @@ class Place:
         path = self.out / "results.jsonl"
         text = path.read_text() if path.exists() else ""
         lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        found = {line["id"]: line for line in lines}
-        assert len(found) == len(lines)
-        return found
+        results = {line["id"]: line for line in lines}
+        assert len(results) == len(lines)
+        return results
 
     def patches(self) -> dict[str, str]:
         return {path.stem: path.read_text() for path in sorted((self.out / "patches").glob("[!.]*"))}
@@ -70,30 +70,30 @@ class Place:
 def test_batch_killed_ten_times_has_the_same_result_as_an_undisturbed_one(server: ForkServer, tmp_path: Path) -> None:
     ids = {f"t{number}" for number in range(TASKS)}
     with memory_folder() as memory, ScriptedServer(then=batch_play.answer) as model:
-        whole = Place(tmp_path / "whole", memory, model)
-        undisturbed = server.run("start", whole.argument)
+        reference = Place(tmp_path / "whole", memory, model)
+        undisturbed = server.run("start", reference.argument)
         assert undisturbed.value == {"end": "complete", "done": TASKS, "finished": TASKS}
-        assert set(whole.calls().values()) == {CALLS_OF_A_TASK}
-        assert set(whole.patches()) == ids
+        assert set(reference.calls().values()) == {CALLS_OF_A_TASK}
+        assert set(reference.patches()) == ids
 
         model.requests.clear()
         torn, choice, played = Place(tmp_path / "torn", memory, model), random.Random(SEED), list[Played]()
         for _ in range(KILLS):
-            before, asked = torn.results(), torn.calls()
+            before, calls_before = torn.results(), torn.calls()
             at = choice.randint(1, 2 * undisturbed.calls // KILLS)
             played.append(server.run("start", torn.argument, at, choice.choice(["kill_before", "kill_within"])))
             after = torn.results()
             assert {task: after[task] for task in before} == before
-            assert all(torn.calls()[int(task[1:])] == asked[int(task[1:])] for task in before)
-        assert sum(each.killed for each in played) >= KILLS - 2
+            assert all(torn.calls()[int(task[1:])] == calls_before[int(task[1:])] for task in before)
+        assert sum(run.killed for run in played) >= KILLS - 2
         last = server.run("start", torn.argument)
         assert last.value == {"end": "complete", "done": TASKS, "finished": TASKS}
 
         results = torn.results()
         assert set(results) == ids
-        assert torn.patches() == whole.patches()
-        assert {each["kind"] for each in results.values()} == {"FINISHED"}
-        assert any(each["resumed"] for each in results.values())
+        assert torn.patches() == reference.patches()
+        assert {result["kind"] for result in results.values()} == {"FINISHED"}
+        assert any(result["resumed"] for result in results.values())
         assert torn.calls().total() <= CALLS_OF_A_TASK * TASKS + 3 * KILLS  # three were active when it was killed
         again = server.run("start", torn.argument)
         assert again.value == last.value
@@ -112,9 +112,9 @@ def test_standby_process_continues_the_batch_of_a_killed_one(tmp_path: Path) -> 
         command = [sys.executable, "-m", "tests.crash.batch_play", json.dumps({**place.argument, "standby": "yes"})]
 
         def one_more() -> "subprocess.Popen[bytes]":
-            begun = ended.enter_context(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE))
-            ended.callback(begun.kill)
-            return begun
+            process = ended.enter_context(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE))
+            ended.callback(process.kill)
+            return process
 
         three = [one_more() for _ in range(3)]
         for kill in range(STANDBY_KILLS):
@@ -123,13 +123,13 @@ def test_standby_process_continues_the_batch_of_a_killed_one(tmp_path: Path) -> 
                 time.sleep(0.05)
             holder = written_owner(str(place.out), "batch.lock")
             assert holder is not None
-            [killed] = [each for each in three if each.pid == holder.pid]
+            [killed] = [process for process in three if process.pid == holder.pid]
             killed.kill()
             three.remove(killed)
             three.append(one_more())
-        for each in three:
-            told, _ = each.communicate(timeout=120)
-            assert json.loads(told) == {"end": "complete", "done": TASKS, "finished": TASKS}, place.results()
-        assert {each["kind"] for each in place.results().values()} == {"FINISHED"}
+        for process in three:
+            output, _ = process.communicate(timeout=120)
+            assert json.loads(output) == {"end": "complete", "done": TASKS, "finished": TASKS}, place.results()
+        assert {result["kind"] for result in place.results().values()} == {"FINISHED"}
         assert set(place.patches()) == {f"t{number}" for number in range(TASKS)}
         assert place.calls().total() <= CALLS_OF_A_TASK * TASKS + 3 * STANDBY_KILLS

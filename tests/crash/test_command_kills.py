@@ -57,17 +57,17 @@ class KillingServer(OpenAIGpt5):
     def __init__(self, choice: random.Random) -> None:
         super().__init__(SCRIPT)
         self.process: subprocess.Popen[str] | None = None
-        self.used: list[JsonMap] = []
+        self.usages: list[JsonMap] = []
         """The usage of each request, as the provider bills a whole reply."""
-        self._choice, self._left = choice, choice.randint(1, MOST_KILLS)
+        self._choice, self._kills_left = choice, choice.randint(1, MOST_KILLS)
         self._first = choice.randrange(len(SCRIPT))
 
     def events(self, turn: Turn) -> list[bytes]:
         events = super().events(turn)
-        self.used.append(turn.usage)
-        is_first = len(self.used) == self._first + 1
-        if self._left and (is_first or (len(self.used) > self._first and self._choice.random() < 0.5)):
-            self._left -= 1
+        self.usages.append(turn.usage)
+        is_first = len(self.usages) == self._first + 1
+        if self._kills_left and (is_first or (len(self.usages) > self._first and self._choice.random() < 0.5)):
+            self._kills_left -= 1
             return CutReply(events, self._choice.randrange(len(events)), self._kill)
         return events
 
@@ -122,12 +122,14 @@ def test_command_killed_in_its_model_calls_is_resumed_to_its_end(seed: int, tmp_
     )
     assert (run["state"], run["kind"], run["files"]) == ("finished", "FINISHED", sorted(FILES))
 
-    usage, billed = result["outcome"]["usage"], server.used
+    usage, billed = result["outcome"]["usage"], server.usages
     calls, inputs, outputs = (usage[f"total_{name}"] for name in ("calls", "input_tokens", "output_tokens"))
     assert calls == len(billed) == len(SCRIPT) + kills
-    assert outputs <= sum(each["completion_tokens"] for each in billed) + kills * LEAST_CUT_OFF
+    assert outputs <= sum(usage["completion_tokens"] for usage in billed) + kills * LEAST_CUT_OFF
     assert outputs >= kills * LEAST_CUT_OFF
-    assert inputs > 0.9 * sum(each["prompt_tokens"] for each in billed)  # of a call that was cut off it is an estimate
+    assert inputs > 0.9 * sum(
+        usage["prompt_tokens"] for usage in billed
+    )  # of a call that was cut off it is an estimate
     assert calls <= HOSTED["max_calls_per_turn"]
     assert outputs <= HOSTED["max_output_tokens_per_session"]
     assert inputs <= HOSTED["max_input_tokens_per_session"]

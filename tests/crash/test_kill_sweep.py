@@ -19,7 +19,7 @@ import pytest
 from tests.crash.fork_server import ForkServer, Played
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
-from tests.crash.sweep import EXTENT, Point, servers_of, sweep, visited
+from tests.crash.sweep import EXTENT, Point, calls_to_visit, servers_of, sweep
 from tests.extent import in_sweeps, sampled
 from tests.memory_folder import memory_folder
 
@@ -77,24 +77,24 @@ class Place:
             (name,) = self.data.rglob("shared_name")
             ours = f" AND mendgraph.all_changes.workspace = '{name.read_text().strip()}'"
             with psycopg.connect(url) as shared:
-                found = shared.execute(f"{undone.format('mendgraph.all_')}{ours}".encode()).fetchall()
-            return {Path(os.fsdecode(path)).name for (path,) in found}
+                rows = shared.execute(f"{undone.format('mendgraph.all_')}{ours}".encode()).fetchall()
+            return {Path(os.fsdecode(path)).name for (path,) in rows}
         (store,) = self.data.rglob("store.sqlite")
         with closing(sqlite3.connect(store)) as database:
             return {Path(os.fsdecode(path)).name for (path,) in database.execute(undone.format(""))}
 
     def check_old_or_new(self) -> None:
         """At the instant of the kill, before anything could repair it; temporary files may exist."""
-        found = {name: text for name, text in self.files().items() if not name.endswith(".mendgraph-tmp")}
-        commanded = found.pop(COMMANDED, "ran\n")
+        files = {name: text for name, text in self.files().items() if not name.endswith(".mendgraph-tmp")}
+        commanded = files.pop(COMMANDED, "ran\n")
         assert commanded == "ran\n"
-        for name in {*BEFORE, *AFTER, *found}:
-            assert found.get(name) in {BEFORE.get(name), AFTER.get(name)}, name
+        for name in {*BEFORE, *AFTER, *files}:
+            assert files.get(name) in {BEFORE.get(name), AFTER.get(name)}, name
 
-    def check_end(self, told: Mapping[str, Any], played: Sequence[Played]) -> None:
-        assert (told["kind"], told["answer"]) == ("FINISHED", "All done.")
+    def check_end(self, summary: Mapping[str, Any], played: Sequence[Played]) -> None:
+        assert (summary["kind"], summary["answer"]) == ("FINISHED", "All done.")
         files = self.files()
-        results = [json.loads(text) for kind, text in told["history"] if kind == "tool"]
+        results = [json.loads(text) for kind, text in summary["history"] if kind == "tool"]
         assert [result["ok"] for result in results[:5]] == [True] * 5, results
         command = results[5]
         assert len(results) == 6
@@ -105,18 +105,18 @@ class Place:
             assert files.pop(COMMANDED, "ran\n") == "ran\n"
         assert files == AFTER
         assert {oct((self.root / name).stat().st_mode & 0o777) for name in BEFORE if name in AFTER} == {"0o640"}
-        found = effects(played)
+        effects_of_all = effects(played)
         for name in self.taken_back():  # the patch was half applied, reverted by the next start, and applied again
-            found[name] -= 2 * (found[name] == 3)
-        assert found <= EFFECTS, found
+            effects_of_all[name] -= 2 * (effects_of_all[name] == 3)
+        assert effects_of_all <= EFFECTS, effects_of_all
 
 
 def effects(played: Sequence[Played]) -> Counter[str]:
     """How often each file of the workspace has changed."""
-    found: Counter[str] = Counter()
-    for each in played:
-        found.update(match["name"] for line in each.trace if (match := NAMING.match(line)))
-    return Counter({name: count for name, count in found.items() if name in EFFECTS})
+    counts: Counter[str] = Counter()
+    for run in played:
+        counts.update(match["name"] for line in run.trace if (match := NAMING.match(line)))
+    return Counter({name: count for name, count in counts.items() if name in EFFECTS})
 
 
 @sampled
@@ -134,13 +134,13 @@ def test_killed_run_resumes_with_the_same_result_from_any_point(
         place.check_old_or_new()
         second = server.run("resume", place.argument)
         # At `kill_before` the last call of the trace was not made any more.
-        made = first
+        first_run = first
         if first.killed and point.how == "kill_before":
-            made = replace(first, trace=first.trace[:-1])
-        place.check_end(second.value, [made, second])
+            first_run = replace(first, trace=first.trace[:-1])
+        place.check_end(second.value, [first_run, second])
         place.remove()
 
-    before = [Point("kill_before", at) for at in visited(trace)]
+    before = [Point("kill_before", at) for at in calls_to_visit(trace)]
     after = [
         Point("kill_after", at) for at, call in enumerate(trace, 1) if EXTENT == "all" and "store.sqlite" not in call
     ]
@@ -162,9 +162,9 @@ def test_killed_run_in_a_shared_store_resumes_with_the_same_result(
         place.check_end(second.value, [first, second])
         place.remove()
 
-    whole = Place(tmp_path / "whole", memory, shared_store)
-    played = servers[0].run("begin", whole.argument)
-    whole.check_end(played.value, [played])
+    undisturbed = Place(tmp_path / "whole", memory, shared_store)
+    played = servers[0].run("begin", undisturbed.argument)
+    undisturbed.check_end(played.value, [played])
     choice = random.Random(5).sample(range(1, played.calls + 1), SHARED_KILLS)
     every = [Point("kill_after", at) for at in sorted(choice)]
     sweep(every, play, servers)
@@ -211,9 +211,11 @@ def test_failed_work_is_restored_once_wherever_the_run_is_killed(
         place.argument["fails"] = "yes"
         return place
 
-    def check(place: Place, told: Mapping[str, Any]) -> None:
-        assert told["message"].endswith("The files are as they were; the attempt is kept: mendgraph apply play"), told
-        assert told["restored"] == ["a.txt", "b.txt", "c.txt", "d.txt", "new/file.txt"]
+    def check(place: Place, summary: Mapping[str, Any]) -> None:
+        assert summary["message"].endswith("The files are as they were; the attempt is kept: mendgraph apply play"), (
+            summary
+        )
+        assert summary["restored"] == ["a.txt", "b.txt", "c.txt", "d.txt", "new/file.txt"]
         assert place.files() == BEFORE
         assert not (place.root / "new").exists()
 
@@ -228,12 +230,12 @@ def test_failed_work_is_restored_once_wherever_the_run_is_killed(
         assert place.files() == AFTER
         place.remove()
 
-    whole = place_of("whole")
-    played = servers[0].run("begin", whole.argument)
-    check(whole, played.value)
+    undisturbed = place_of("whole")
+    played = servers[0].run("begin", undisturbed.argument)
+    check(undisturbed, played.value)
     first, *others = (at for at, call in enumerate(played.trace, 1) if call == "renameat c.txt")
     assert others  # it was changed, and changed back
-    every = [Point("kill_before", first + at) for at in visited(played.trace[first:])]
+    every = [Point("kill_before", first + at) for at in calls_to_visit(played.trace[first:])]
     sweep(every, play, servers)
 
 
@@ -258,7 +260,7 @@ def test_disk_error_at_any_call_is_a_clear_error_and_damages_no_file(
         assert second.value["kind"] == "FINISHED", second.value
         place.remove()
 
-    calls = visited(trace, failing=True)
+    calls = calls_to_visit(trace, failing=True)
     chosen = slice(None) if EXTENT == "all" else slice(["EIO", "ENOSPC"].index(how), None, 2)
     every = [Point(how, at) for at in calls[chosen]]
     sweep(every, play, servers)

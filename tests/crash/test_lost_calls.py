@@ -23,17 +23,17 @@ def server() -> Iterator[ForkServer]:
         yield serving
 
 
-def worked(
+def run_plays(
     server: ForkServer, folder: Path, *plays: tuple[str, str], durability: str = DURABILITY, **settings: Any
 ) -> list[Outcome]:
     """The outcomes of the processes that were not killed; a play has moves, and the request or ""."""
     workspace = folder / "workspace"
     workspace.mkdir()
     limits = settings or {"max_output_tokens_per_call": MOST_OUTPUT, "max_calls_per_turn": 4}
-    given = {"workspace": str(workspace), **limits}
+    context = {"workspace": str(workspace), **limits}
     outcomes = []
     for moves, request in plays:
-        argument = {"data": str(folder / "data"), "context": given, "moves": moves, "request": request}
+        argument = {"data": str(folder / "data"), "context": context, "moves": moves, "request": request}
         argument["durability"] = durability
         played = server.run("work", argument)
         assert played.killed == (not {"d", "w"}.isdisjoint(moves))
@@ -42,7 +42,7 @@ def worked(
     return outcomes
 
 
-def counted(folder: Path, outcome: Outcome) -> tuple[int, int, int]:
+def counts_of(folder: Path, outcome: Outcome) -> tuple[int, int, int]:
     """The calls of the session and of the turn, and the session's output tokens. The book says the same."""
     entries, usage = book_of(folder / "data"), outcome.usage
     assert usage["total_calls"] == len(entries)
@@ -52,32 +52,32 @@ def counted(folder: Path, outcome: Outcome) -> tuple[int, int, int]:
 
 
 def test_calls_lost_before_the_first_checkpoint_are_charged(server: ForkServer, tmp_path: Path) -> None:
-    [outcome] = worked(server, tmp_path, ("d", "Do it."), ("d", ""), ("a", ""))
+    [outcome] = run_plays(server, tmp_path, ("d", "Do it."), ("d", ""), ("a", ""))
     assert (outcome.kind, outcome.answer) == ("FINISHED", "All is well.")
-    assert counted(tmp_path, outcome) == (3, 3, 2 * MOST_OUTPUT + TOKENS[1])
+    assert counts_of(tmp_path, outcome) == (3, 3, 2 * MOST_OUTPUT + TOKENS[1])
 
 
 def test_kill_does_not_give_back_the_budget_of_a_turn(server: ForkServer, tmp_path: Path) -> None:
     plays = (("ca", "Do it."), ("cd", "Go on."), ("d", ""), ("d", ""), ("", ""))
-    first, last = worked(server, tmp_path, *plays)
+    first, last = run_plays(server, tmp_path, *plays)
     assert (first.kind, last.kind, last.reason) == (
         "FINISHED",
         "BUDGET_STOP",
         "max_calls_per_turn",
     )
-    assert counted(tmp_path, last) == (6, 4, 3 * TOKENS[1] + 3 * MOST_OUTPUT)
+    assert counts_of(tmp_path, last) == (6, 4, 3 * TOKENS[1] + 3 * MOST_OUTPUT)
 
 
 def test_kills_in_calls_of_a_reasoning_model_leave_budget_for_its_answer(server: ForkServer, tmp_path: Path) -> None:
     """Its reply may be as long as the whole budget, which each call reserves."""
     plays = (("cd", "Do it."), ("d", ""), ("cd", ""), ("ca", ""))
-    [outcome] = worked(server, tmp_path, *plays, reasoning_effort="low")
+    [outcome] = run_plays(server, tmp_path, *plays, reasoning_effort="low")
     assert (outcome.kind, outcome.answer) == ("FINISHED", "All is well.")
-    assert counted(tmp_path, outcome) == (7, 7, 3 * LEAST_OUTPUT + 4 * TOKENS[1])
+    assert counts_of(tmp_path, outcome) == (7, 7, 3 * LEAST_OUTPUT + 4 * TOKENS[1])
 
 
 def test_process_killed_while_waiting_has_its_remaining_retries_left(server: ForkServer, tmp_path: Path) -> None:
-    [outcome] = worked(server, tmp_path, ("bw", "Do it."), ("b", ""), durability="sync")
+    [outcome] = run_plays(server, tmp_path, ("bw", "Do it."), ("b", ""), durability="sync")
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert outcome.diagnostics == ("provider error: rate_limited (3 tries)",)
     assert (outcome.usage["total_calls"], outcome.usage["total_input_tokens"]) == (3, 0)

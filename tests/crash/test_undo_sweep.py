@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.fork_server import ForkServer
 from tests.crash.shim import How
-from tests.crash.sweep import Point, servers_of, sweep, visited
+from tests.crash.sweep import Point, calls_to_visit, servers_of, sweep
 from tests.crash.undo_play import change, prepare
 from tests.extent import LEVEL, sampled
 from tests.memory_folder import memory_folder
@@ -42,10 +42,10 @@ def scene() -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def trace(servers: list[ForkServer], scene: Scene) -> tuple[str, ...]:
-    whole = scene.copy("undone")
-    played = servers[0].run("undo", str(whole))
+    copy = scene.copy("undone")
+    played = servers[0].run("undo", str(copy))
     assert played.value == {"left": []}
-    assert tree(whole / "root") == scene.before
+    assert tree(copy / "root") == scene.before
     return played.trace
 
 
@@ -63,5 +63,5 @@ def test_undo_interrupted_at_any_point_can_be_repeated(
         assert tree(folder / "root") == scene.before
         shutil.rmtree(folder)
 
-    every = [Point(how, at) for at in visited(trace, failing=True)]
+    every = [Point(how, at) for at in calls_to_visit(trace, failing=True)]
     sweep(every, play, servers)

@@ -42,9 +42,9 @@ def undo(folder: str) -> dict[str, Any]:
     """As the command does it: recover open changes, then undo the run."""
     world = World(Path(folder))
     try:
-        for each in recover(world.journal, str(world.root)):
-            if each.state == "intended":
-                return {"error": each.sentence}
+        for change in recover(world.journal, str(world.root)):
+            if change.state == "intended":
+                return {"error": change.sentence}
     except StoreError as error:
         return {"error": str(error)}
     done = restore(world.journal, world.workspace, "run")

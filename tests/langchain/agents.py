@@ -21,7 +21,7 @@ with warnings.catch_warnings():
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}, "recursion_limit": 40}
 
-both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
+sync_and_async = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
 
 @cache
@@ -51,9 +51,11 @@ def deep_agent(server: ScriptedServer, *middleware: Any, **more: Any) -> Any:
     return create_deep_agent(model=chat(server), middleware=list(middleware), **more)
 
 
-def ask(made: Any, loop: bool = False, config: RunnableConfig = THREAD) -> list[BaseMessage]:
+def ask(agent_graph: Any, loop: bool = False, config: RunnableConfig = THREAD) -> list[BaseMessage]:
     """One turn; all messages of the thread."""
-    asked = {"messages": [{"role": "user", "content": "Look at the files."}]}
-    result = event_loop().run(made.ainvoke(asked, config)) if loop else made.invoke(asked, config)
+    turn_input = {"messages": [{"role": "user", "content": "Look at the files."}]}
+    result = (
+        event_loop().run(agent_graph.ainvoke(turn_input, config)) if loop else agent_graph.invoke(turn_input, config)
+    )
     messages: list[BaseMessage] = result["messages"]
     return messages

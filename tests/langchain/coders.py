@@ -19,7 +19,16 @@ with warnings.catch_warnings():
     from deepagents import create_deep_agent
     from deepagents.backends import FilesystemBackend, LocalShellBackend
 
-__all__ = ["THREAD", "FilesystemBackend", "LocalShellBackend", "asked", "called", "coder", "deep_coder", "seen"]
+__all__ = [
+    "THREAD",
+    "FilesystemBackend",
+    "LocalShellBackend",
+    "coder",
+    "deep_coder",
+    "reply_with_calls",
+    "run_turn",
+    "sent_text",
+]
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}, "recursion_limit": 60}
 
@@ -35,8 +44,8 @@ def coder(server: ScriptedServer, root: Path, *middleware: Any, **more: Any) -> 
     @tool
     def save(edits: list[dict[str, str]]) -> str:
         """Write files, each with a filePath and a text."""
-        for each in edits:
-            (root / each["filePath"]).write_text(each["text"], encoding="utf-8")
+        for edit in edits:
+            (root / edit["filePath"]).write_text(edit["text"], encoding="utf-8")
         return "saved"
 
     return create_agent(_chat(server), [read_file, save], middleware=list(middleware), **more)
@@ -52,18 +61,20 @@ def _chat(server: ScriptedServer) -> ChatOpenAI:
     return ChatOpenAI(model="scripted", base_url=server.base_url, api_key=key, max_retries=0)
 
 
-def called(*calls: tuple[str, dict[str, Any]]) -> Calls:
+def reply_with_calls(*calls: tuple[str, dict[str, Any]]) -> Calls:
     """A reply with these calls."""
     return Calls([(name, json.dumps(arguments)) for name, arguments in calls])
 
 
-def asked(agent: Any, request: str, loop: bool = False) -> dict[str, Any]:
+def run_turn(agent: Any, request: str, loop: bool = False) -> dict[str, Any]:
     """One turn, in an event loop or not; the final state."""
-    given = {"messages": [{"role": "user", "content": request}]}
-    state: dict[str, Any] = event_loop().run(agent.ainvoke(given, THREAD)) if loop else agent.invoke(given, THREAD)
+    turn_input = {"messages": [{"role": "user", "content": request}]}
+    state: dict[str, Any] = (
+        event_loop().run(agent.ainvoke(turn_input, THREAD)) if loop else agent.invoke(turn_input, THREAD)
+    )
     return state
 
 
-def seen(server: ScriptedServer) -> str:
+def sent_text(server: ScriptedServer) -> str:
     """All text that the model was sent."""
     return json.dumps([request["messages"] for request in server.requests])

@@ -20,7 +20,7 @@ THREAD: Any = {"configurable": {"thread_id": "parent"}}
 ASKED: Any = {"messages": [HumanMessage(TASK)]}
 
 
-def told(*replies: Use | Say) -> ScriptedModel:
+def native_model(*replies: Use | Say) -> ScriptedModel:
     """A model with these replies, in native calls."""
     return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
 

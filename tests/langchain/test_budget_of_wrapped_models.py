@@ -30,7 +30,7 @@ def model(server: ScriptedServer, name: str = "gpt-4o-mini", **settings: Any) ->
     return ChatOpenAI(model=name, base_url=server.base_url, api_key=key, max_retries=0, **settings)
 
 
-def by_name(server: ScriptedServer) -> Any:
+def configurable_model(server: ScriptedServer) -> Any:
     settings: Any = {"base_url": server.base_url, "api_key": "a-key-of-nobody", "max_retries": 0}
     return init_chat_model("openai:gpt-4o-mini", configurable_fields=("model",), **settings)
 
@@ -51,7 +51,7 @@ WRAPPERS: dict[str, tuple[Callable[[ScriptedServer], Any], str]] = {
         "gpt-4o",
     ),
     "configurable_alternatives": (alternatives, "gpt-4o"),
-    "init_chat_model": (by_name, "gpt-4o"),
+    "init_chat_model": (configurable_model, "gpt-4o"),
     "all of them": (
         lambda server: alternatives(server).with_config(tags=["x"]).bind(max_tokens=9_000),
         "gpt-4o",

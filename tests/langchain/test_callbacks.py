@@ -28,17 +28,17 @@ def context(folder: Path, base_url: str, **settings: Any) -> AgentContext:
     )
 
 
-def streamed(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
+def stream_messages(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
     """What `stream_mode="messages"` streams of the replies."""
-    asked: Any = {"messages": [HumanMessage("Is all well?")]}
+    turn_input: Any = {"messages": [HumanMessage("Is all well?")]}
 
     async def later() -> list[Any]:
-        return [each async for each in build_graph().astream(asked, context=run, stream_mode="messages")]
+        return [part async for part in build_graph().astream(turn_input, context=run, stream_mode="messages")]
 
     if asynchronous:
         parts = asyncio.run(later())
     else:
-        parts = list(build_graph().stream(asked, context=run, stream_mode="messages"))
+        parts = list(build_graph().stream(turn_input, context=run, stream_mode="messages"))
     return [message for message, _ in parts if isinstance(message, AIMessageChunk)]
 
 
@@ -51,7 +51,7 @@ def test_secret_repeated_by_the_model_is_redacted_in_the_stream(
     with ScriptedServer(
         [Chunked(Calls([("read_file", call)], f"It is {WORD}."), 5), Chunked(Say(f"So {WORD} it is."), 5)]
     ) as server:
-        chunks = streamed(context(tmp_path, server.base_url), asynchronous=asynchronous)
+        chunks = stream_messages(context(tmp_path, server.base_url), asynchronous=asynchronous)
     text = "".join(chunk.text for chunk in chunks)
     arguments = "".join(part["args"] or "" for chunk in chunks for part in chunk.tool_call_chunks)
     assert text == "It is [redacted secret].So [redacted secret] it is."
@@ -79,9 +79,9 @@ def test_callbacks_receive_no_secret_of_a_request(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("DEPLOY_TOKEN", WORD)
     heard: list[str] = []
     config: Any = {"callbacks": [Listener()]}
-    asked: Any = {"messages": [HumanMessage(f"Look for {WORD}.")]}
+    turn_input: Any = {"messages": [HumanMessage(f"Look for {WORD}.")]}
     with ScriptedServer([Say("Done.")]) as server:
-        build_graph().invoke(asked, config, context=context(tmp_path, server.base_url))
+        build_graph().invoke(turn_input, config, context=context(tmp_path, server.base_url))
     assert "Look for [redacted secret]." in heard[0]
     assert WORD not in "".join(heard)
 
@@ -97,17 +97,17 @@ class Counting(BaseCallbackHandler):
         self.calls[name] += 1
         self.words += repr(words)
 
-    def on_chat_model_start(self, *given: Any, **_: Any) -> None:
-        self._count("model begins", given)
+    def on_chat_model_start(self, *arguments: Any, **_: Any) -> None:
+        self._count("model begins", arguments)
 
-    def on_llm_end(self, *given: Any, **_: Any) -> None:
-        self._count("model ends", given)
+    def on_llm_end(self, *arguments: Any, **_: Any) -> None:
+        self._count("model ends", arguments)
 
-    def on_tool_start(self, *given: Any, **more: Any) -> None:
-        self._count("tool begins", given, more["inputs"])
+    def on_tool_start(self, *arguments: Any, **more: Any) -> None:
+        self._count("tool begins", arguments, more["inputs"])
 
-    def on_tool_end(self, *given: Any, **_: Any) -> None:
-        self._count("tool ends", given)
+    def on_tool_end(self, *arguments: Any, **_: Any) -> None:
+        self._count("tool ends", arguments)
 
 
 class ByVariable(Counting):
@@ -148,20 +148,20 @@ def test_callbacks_receive_each_call_once_wherever_they_are_registered(
         if kind == "create_agent":
             middleware: Any = [HealingMiddleware(), BudgetMiddleware(max_calls_per_turn=5)]
             machine = create_agent(chat(server, stream_usage=True), [look], middleware=middleware)
-        asked: Any = {"messages": [HumanMessage("What is in a.txt?")]}
+        turn_input: Any = {"messages": [HumanMessage("What is in a.txt?")]}
         token = HOOK.set(hook)
         with get_usage_metadata_callback() as manager:
             if way == "async":
-                asyncio.run(machine.ainvoke(asked, config))
+                asyncio.run(machine.ainvoke(turn_input, config))
             elif way == "sync":
-                machine.invoke(asked, config)
+                machine.invoke(turn_input, config)
             else:
-                list(machine.stream(asked, config, stream_mode=["messages", "updates"]))
+                list(machine.stream(turn_input, config, stream_mode=["messages", "updates"]))
         HOOK.reset(token)
     assert counting.calls == hook.calls == ByVariable.heard == EACH_ONCE
     for handler in (usage, manager):
-        [used] = handler.usage_metadata.values()
-        assert (used["input_tokens"], used["output_tokens"]) == (2_000, 50)
+        [tokens] = handler.usage_metadata.values()
+        assert (tokens["input_tokens"], tokens["output_tokens"]) == (2_000, 50)
     if kind != "create_agent":
         assert "[redacted secret]" in counting.words
         assert WORD not in counting.words + hook.words

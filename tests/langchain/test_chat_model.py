@@ -23,23 +23,23 @@ from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.services import ignore
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
-from tests.langchain.asked_models import CALL, ask, at, of
+from tests.langchain.model_calls import CALL, ask, model_at, model_of
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
 """A call of a fraction of a second has ended by then, on any machine."""
 
 
-def failed(model: ChatModel, call: Call) -> tuple[ProviderFailure, list[str]]:
+def failure_of(model: ChatModel, call: Call) -> tuple[ProviderFailure, list[str]]:
     """The failure that ends the call, within a short time."""
     began = time.monotonic()
-    result, said = ask(model, call)
+    result, texts = ask(model, call)
     assert isinstance(result, ProviderFailure)
     assert time.monotonic() - began < ENDS_S
-    return result, said
+    return result, texts
 
 
-def within(seconds: float, idle_s: float | None = None) -> Call:
+def call_within(seconds: float, idle_s: float | None = None) -> Call:
     return CALL.model_copy(update={"timeout_s": seconds, "idle_timeout_s": idle_s})
 
 
@@ -76,10 +76,10 @@ class Stubborn(Spoken):
 
 def test_chat_model_that_ignores_its_cancellation_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply_reader, "CANCEL_GRACE_S", 0.01)
-    model, said = user_model(Stubborn()), list[str]()
+    model, texts = user_model(Stubborn()), list[str]()
 
     async def once() -> Any:
-        result = await model.acomplete(within(0.2), said.append)
+        result = await model.acomplete(call_within(0.2), texts.append)
         for other in asyncio.all_tasks() - {asyncio.current_task()}:  # which would keep the loop running
             for _ in range(100):
                 other.cancel()
@@ -89,7 +89,7 @@ def test_chat_model_that_ignores_its_cancellation_is_abandoned(monkeypatch: pyte
     began = time.monotonic()
     result = asyncio.run(once())
     assert time.monotonic() - began < ENDS_S
-    assert (result.kind, said) == (ProviderErrorKind.TIMEOUT, ["Hel"])
+    assert (result.kind, texts) == (ProviderErrorKind.TIMEOUT, ["Hel"])
 
 
 class SyncOnly(Spoken):
@@ -120,17 +120,19 @@ class Streaming(SyncOnly):
         yield piece("lo")
 
 
-@pytest.mark.parametrize(("kind", "said"), [(Blocking, []), (Streaming, ["Hel"])])
-def test_sync_chat_model_times_out_and_its_thread_does_not_block_exit(kind: type[SyncOnly], said: list[str]) -> None:
-    own = kind()
-    failure, came = failed(user_model(own), within(0.3))
-    assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
-    came.clear()
-    result = user_model(own).complete(within(0.3), came.append)
-    own._goes_on.set()
+@pytest.mark.parametrize(("kind", "expected_texts"), [(Blocking, []), (Streaming, ["Hel"])])
+def test_sync_chat_model_times_out_and_its_thread_does_not_block_exit(
+    kind: type[SyncOnly], expected_texts: list[str]
+) -> None:
+    chat_model = kind()
+    failure, texts = failure_of(user_model(chat_model), call_within(0.3))
+    assert (failure.kind, texts) == (ProviderErrorKind.TIMEOUT, expected_texts)
+    texts.clear()
+    result = user_model(chat_model).complete(call_within(0.3), texts.append)
+    chat_model._goes_on.set()
     assert isinstance(result, ProviderFailure)
-    assert (result.kind, came) == (ProviderErrorKind.TIMEOUT, said)
-    assert [thread.daemon for thread in own._threads] == [True, True]  # so that they keep no process from ending
+    assert (result.kind, texts) == (ProviderErrorKind.TIMEOUT, expected_texts)
+    assert [thread.daemon for thread in chat_model._threads] == [True, True]  # so that they keep no process from ending
 
 
 class Raising(SyncOnly):
@@ -148,9 +150,9 @@ def test_exception_of_a_sync_chat_model_is_a_provider_failure() -> None:
         (ZeroDivisionError("by zero"), ProviderErrorKind.BAD_REQUEST),
         (ConnectionResetError("gone"), ProviderErrorKind.INCOMPLETE_STREAM),
     ):
-        own = Raising()
-        own._error = error
-        result, _ = ask(user_model(own))
+        chat_model = Raising()
+        chat_model._error = error
+        result, _ = ask(user_model(chat_model))
         assert isinstance(result, ProviderFailure)
         assert (result.kind, result.received_characters) == (kind, 3)
 
@@ -179,9 +181,9 @@ def test_cancelled_call_also_cancels_its_chat_model() -> None:
                 ended.append("closed")
 
     async def cancelled() -> None:
-        came = asyncio.Event()
-        call = asyncio.ensure_future(user_model(Waiting()).acomplete(CALL, lambda _: came.set()))
-        await came.wait()
+        first_text = asyncio.Event()
+        call = asyncio.ensure_future(user_model(Waiting()).acomplete(CALL, lambda _: first_text.set()))
+        await first_text.wait()
         call.cancel()
         await call
 
@@ -195,12 +197,12 @@ def test_cancelled_call_also_cancels_its_chat_model() -> None:
 
 def test_accepted_content_and_window_come_from_the_model_profile() -> None:
     profile = {"image_inputs": True, "pdf_inputs": False, "audio_inputs": True, "file_inputs": True, "text_inputs": 1}
-    model = of(Spoken(), Provider("it"), profile=profile)
-    taken = {"image": True, "file": False, "audio": True, "video": None, "text": None}
-    assert {kind: model.takes(kind) for kind in taken} == taken
+    model = model_of(Spoken(), Provider("it"), profile=profile)
+    accepted = {"image": True, "file": False, "audio": True, "video": None, "text": None}
+    assert {kind: model.takes(kind) for kind in accepted} == accepted
     windows: list[Any] = [9, 0, -1, "many", None]
-    models = [of(Spoken(), Provider("it"), profile={"max_input_tokens": tokens}) for tokens in windows]
-    assert [each.window_tokens for each in models] == [9, None, None, None, None]
+    models = [model_of(Spoken(), Provider("it"), profile={"max_input_tokens": tokens}) for tokens in windows]
+    assert [model.window_tokens for model in models] == [9, None, None, None, None]
 
 
 def test_thinking_budget_leaves_room_for_an_answer() -> None:
@@ -213,8 +215,8 @@ def test_thinking_budget_leaves_room_for_an_answer() -> None:
         (2_000, 16, None),
     ):
         thinking: Any = {"type": "enabled", "budget_tokens": budget}
-        own = ChatAnthropic(model_name="m", thinking=thinking, max_tokens_to_sample=99_999)  # type: ignore[call-arg]
-        changed = less_thought(own, limit)
+        chat_model = ChatAnthropic(model_name="m", thinking=thinking, max_tokens_to_sample=99_999)  # type: ignore[call-arg]
+        changed = less_thought(chat_model, limit)
         assert changed.get("thinking", thinking) == (None if sent is None else {**thinking, "budget_tokens": sent})
 
 
@@ -223,8 +225,8 @@ def test_temperature_excluded_by_the_profile_is_not_sent() -> None:
     profiles: list[Any] = [{}, {"temperature": True}, {"temperature": False}]
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         for profile in profiles:
-            own = ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k"), profile=profile)
-            assert isinstance(ask(user_model(own), call)[0], ModelReply)
+            chat_model = ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k"), profile=profile)
+            assert isinstance(ask(user_model(chat_model), call)[0], ModelReply)
     assert [request.get("temperature") for request in server.requests] == [0.5, 0.5, None]
 
 
@@ -256,7 +258,7 @@ def test_reply_of_an_endpoint_that_ignores_the_limit_is_cut_at_twice_the_limit()
                 yield piece("x" * piece_size)
 
     with ScriptedServer([Chunked(Say("x" * 10 * bound), size=piece_size)]) as server:
-        results = [ask(at(server.base_url))[0], ask(user_model(Endless()))[0]]
+        results = [ask(model_at(server.base_url))[0], ask(user_model(Endless()))[0]]
     for result in results:
         assert isinstance(result, ModelReply)
         assert result.finish_reason is FinishReason.LENGTH

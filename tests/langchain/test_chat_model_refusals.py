@@ -11,7 +11,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import LenientServer, Reply, Say, ScriptedServer, Status
-from tests.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
+from tests.langchain.model_calls import MESSAGES, TOOL, ask, model_at, reply_of
 from tests.row_tables import rows
 
 
@@ -28,7 +28,7 @@ FULL = Call(
 )
 
 
-def refused(message: str, status: int = 400, **more: Any) -> Status:
+def refusal_status(message: str, status: int = 400, **more: Any) -> Status:
     return Status(status, {"error": {"message": message, "type": "invalid_request_error", **more}})
 
 
@@ -38,19 +38,23 @@ TOO_LARGE = "max_tokens is too large: 2048. This model supports at most 1024 com
 UNVERIFIED = "Your organization must be verified to stream this model."
 PYDANTIC = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs"}]}
 REFUSALS = [
-    (refused(DEFAULT, param="temperature", code="unsupported_value"), "temperature", {"temperature": None}),
-    (refused("Unsupported parameter: 'stop' is not supported.", param="stop"), "stop", {"stop": None}),
-    (refused("property 'seed' is unsupported"), "seed", {"seed": None}),
+    (refusal_status(DEFAULT, param="temperature", code="unsupported_value"), "temperature", {"temperature": None}),
+    (refusal_status("Unsupported parameter: 'stop' is not supported.", param="stop"), "stop", {"stop": None}),
+    (refusal_status("property 'seed' is unsupported"), "seed", {"seed": None}),
     (Status(422, PYDANTIC), "stream_options", {"stream_options": None}),
-    (refused(NEW_LIMIT, param="max_tokens"), "max_tokens", {"max_tokens": None, "max_completion_tokens": 2048}),
-    (refused(TOO_LARGE), "max_tokens", {"max_tokens": 1024}),
-    (refused(UNVERIFIED, param="stream", code="unsupported"), "stream", {"stream": False, "stream_options": None}),
-    (refused("registry.ollama.ai/library/m does not support tools"), "tools", {"tools": None}),
-    (refused("No endpoints found that support tool use.", 404), "tools", {"tools": None}),
+    (refusal_status(NEW_LIMIT, param="max_tokens"), "max_tokens", {"max_tokens": None, "max_completion_tokens": 2048}),
+    (refusal_status(TOO_LARGE), "max_tokens", {"max_tokens": 1024}),
+    (
+        refusal_status(UNVERIFIED, param="stream", code="unsupported"),
+        "stream",
+        {"stream": False, "stream_options": None},
+    ),
+    (refusal_status("registry.ollama.ai/library/m does not support tools"), "tools", {"tools": None}),
+    (refusal_status("No endpoints found that support tool use.", 404), "tools", {"tools": None}),
 ]
 
 
-def without(request: JsonMap) -> JsonMap:
+def without_messages(request: JsonMap) -> JsonMap:
     """A request without the parts that differ in the text protocol."""
     return {name: value for name, value in request.items() if name != "messages"}
 
@@ -63,31 +67,31 @@ def test_refused_parameter_is_omitted_in_the_retry_and_in_later_requests(
         return refusal if len(server.requests) == 1 else Say("Hello")
 
     with ScriptedServer(then=answer) as server:
-        model = at(server.base_url)
-        first, second, other = replied(model, FULL), replied(model, FULL), replied(at(server.base_url), FULL)
-    assert [each.text for each in (first, second, other)] == ["Hello"] * 3
-    assert [each.adapted for each in (first, second, other)] == [(name,), (), ()]
-    assert [each.without_tools for each in (first, second, other)] == [name == "tools"] * 3
-    whole, *adapted = server.requests
-    expected = {key: value for key, value in {**without(whole), **differs}.items() if value is not None}
-    assert [without(each) for each in adapted] == [expected] * 3
-    shown = in_text().messages if name == "tools" else MESSAGES
-    assert adapted[0]["messages"] == list(shown)
+        model = model_at(server.base_url)
+        first, second, other = reply_of(model, FULL), reply_of(model, FULL), reply_of(model_at(server.base_url), FULL)
+    assert [result.text for result in (first, second, other)] == ["Hello"] * 3
+    assert [result.adapted for result in (first, second, other)] == [(name,), (), ()]
+    assert [result.without_tools for result in (first, second, other)] == [name == "tools"] * 3
+    complete, *adapted = server.requests
+    expected = {key: value for key, value in {**without_messages(complete), **differs}.items() if value is not None}
+    assert [without_messages(request) for request in adapted] == [expected] * 3
+    expected_messages = in_text().messages if name == "tools" else MESSAGES
+    assert adapted[0]["messages"] == list(expected_messages)
 
 
 ABOUT_SOMETHING_ELSE: list[tuple[Status, str]] = [
-    (refused("too long", code="context_length_exceeded"), "context_overflow"),
-    (refused(DEFAULT, 401, param="temperature"), "authentication"),
-    (refused(DEFAULT, 429, param="temperature"), "rate_limited"),
-    (refused(DEFAULT, 500, param="temperature"), "server_error"),
-    (refused("The conversation has to begin with a person."), "bad_request"),
+    (refusal_status("too long", code="context_length_exceeded"), "context_overflow"),
+    (refusal_status(DEFAULT, 401, param="temperature"), "authentication"),
+    (refusal_status(DEFAULT, 429, param="temperature"), "rate_limited"),
+    (refusal_status(DEFAULT, 500, param="temperature"), "server_error"),
+    (refusal_status("The conversation has to begin with a person."), "bad_request"),
 ]
 
 
 @rows(*ABOUT_SOMETHING_ELSE)
 def test_other_refusals_do_not_change_later_requests(status: Status, kind: str) -> None:
     with ScriptedServer([status]) as server:
-        result, _ = ask(at(server.base_url), FULL)
+        result, _ = ask(model_at(server.base_url), FULL)
         assert isinstance(result, ProviderFailure)
         assert (result.kind.value, len(server.requests)) == (kind, 1)
 
@@ -96,10 +100,12 @@ def test_endpoint_that_refuses_again_and_again_is_given_up() -> None:
     names = ModelOptions(model_kwargs={f"own_{number}": number for number in range(11)})
 
     def answer(_: JsonMap) -> Reply:
-        return refused(f"Unknown parameter: 'own_{len(server.requests) - 1}'.", param=f"own_{len(server.requests) - 1}")
+        return refusal_status(
+            f"Unknown parameter: 'own_{len(server.requests) - 1}'.", param=f"own_{len(server.requests) - 1}"
+        )
 
     with LenientServer(then=answer) as server:
-        result, _ = ask(at(server.base_url, names), FULL)
+        result, _ = ask(model_at(server.base_url, names), FULL)
     assert isinstance(result, ProviderFailure)
     assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, 9)
 
@@ -127,10 +133,10 @@ WORDS = [
 
 @rows(*WORDS)
 def test_parameter_named_by_a_refusal_is_omitted(message: Any, parameter: Any, name: Any) -> None:
-    known = Learned()
-    assert known.learn(refusal(message, parameter), SENT, WANTED) == name
-    assert known.dropped == ({name} - {"", TOOLS, STREAM})
-    assert (known.tools, known.streams) == (name != TOOLS, name != STREAM)
+    learned = Learned()
+    assert learned.learn(refusal(message, parameter), SENT, WANTED) == name
+    assert learned.dropped == ({name} - {"", TOOLS, STREAM})
+    assert (learned.tools, learned.streams) == (name != TOOLS, name != STREAM)
 
 
 OLD, NEW = "max_tokens", "max_completion_tokens"
@@ -144,10 +150,10 @@ OTHER_NAME = [
 def test_both_names_of_the_output_limit_are_tried_once() -> None:
     for first, other, message in OTHER_NAME:
         for parameter in (first, ""):
-            known, told = Learned(first), refusal(message, parameter)
-            assert (known.learn(told, SENT, WANTED), known.limit_name) == (LIMIT, other)
-            assert (known.learn(told, SENT, WANTED), known.limit_name) == ("", other)
-            assert known.dropped == frozenset()
+            learned, failure = Learned(first), refusal(message, parameter)
+            assert (learned.learn(failure, SENT, WANTED), learned.limit_name) == (LIMIT, other)
+            assert (learned.learn(failure, SENT, WANTED), learned.limit_name) == ("", other)
+            assert learned.dropped == frozenset()
 
 
 LOWER: list[tuple[str, int | None]] = [
@@ -161,7 +167,7 @@ LOWER: list[tuple[str, int | None]] = [
 
 def test_output_limit_is_lowered_to_the_value_in_the_refusal() -> None:
     for message, most in LOWER:
-        known = Learned()
-        assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
-        assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
-        assert known.learn(refusal(message), SENT, WANTED) == ""  # a repeated refusal changes nothing
+        learned = Learned()
+        assert learned.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
+        assert (learned.limited(WANTED), learned.limited(100)) == (most or WANTED, 100)
+        assert learned.learn(refusal(message), SENT, WANTED) == ""  # a repeated refusal changes nothing

@@ -22,29 +22,29 @@ from mendgraph.nodes.call_model import local_model
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import LenientServer, Say, ScriptedServer, Status
-from tests.langchain.asked_models import CALL, ask, at, event, of, replied, streamed
+from tests.langchain.model_calls import CALL, ask, event, model_at, model_of, reply_of, stream_events
 from tests.providers.servers import FAMILIES, say
 
 
-def models_with(own: Any = None, **variables: str) -> ChatModels:
+def models_with(chat_model: Any = None, **variables: str) -> ChatModels:
     """The chat models of a process with these environment variables."""
-    return ChatModels(lambda: variables, [Single(own, {})] if own else [])
+    return ChatModels(lambda: variables, [Single(chat_model, {})] if chat_model else [])
 
 
-def connected(models: ChatModels, model: str | None, base_url: str | None = None, **more: Any) -> ChatModel:
-    found = models.connect(ModelChoice(model=model, base_url=base_url, **more))
-    assert isinstance(found, ChatModel), found
-    return found
+def connect(models: ChatModels, model: str | None, base_url: str | None = None, **more: Any) -> ChatModel:
+    chat_model = models.connect(ModelChoice(model=model, base_url=base_url, **more))
+    assert isinstance(chat_model, ChatModel), chat_model
+    return chat_model
 
 
-def refused(models: ChatModels, model: str | None, base_url: str | None = None, **more: Any) -> str:
+def refusal_of(models: ChatModels, model: str | None, base_url: str | None = None, **more: Any) -> str:
     failure = models.connect(ModelChoice(model=model, base_url=base_url, **more))
     assert isinstance(failure, ProviderFailure)
     assert (failure.kind, failure.sent) == (ProviderErrorKind.MODEL_UNAVAILABLE, False)
     return failure.message
 
 
-def failed(model: ChatModel) -> ProviderFailure:
+def failure_of(model: ChatModel) -> ProviderFailure:
     failure, _ = ask(model)
     assert isinstance(failure, ProviderFailure)
     return failure
@@ -55,38 +55,40 @@ def failed(model: ChatModel) -> ProviderFailure:
 
 def test_users_chat_model_answers_whatever_model_the_run_names() -> None:
     with LenientServer(then=lambda _: Say("Hello")) as server:
-        own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5, top_p=0.1)
-        models = models_with(own, OPENAI_API_KEY="sk-1")
+        chat_model = ChatOpenAI(
+            model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5, top_p=0.1
+        )
+        models = models_with(chat_model, OPENAI_API_KEY="sk-1")
         options = ModelOptions(reasoning_effort="low", model_kwargs={"top_p": 0.5, "top_k": 5})
-        assert replied(connected(models, "other", "http://llm.test/v1", options=options)).text == "Hello"
-        assert replied(connected(models, None)).text == "Hello"
+        assert reply_of(connect(models, "other", "http://llm.test/v1", options=options)).text == "Hello"
+        assert reply_of(connect(models, None)).text == "Hello"
         assert models.without_request("x", None, PLAIN) is not None
     first, second = server.requests
     assert (first["model"], first["reasoning_effort"], first["top_p"], first["top_k"]) == ("own", "low", 0.5, 5)
     assert (second["top_p"], "top_k" in second) == (0.1, False)
     assert server.headers[0]["authorization"] == "Bearer sk-own"
-    assert own.max_retries == 5
+    assert chat_model.max_retries == 5
     models.close()
 
 
 def test_failed_request_is_not_retried_by_the_sdk() -> None:
     with ScriptedServer(then=lambda _: Status(500)) as server:
-        own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
-        assert "own through ChatOpenAI failed" in failed(user_model(own)).message
-        model = at(server.base_url)
-        failed(model)
+        chat_model = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
+        assert "own through ChatOpenAI failed" in failure_of(user_model(chat_model)).message
+        model = model_at(server.base_url)
+        failure_of(model)
         model.learned.streams = False  # so that the SDK itself sends the request
-        failed(model)
+        failure_of(model)
     assert len(server.requests) == 3
 
 
 def test_fake_models_of_langchain_return_one_reply_after_the_other() -> None:
-    for own in (
+    for chat_model in (
         FakeListChatModel(responses=["a", "b"]),
         GenericFakeChatModel(messages=iter([AIMessage("a"), AIMessage("b")])),
     ):
-        model = user_model(own)
-        assert [replied(model).text, replied(model).text] == ["a", "b"]
+        model = user_model(chat_model)
+        assert [reply_of(model).text, reply_of(model).text] == ["a", "b"]
 
 
 # --- A provider's, by its name
@@ -97,10 +99,10 @@ def test_model_with_a_provider_prefix_uses_the_providers_package(monkeypatch: py
         monkeypatch.setenv("ANTHROPIC_API_KEY", server.key)
         models, name = models_with(OPENAI_API_KEY="sk-1"), f"anthropic:{server.model}"
         options = ModelOptions(model_kwargs={"max_retries": 3})
-        model = connected(models, name, server.url, options=options)
-        assert replied(model).text == "Hello"
-        assert connected(models, name, server.url, options=options) is model
-        assert connected(models, name, server.url) is not model
+        model = connect(models, name, server.url, options=options)
+        assert reply_of(model).text == "Hello"
+        assert connect(models, name, server.url, options=options) is model
+        assert connect(models, name, server.url) is not model
         assert models.without_request(name, server.url, options) is model
     assert server.key in server.requests[0].headers["authorization"]
 
@@ -117,16 +119,16 @@ def test_model_profile_is_known_before_the_first_call() -> None:
 @pytest.mark.filterwarnings("ignore:WARNING! reasoning_effort is not default parameter:UserWarning")
 def test_model_that_cannot_be_created_is_refused_before_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "k")
-    message = refused(models_with(), "mistralai:m", options=ModelOptions(reasoning_effort="high"))
+    message = refusal_of(models_with(), "mistralai:m", options=ModelOptions(reasoning_effort="high"))
     assert message == "ChatMistralAI has no reasoning_effort: leave it empty, or use model_kwargs."
 
     monkeypatch.setitem(sys.modules, "langchain_groq", None)
-    message = refused(models_with(), "groq:llama-3.3-70b")
+    message = refusal_of(models_with(), "groq:llama-3.3-70b")
     assert message.startswith("groq:llama-3.3-70b needs a package that is not installed: run `")
     assert message.endswith(" langchain-groq`")
 
     models = models_with(OPENAI_BASE_URL="http://127.0.0.1:9/v1")
-    message = refused(models, "m", options=ModelOptions(model_kwargs={"top_p": "much"}))
+    message = refusal_of(models, "m", options=ModelOptions(model_kwargs={"top_p": "much"}))
     assert message.startswith("m cannot be set up (top_p: Input should be a valid number")
     assert "much" not in message
 
@@ -140,10 +142,10 @@ def sent_by(endpoint: Endpoint) -> httpx2.Request:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         requests.append(request)
-        return streamed(event({"content": "Hello"}, "stop"))(request)
+        return stream_events(event({"content": "Hello"}, "stop"))(request)
 
     chat = endpoint_chat(endpoint, PLAIN, verify=False, transport=httpx2.MockTransport(answer), in_loop=True)
-    model = of(chat, Provider("it", endpoint=True), Learned(), endpoint.model)
+    model = model_of(chat, Provider("it", endpoint=True), Learned(), endpoint.model)
     assert isinstance(ask(model)[0], ModelReply)
     return requests[0]
 
@@ -171,8 +173,8 @@ def test_endpoint_on_localhost_is_called_without_the_proxy(monkeypatch: pytest.M
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     with ScriptedServer([Say("Hello")]) as server:
-        assert replied(at(server.base_url)).text == "Hello"
-    assert failed(at("http://llm.test/v1")).kind is ProviderErrorKind.CONNECTION
+        assert reply_of(model_at(server.base_url)).text == "Hello"
+    assert failure_of(model_at("http://llm.test/v1")).kind is ProviderErrorKind.CONNECTION
 
 
 def test_invalid_environment_variable_is_named_and_its_value_is_not_quoted(
@@ -183,19 +185,19 @@ def test_invalid_environment_variable_is_named_and_its_value_is_not_quoted(
     for variable, value in (("ALL_PROXY", "socks5://u:hunter2@127.0.0.1:9"), ("HTTPS_PROXY", "http://u:hunter2@p:q")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
-            message = refused(models_with(), "m", "https://llm.test/v1")
+            message = refusal_of(models_with(), "m", "https://llm.test/v1")
             assert (f"check {variable}" in message, "hunter2" in message) == (True, False)
     for variable in ("OPENAI_ORG_ID", "OPENAI_CUSTOM_HEADERS"):
         with monkeypatch.context() as patch:
             patch.setenv(variable, "X-A: hunter2\N{BULLET}")
-            assert "hunter2" not in failed(at("http://127.0.0.1:9/v1")).message
+            assert "hunter2" not in failure_of(model_at("http://127.0.0.1:9/v1")).message
 
 
 def test_failed_connection_is_reported_with_its_cause() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         url = server.base_url
-        assert "(the TLS handshake failed)" in failed(at(url.replace("http:", "https:"))).message
-    assert "(the connection is refused)" in failed(at(url)).message
+        assert "(the TLS handshake failed)" in failure_of(model_at(url.replace("http:", "https:"))).message
+    assert "(the connection is refused)" in failure_of(model_at(url)).message
 
 
 def test_model_is_shared_until_its_key_changes_or_it_is_closed() -> None:
@@ -205,16 +207,16 @@ def test_model_is_shared_until_its_key_changes_or_it_is_closed() -> None:
         models = ChatModels(lambda: variables)
         for key in ("sk-1", "sk-2", "sk-1"):
             variables["OPENAI_API_KEY"] = key
-            assert replied(connected(models, "m")).text == "Hello"
-        first, second, other = connected(models, "m"), connected(models, "m"), connected(models, "n")
+            assert reply_of(connect(models, "m")).text == "Hello"
+        first, second, other = connect(models, "m"), connect(models, "m"), connect(models, "n")
         assert first is second is not other
         assert models.without_request("m", None, PLAIN) is first
         assert isinstance(first.complete(CALL, print), ModelReply)
-        ask(connected(models, "m", options=ModelOptions(model_kwargs={"default_query": {"v": "1"}})))
+        ask(connect(models, "m", options=ModelOptions(model_kwargs={"default_query": {"v": "1"}})))
         models.close()
         assert models.without_request("m", None, PLAIN) is not first
         asyncio.run(models.aclose())
-    keys = [each["authorization"] for each in server.headers[:4]]
+    keys = [headers["authorization"] for headers in server.headers[:4]]
     assert keys == [f"Bearer sk-{number}" for number in (1, 2, 1, 1)]
     assert server.paths[-1] == "/v1/chat/completions?v=1"
 
@@ -230,13 +232,13 @@ LIMIT_NAMES = [
 
 
 def test_output_limit_has_the_parameter_name_of_its_endpoint() -> None:
-    wrong = [row for row in LIMIT_NAMES if at(row[1], model=row[0]).learned.limit_name != row[2]]
+    wrong = [row for row in LIMIT_NAMES if model_at(row[1], model=row[0]).learned.limit_name != row[2]]
     assert wrong == []
 
 
 def test_served_model_is_used_if_no_model_is_named() -> None:
     with ScriptedServer([Say("Hello")]) as server:
-        assert replied(connected(models_with(), None, server.base_url)).text == "Hello"
+        assert reply_of(connect(models_with(), None, server.base_url)).text == "Hello"
     assert server.requests[0]["model"] == "scripted"
 
 
@@ -246,11 +248,11 @@ def test_endpoint_without_exactly_one_model_is_refused(monkeypatch: pytest.Monke
         (httpx2.Response(500, json={"error": {"message": "broken"}}), "failed (broken)"),
         (httpx2.Response(200, content=b"<html>"), "sent no chat completion"),
     ]
-    made, replies = chat_models.endpoint_chat, iter([answer for answer, _ in answers])
+    make_chat, replies = chat_models.endpoint_chat, iter([answer for answer, _ in answers])
 
     def chat(endpoint: Endpoint, options: ModelOptions, **more: Any) -> Any:
         answer = next(replies)
-        return made(endpoint, options, **{**more, "transport": httpx2.MockTransport(lambda _: answer)})
+        return make_chat(endpoint, options, **{**more, "transport": httpx2.MockTransport(lambda _: answer)})
 
     monkeypatch.setattr(chat_models, "endpoint_chat", chat)
     for _, words in answers:
@@ -267,4 +269,4 @@ def test_embedded_model_is_started_or_the_error_says_why_not(monkeypatch: pytest
     assert models.connect(ModelChoice(model="local", base_url=None)) == absent
     with ScriptedServer([Status(500)]) as server:
         answers.append(SimpleNamespace(model="m", base_url=server.base_url))
-        assert failed(connected(models, None)).message == "the embedded model failed (scripted status 500)."
+        assert failure_of(connect(models, None)).message == "the embedded model failed (scripted status 500)."

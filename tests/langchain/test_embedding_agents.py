@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from mendgraph import AgentContext, build_graph
 from tests.doubles.tool_use import use
-from tests.langchain.embedding import REPAIR, THREAD, context, saver, told
+from tests.langchain.embedding import REPAIR, THREAD, context, native_model, saver
 from tests.scenarios.sample_repair import CALC, COUNT, MENDED, TASK
 from tests.workspace_files import changed_files
 
@@ -28,14 +28,14 @@ class Chief(GenericFakeChatModel):
         return self
 
 
-def chief(*said: BaseMessage) -> Chief:
-    return Chief(messages=cast("Any", iter(said)))
+def chief(*messages: BaseMessage) -> Chief:
+    return Chief(messages=cast("Any", iter(messages)))
 
 
-def delegated(number: int = 1) -> AIMessage:
+def task_calls(number: int = 1) -> AIMessage:
     """The main agent calls its subagent, in this many parallel calls."""
     task = {"description": TASK, "subagent_type": "coder"}
-    return AIMessage("", tool_calls=[{"name": "task", "args": task, "id": f"c{each}"} for each in range(number)])
+    return AIMessage("", tool_calls=[{"name": "task", "args": task, "id": f"c{index}"} for index in range(number)])
 
 
 @pytest.fixture
@@ -45,45 +45,47 @@ def deep() -> Callable[..., Any]:
         warnings.simplefilter("ignore")  # of the libraries of deepagents, at their import
         from deepagents import CompiledSubAgent, create_deep_agent
 
-    def made(agent: Any, *said: BaseMessage, **more: Any) -> Any:
+    def make_agent(agent: Any, *messages: BaseMessage, **more: Any) -> Any:
         coder = CompiledSubAgent(name="coder", description="Repairs bugs in the project.", runnable=agent)
-        return create_deep_agent(model=chief(*said), subagents=[coder], checkpointer=saver(), **more)
+        return create_deep_agent(model=chief(*messages), subagents=[coder], checkpointer=saver(), **more)
 
-    return made
+    return make_agent
 
 
 def test_subagent_repairs_the_bug_and_reports(tmp_path: Path, deep: Any) -> None:
-    agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
-    around = deep(agent, delegated(), AIMessage("It is repaired."))
+    agent = build_graph(model=native_model(*REPAIR), context=context(tmp_path))
+    around = deep(agent, task_calls(), AIMessage("It is repaired."))
     result = asyncio.run(around.ainvoke(ASKED, THREAD))
     assert [message.text for message in result["messages"]][-2:] == ["add now adds.", "It is repaired."]
     assert changed_files(tmp_path, CALC) == FIXED
 
 
 def test_structured_value_of_a_subagent_reaches_the_main_agent_as_json(tmp_path: Path, deep: Any) -> None:
-    counted = told(*REPAIR[:2], use(("final_answer", {"answer": "One.", "value": {"count": 1}})))
+    counted = native_model(*REPAIR[:2], use(("final_answer", {"answer": "One.", "value": {"count": 1}})))
     agent = build_graph(model=counted, context=context(tmp_path), response_format=COUNT)
-    result = deep(agent, delegated(), AIMessage("One.")).invoke(ASKED, THREAD)
+    result = deep(agent, task_calls(), AIMessage("One.")).invoke(ASKED, THREAD)
     assert json.loads(result["messages"][-2].text) == {"count": 1}
 
 
 def test_subagent_takes_the_parents_context_if_it_is_an_agent_context(tmp_path: Path, deep: Any) -> None:
-    around = deep(build_graph(model=told(*REPAIR)), delegated(), AIMessage("Repaired."), context_schema=AgentContext)
+    around = deep(
+        build_graph(model=native_model(*REPAIR)), task_calls(), AIMessage("Repaired."), context_schema=AgentContext
+    )
     around.invoke(ASKED, THREAD, context=context(tmp_path))
     assert changed_files(tmp_path, CALC) == FIXED
 
 
 def test_subagent_that_stops_early_tells_the_main_agent(tmp_path: Path, deep: Any) -> None:
-    agent = build_graph(model=told(*REPAIR), context=context(tmp_path, max_calls_per_turn=1))
-    result = deep(agent, delegated(), AIMessage("It is not.")).invoke(ASKED, THREAD)
+    agent = build_graph(model=native_model(*REPAIR), context=context(tmp_path, max_calls_per_turn=1))
+    result = deep(agent, task_calls(), AIMessage("It is not.")).invoke(ASKED, THREAD)
     assert result["messages"][-2].text.startswith("BUDGET_STOP (max_calls_per_turn)")
     assert changed_files(tmp_path, CALC) == {}
 
 
 def test_two_parallel_subagents_are_two_runs(tmp_path: Path, deep: Any) -> None:
     """They take turns in one workspace; each has its own run in the records."""
-    agent = build_graph(model=told(*REPAIR, *REPAIR), context=context(tmp_path, mode="read-only"))
-    around = deep(agent, delegated(2), AIMessage("Seen."))
+    agent = build_graph(model=native_model(*REPAIR, *REPAIR), context=context(tmp_path, mode="read-only"))
+    around = deep(agent, task_calls(2), AIMessage("Seen."))
     runs = {
         part["run_id"]
         for _, part in around.stream(ASKED, THREAD, subgraphs=True, stream_mode="custom")

@@ -30,10 +30,15 @@ OWN = Provider("m through ChatOwn", "OWN_API_KEY")
 
 
 def status(
-    code: int, body: Any = None, headers: dict[str, str] | None = None, of: str = "openai", *, whole: bool = False
+    code: int,
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+    of: str = "openai",
+    *,
+    is_whole_body: bool = False,
 ) -> Exception:
-    """What this SDK raises for a refused request; a map is the error inside, unless it is the `whole` body."""
-    document = body if whole or not isinstance(body, dict) else {"error": body}
+    """What this SDK raises for a refused request; a map is the error inside, unless it `is_whole_body`."""
+    document = body if is_whole_body or not isinstance(body, dict) else {"error": body}
     return status_error(code, document, headers, of)
 
 
@@ -53,8 +58,8 @@ def mistral(code: int, body: Any) -> Exception:
 def bedrock(code: int, name: str, message: str) -> Exception:
     """As botocore raises it; botocore need not be installed."""
     error = RuntimeError(f"An error occurred ({name}) when calling the ConverseStream operation: {message}")
-    told = {"Error": {"Message": message, "Code": name}, "ResponseMetadata": {"HTTPStatusCode": code}}
-    error.response = told  # type: ignore[attr-defined]
+    response = {"Error": {"Message": message, "Code": name}, "ResponseMetadata": {"HTTPStatusCode": code}}
+    error.response = response  # type: ignore[attr-defined]
     return error
 
 
@@ -62,14 +67,14 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
     return {"message": message, "code": code}
 
 
-def streamed(body: dict[str, Any], of: Any = openai) -> Exception:
+def stream_error(body: dict[str, Any], of: Any = openai) -> Exception:
     """A failure in the middle of a stream, which has no status."""
-    made: Exception = of.APIError(str(body.get("message")), httpx2.Request("POST", URL), body=body)
-    return made
+    error: Exception = of.APIError(str(body.get("message")), httpx2.Request("POST", URL), body=body)
+    return error
 
 
-def describe(raised: Exception, provider: Provider = ENDPOINT, *, begun: bool = False) -> ProviderFailure:
-    return describe_failure(raised, provider, reply_started=begun)
+def describe(raised: Exception, provider: Provider = ENDPOINT, *, reply_started: bool = False) -> ProviderFailure:
+    return describe_failure(raised, provider, reply_started=reply_started)
 
 
 NO_STATUS = httpx2.Request("POST", URL)
@@ -91,7 +96,7 @@ MESSAGES: list[tuple[Exception, str, str]] = [
     ),
     (status(429, error("slow\ndown")), "rate_limited", "says: too many requests (slow)."),
     (
-        status(422, {"detail": [{"loc": ["body", "stop"], "msg": "no"}]}, whole=True),
+        status(422, {"detail": [{"loc": ["body", "stop"], "msg": "no"}]}, is_whole_body=True),
         "bad_request",
         "refuses the request (body.stop: no).",
     ),
@@ -101,7 +106,7 @@ MESSAGES: list[tuple[Exception, str, str]] = [
         "refuses the request by its content filter (no). Rephrase the request, or choose another model.",
     ),
     (status(500, "<html>\nbroken"), "server_error", "failed (<html>)."),
-    (streamed(error("overloaded")), "server_error", "failed (overloaded)."),
+    (stream_error(error("overloaded")), "server_error", "failed (overloaded)."),
     (
         json.JSONDecodeError("Expecting value", "x", 0),
         "server_error",
@@ -127,8 +132,8 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
 PACKAGES: list[tuple[Exception, str, str, float | None]] = [
     (status(429, BUSY, {"retry-after": "7"}, "anthropic"), "rate_limited", "(x)", 7.0),
     (status(529, GONE, of="anthropic"), "server_error", "(x)", None),
-    (streamed({"error": BUSY}, anthropic), "rate_limited", "(x)", None),
-    (streamed({"error": GONE}, anthropic), "server_error", "(x)", None),
+    (stream_error({"error": BUSY}, anthropic), "rate_limited", "(x)", None),
+    (stream_error({"error": GONE}, anthropic), "server_error", "(x)", None),
     (google(429, "Quota", "RESOURCE_EXHAUSTED"), "rate_limited", "(Quota)", 3.0),
     (google(400, "API key not valid. Pass one.", "INVALID_ARGUMENT"), "authentication", "not valid", 3.0),
     (
@@ -201,9 +206,9 @@ CLASSES: dict[str, tuple[Exception, ...]] = {
 }
 
 
-def kinds(raised: Iterable[Exception], *, begun: bool = False) -> set[str]:
+def kinds(raised: Iterable[Exception], *, reply_started: bool = False) -> set[str]:
     """The kinds of these failures."""
-    return {describe(each, OWN, begun=begun).kind.value for each in raised}
+    return {describe(error, OWN, reply_started=reply_started).kind.value for error in raised}
 
 
 def test_status_without_error_code_decides_the_kind() -> None:
@@ -220,7 +225,7 @@ def test_error_code_decides_the_kind_whatever_the_status() -> None:
 
 def test_error_type_inside_a_stream_decides_the_kind() -> None:
     for kind, words in TYPES_IN_A_STREAM.items():
-        assert kinds(streamed({"error": {"type": word, "message": "x"}}, anthropic) for word in words) == {kind}
+        assert kinds(stream_error({"error": {"type": word, "message": "x"}}, anthropic) for word in words) == {kind}
 
 
 def test_message_of_an_error_inside_a_stream_outweighs_its_vague_type() -> None:
@@ -230,7 +235,7 @@ def test_message_of_an_error_inside_a_stream_outweighs_its_vague_type() -> None:
         "stop: no such field": "bad_request",
     }
     for message, kind in words.items():
-        assert kinds([streamed({"type": "invalid_request_error", "message": message})]) == {kind}
+        assert kinds([stream_error({"type": "invalid_request_error", "message": message})]) == {kind}
 
 
 def test_exception_class_without_status_decides_the_kind() -> None:
@@ -239,12 +244,12 @@ def test_exception_class_without_status_decides_the_kind() -> None:
 
 
 def test_outage_after_the_first_token_is_an_incomplete_stream() -> None:
-    outages = (httpx2.ReadError("x"), streamed(error("x")), status(500, error("x")))
-    assert kinds(outages, begun=True) == {"incomplete_stream"}
-    assert kinds([httpx2.ReadTimeout("x")], begun=True) == {"timeout"}
-    assert kinds([streamed({"error": BUSY}, anthropic)], begun=True) == {"rate_limited"}
+    outages = (httpx2.ReadError("x"), stream_error(error("x")), status(500, error("x")))
+    assert kinds(outages, reply_started=True) == {"incomplete_stream"}
+    assert kinds([httpx2.ReadTimeout("x")], reply_started=True) == {"timeout"}
+    assert kinds([stream_error({"error": BUSY}, anthropic)], reply_started=True) == {"rate_limited"}
     refused = {"error": {"type": "invalid_request_error", "message": "x"}}
-    assert kinds([streamed(refused, anthropic)], begun=True) == {"bad_request"}
+    assert kinds([stream_error(refused, anthropic)], reply_started=True) == {"bad_request"}
 
 
 def test_long_detail_is_truncated_after_redaction() -> None:
@@ -256,7 +261,7 @@ def test_long_detail_is_truncated_after_redaction() -> None:
 
 def test_known_failure_is_passed_on_unchanged() -> None:
     failure = ProviderFailure(kind=ProviderErrorKind.CONTENT_FILTER, message="As it is.", retry_after_s=3.0)
-    assert describe(CallFailedError(failure), OWN, begun=True) == failure
+    assert describe(CallFailedError(failure), OWN, reply_started=True) == failure
 
 
 OVERFLOWS = (
@@ -320,7 +325,7 @@ def test_invalid_variable_is_named_and_not_quoted() -> None:
         assert setup_fault(environment, raised) == failure
 
 
-def refused(why: str) -> ssl.SSLCertVerificationError:
+def certificate_error(why: str) -> ssl.SSLCertVerificationError:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = why
     return error
@@ -328,7 +333,7 @@ def refused(why: str) -> ssl.SSLCertVerificationError:
 
 CAUSES: list[tuple[Exception, str, str]] = [
     (
-        refused("certificate has expired"),
+        certificate_error("certificate has expired"),
         "its TLS certificate is refused: certificate has expired",
         "model_unavailable",
     ),

@@ -16,7 +16,7 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from mendgraph import AgentContext, build_graph
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.langchain.embedding import REPAIR, THREAD, context, saver, told
+from tests.langchain.embedding import REPAIR, THREAD, context, native_model, saver
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES
 from tests.providers.test_runs import ANSWER, MENDED, SCRIPTS, TASK, project
@@ -39,8 +39,8 @@ class Chief(GenericFakeChatModel):
         return self
 
 
-def chief(*said: BaseMessage) -> Chief:
-    return Chief(messages=cast("Any", iter(said)))
+def chief(*messages: BaseMessage) -> Chief:
+    return Chief(messages=cast("Any", iter(messages)))
 
 
 def to(agent: str, number: int = 1) -> AIMessage:
@@ -52,10 +52,10 @@ def coder(folder: Path, model: ScriptedModel, name: str = "coder", **more: Any) 
     return build_graph(model=model, context=context(folder, **more), name=name)
 
 
-def shown(model: ScriptedModel, call: int = 0) -> list[tuple[str, str]]:
+def prompt_of(model: ScriptedModel, call: int = 0) -> list[tuple[str, str]]:
     """What the model was sent in a call, after the system prompt."""
     messages = model.calls[call].prompt.messages[1:]
-    return [(each["role"], str(each["content"]).partition("\n")[0]) for each in messages]
+    return [(message["role"], str(message["content"]).partition("\n")[0]) for message in messages]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_second_agent_under_a_supervisor_sees_the_first_ones_messages(
     tmp_path: Path, output_mode: Any, handoff_messages: bool, loop: bool
 ) -> None:
     """The second agent sees the first one's messages; both work on the person's request."""
-    first, second = told(*REPAIR), told(Say("It adds."))
+    first, second = native_model(*REPAIR), native_model(Say("It adds."))
     agents: Any = [coder(tmp_path, first), coder(tmp_path, second, "reviewer", mode="read-only")]
     around = create_supervisor(
         agents,
@@ -76,21 +76,23 @@ def test_second_agent_under_a_supervisor_sees_the_first_ones_messages(
     ).compile(checkpointer=saver())
     result = asyncio.run(around.ainvoke(ASKED, THREAD)) if loop else around.invoke(ASKED, THREAD)
     assert changed_files(tmp_path, CALC) == FIXED
-    said = {each.name: each.text for each in result["messages"] if each.type == "ai" and not each.tool_calls}
-    assert said == {"coder": "add now adds.", "reviewer": "It adds.", "supervisor": "It is done."}
-    assert (shown(first)[0], shown(second)[0]) == (("user", TASK), ("user", TASK))
-    assert ("assistant", "add now adds.") in [(role, text.strip()) for role, text in shown(second)]
+    answers = {
+        message.name: message.text for message in result["messages"] if message.type == "ai" and not message.tool_calls
+    }
+    assert answers == {"coder": "add now adds.", "reviewer": "It adds.", "supervisor": "It is done."}
+    assert (prompt_of(first)[0], prompt_of(second)[0]) == (("user", TASK), ("user", TASK))
+    assert ("assistant", "add now adds.") in [(role, text.strip()) for role, text in prompt_of(second)]
 
 
 def test_swarm_continues_with_the_active_agent(tmp_path: Path) -> None:
-    model = told(*REPAIR, Say("You are welcome."))
+    model = native_model(*REPAIR, Say("You are welcome."))
     desk = create_agent(chief(to("coder")), [create_handoff_tool(agent_name="coder")], name="desk")
     swarm = create_swarm([desk, coder(tmp_path, model)], default_active_agent="desk").compile(checkpointer=saver())
     first = swarm.invoke(ASKED, THREAD)
     second = swarm.invoke({"messages": [HumanMessage("Thank you.")]}, THREAD)
     assert (first["active_agent"], changed_files(tmp_path, CALC)) == ("coder", FIXED)
-    assert [each["messages"][-1].text for each in (first, second)] == ["add now adds.", "You are welcome."]
-    assert (shown(model)[0], shown(model, 3)[-1]) == (("user", TASK), ("user", "Thank you."))
+    assert [result["messages"][-1].text for result in (first, second)] == ["add now adds.", "You are welcome."]
+    assert (prompt_of(model)[0], prompt_of(model, 3)[-1]) == (("user", TASK), ("user", "Thank you."))
 
 
 @pytest.mark.parametrize("form", [{}, {"protocol": "text"}, {"protocol": "text", "edit_form": "blocks"}])
@@ -110,10 +112,10 @@ def test_agent_after_a_planner_works_on_the_plan(tmp_path: Path, form: dict[str,
 
 
 def test_finished_thread_without_a_new_request_is_an_invalid_request(tmp_path: Path) -> None:
-    graph: Any = build_graph(saver(), model=told(*REPAIR), context=context(tmp_path))
+    graph: Any = build_graph(saver(), model=native_model(*REPAIR), context=context(tmp_path))
     nothing: Any = {"messages": []}
-    done = [graph.invoke(each, THREAD)["outcome"] for each in (ASKED, nothing)]
-    assert [(each.kind, each.reason) for each in done] == [
+    done = [graph.invoke(turn_input, THREAD)["outcome"] for turn_input in (ASKED, nothing)]
+    assert [(outcome.kind, outcome.reason) for outcome in done] == [
         ("FINISHED", "answered"),
         ("SYSTEM_ERROR", "invalid_request"),
     ]

@@ -58,7 +58,7 @@ class Run:
         self.ended = (result.outcome.kind.value, result.outcome.reason.value)
 
     @property
-    def told(self) -> str:
+    def last_result(self) -> str:
         """The last result that the model was sent."""
         return str(self.requests[-1]["messages"][-1]["content"])
 
@@ -119,7 +119,7 @@ def test_async_hook_works_in_sync_and_async_runs(tmp_path: Path, asynchronous: b
 # --- Rules that hooks cannot change
 
 
-def insist(times: int) -> Any:
+def call_again_after_errors(times: int) -> Any:
     @ready_made.wrap_model_call
     def insists(request: Any, handler: Any) -> Any:
         for _ in range(times):
@@ -133,13 +133,13 @@ def insist(times: int) -> Any:
 
 
 def test_requests_of_a_hook_are_charged_and_cannot_exceed_the_limit(tmp_path: Path) -> None:
-    run = play(tmp_path / "a", [insist(3)], DONE, DONE, DONE)
+    run = play(tmp_path / "a", [call_again_after_errors(3)], DONE, DONE, DONE)
     assert (run.ended[0], run.outcome.usage["total_calls"], run.outcome.usage["total_input_tokens"]) == (
         "FINISHED",
         3,
         300,
     )
-    run = play(tmp_path / "b", [insist(5)], DONE, DONE, DONE, settings={"max_calls_per_turn": 2})
+    run = play(tmp_path / "b", [call_again_after_errors(5)], DONE, DONE, DONE, settings={"max_calls_per_turn": 2})
     assert (run.ended, len(run.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 2)
 
 
@@ -192,8 +192,8 @@ def test_guard_judges_calls_that_a_hook_has_changed(tmp_path: Path) -> None:
 
         return changes
 
-    assert "none" in play(tmp_path, [reading("notes.txt")], READ, DONE).told
-    denied = play(tmp_path, [reading(".env")], READ, DONE).told
+    assert "none" in play(tmp_path, [reading("notes.txt")], READ, DONE).last_result
+    denied = play(tmp_path, [reading(".env")], READ, DONE).last_result
     assert ("permission_denied" in denied, "abc" in denied) == (True, False)
 
 
@@ -244,8 +244,8 @@ def test_hook_that_cancels_itself_fails(tmp_path: Path, asynchronous: bool) -> N
 
 
 def test_reply_of_a_hook_is_read_like_any_other(tmp_path: Path) -> None:
-    said = AIMessage("The word is hunter2-hunter2.")
-    run = play(tmp_path, [Noted(act=lambda _: said)], secrets=["hunter2-hunter2"])
+    message = AIMessage("The word is hunter2-hunter2.")
+    run = play(tmp_path, [Noted(act=lambda _: message)], secrets=["hunter2-hunter2"])
     assert (run.ended[0], run.outcome.answer, run.requests) == ("FINISHED", "The word is [redacted secret].", [])
 
     @ready_made.wrap_model_call
@@ -266,11 +266,11 @@ def test_hook_can_offer_fewer_tools_and_calls_models_only_through_its_handler(tm
     def fewer(request: Any, handler: Any) -> Any:
         with pytest.raises(NotImplementedError, match="reserved and paid"):
             request.model.invoke("hello")
-        offered = [each for each in request.tools if "read" in str(each["function"]["name"])]
+        offered = [schema for schema in request.tools if "read" in str(schema["function"]["name"])]
         return handler(request.override(tools=offered))
 
     run = play(tmp_path, [fewer], DONE)
-    assert [each["function"]["name"] for each in run.requests[0]["tools"]] == ["read_file"]
+    assert [schema["function"]["name"] for schema in run.requests[0]["tools"]] == ["read_file"]
 
 
 REQUESTS: list[tuple[JsonMap, str]] = [
@@ -283,12 +283,12 @@ REQUESTS: list[tuple[JsonMap, str]] = [
 
 @rows(*REQUESTS)
 def test_invalid_request_of_a_hook_ends_the_run_before_it_is_sent(
-    wanted: JsonMap, problem: str, tmp_path: Path
+    changes: JsonMap, problem: str, tmp_path: Path
 ) -> None:
 
     @ready_made.wrap_model_call
-    def asks(request: Any, handler: Any, wanted: JsonMap = wanted) -> Any:
-        return handler(request.override(**wanted))
+    def asks(request: Any, handler: Any, changes: JsonMap = changes) -> Any:
+        return handler(request.override(**changes))
 
     run = play(tmp_path, [asks], DONE)
     assert (run.ended, len(run.requests)) == (("SYSTEM_ERROR", "hook_failed"), 0)
@@ -301,10 +301,10 @@ def test_tools_of_a_middleware_are_offered_to_the_model(tmp_path: Path) -> None:
         """The phase of the moon."""
         return "full"
 
-    given = Noted()
-    given.tools = [moon]  # type: ignore[list-item]
-    run = play(tmp_path, [given], Calls([("moon", "{}")]), DONE)
-    assert "full" in run.told
+    middleware = Noted()
+    middleware.tools = [moon]  # type: ignore[list-item]
+    run = play(tmp_path, [middleware], Calls([("moon", "{}")]), DONE)
+    assert "full" in run.last_result
     assert len(run.requests[0]["tools"]) > 2
 
 
@@ -331,8 +331,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 
 
 def test_middleware_that_duplicates_the_machine_is_refused_by_name(subtests: pytest.Subtests) -> None:
-    for given, instead in REFUSED:
-        middleware = given()
+    for middleware_class, instead in REFUSED:
+        middleware = middleware_class()
         with subtests.test(name=middleware.name):
             with pytest.raises(ValueError, match=f"middleware: .*{middleware.name}") as caught:
                 build_graph(middleware=[middleware])
@@ -358,7 +358,7 @@ def test_model_fallback_middleware_stays_within_the_budget(tmp_path: Path) -> No
         fallback = ready_made.ModelFallbackMiddleware(model)
         run = play(tmp_path, [fallback], Status(500))
         assert (run.ended[0], run.outcome.usage["total_calls"]) == ("FINISHED", 2)
-        assert [each["model"] for each in other.requests] == ["second"]
+        assert [request["model"] for request in other.requests] == ["second"]
         run = play(tmp_path, [fallback], Status(500), settings={"max_calls_per_turn": 1})
         assert (run.ended, len(other.requests)) == (("BUDGET_STOP", "max_calls_per_turn"), 1)
         run = play(tmp_path, [fallback], Status(500), settings={"model": "gpt-5-mini", "max_cost_usd": 1.0})
@@ -383,7 +383,7 @@ def test_context_editing_and_dynamic_prompts_work(tmp_path: Path) -> None:
 
     editing = ready_made.ContextEditingMiddleware(edits=[ready_made.ClearToolUsesEdit(trigger=10, keep=0)])
     run = play(tmp_path, [editing, prompt], READ, DONE)
-    assert (run.ended[0], run.told) == ("FINISHED", "[cleared]")
+    assert (run.ended[0], run.last_result) == ("FINISHED", "[cleared]")
     assert run.requests[1]["messages"][0]["content"].endswith("There are 3 messages.")
 
 

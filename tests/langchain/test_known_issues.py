@@ -12,7 +12,7 @@ from langgraph.types import Command
 from mendgraph import build_graph
 from tests.doubles.replies import Calls, Reply, Status
 from tests.doubles.scripted_server import ScriptedServer
-from tests.langchain.embedding import REPAIR, THREAD, context, saver, told
+from tests.langchain.embedding import REPAIR, THREAD, context, native_model, saver
 from tests.langchain.test_embedding_agents import chief
 from tests.scenarios.sample_repair import CALC, MENDED, TASK
 from tests.workspace_files import changed_files
@@ -24,25 +24,25 @@ with warnings.catch_warnings():
 
 def test_parallel_subagents_with_questions_run_each_call_once(tmp_path: Path) -> None:
     """deepagents#420: a question inside of a subagent, beside other calls."""
-    models = {name: told(*REPAIR) for name in "xy"}
+    models = {name: native_model(*REPAIR) for name in "xy"}
     agents = {
         name: build_graph(model=model, context=context(tmp_path / name, mode="ask")) for name, model in models.items()
     }
-    ran: list[str] = []
+    calls_made: list[str] = []
 
     @langchain_tool
     async def mark() -> str:
         """Leave a mark."""
-        ran.append("mark")
+        calls_made.append("mark")
         return "marked"
 
     def reply(*calls: tuple[str, dict[str, str]]) -> AIMessage:
-        made = [{"name": name, "args": args, "id": f"c{number}"} for number, (name, args) in enumerate(calls)]
-        return AIMessage("", tool_calls=made)
+        tool_calls = [{"name": name, "args": args, "id": f"c{number}"} for number, (name, args) in enumerate(calls)]
+        return AIMessage("", tool_calls=tool_calls)
 
     coders: Any = [CompiledSubAgent(name=name, description="Repairs.", runnable=agents[name]) for name in "xy"]
-    both = [("task", {"description": TASK, "subagent_type": name}) for name in "xy"]
-    model = chief(reply(*both, ("mark", {})), AIMessage("Repaired."))
+    task_calls = [("task", {"description": TASK, "subagent_type": name}) for name in "xy"]
+    model = chief(reply(*task_calls, ("mark", {})), AIMessage("Repaired."))
     graph: Any = create_deep_agent(model=model, tools=[mark], subagents=coders, checkpointer=saver())
 
     async def play() -> Any:
@@ -57,7 +57,7 @@ def test_parallel_subagents_with_questions_run_each_call_once(tmp_path: Path) ->
 
     result, answers = asyncio.run(play())
     assert [changed_files(tmp_path / name, CALC) for name in "xy"] == [{"calc.py": MENDED}] * 2
-    assert (answers, ran, [len(model.calls) for model in models.values()]) == (2, ["mark"], [3, 3])
+    assert (answers, calls_made, [len(model.calls) for model in models.values()]) == (2, ["mark"], [3, 3])
     assert [message.text for message in result["messages"][2:5]] == ["add now adds.", "add now adds.", "marked"]
 
 

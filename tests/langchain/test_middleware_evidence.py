@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import BudgetMiddleware, EvidenceMiddleware
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
-from tests.langchain.coders import THREAD, FilesystemBackend, asked, called, coder, deep_coder
+from tests.langchain.coders import THREAD, FilesystemBackend, coder, deep_coder, reply_with_calls, run_turn
 from tests.sandboxes import needs_sandbox
 
 TASK = "Repair add in calc.py: it has to add."
@@ -19,7 +19,7 @@ TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 0) == 2\n"
 FORGOTTEN = "the files at the beginning of this turn are not known to this process"
 PASSED = ("passed", ["unittest test_calc.py: 1 test"], ["calc.py:2"])
 DONE = Say("I repaired add.")
-both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
+sync_and_async = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
 
 @pytest.fixture
@@ -35,45 +35,48 @@ def code(value: str) -> str:
     return f"def add(a, b):\n    return {value}\n"
 
 
-def saved(value: str, path: str = "calc.py") -> Calls:
+def save_call(value: str, path: str = "calc.py") -> Calls:
     """The model writes it."""
-    return called(("save", {"edits": [{"filePath": path, "text": code(value)}]}))
+    return reply_with_calls(("save", {"edits": [{"filePath": path, "text": code(value)}]}))
 
 
-def verified(state: dict[str, Any]) -> tuple[str, list[str], list[str]]:
+def verification_of(state: dict[str, Any]) -> tuple[str, list[str], list[str]]:
     """How it was verified, by what, and which lines."""
-    found = state["verified"]
-    return found["kind"], found["ran"], found["lines"]
+    evidence = state["verified"]
+    return evidence["kind"], evidence["ran"], evidence["lines"]
 
 
-def told(state: dict[str, Any]) -> Sequence[str]:
+def added_messages(state: dict[str, Any]) -> Sequence[str]:
     """The messages to the model after the request."""
-    return [each.text for each in state["messages"] if isinstance(each, HumanMessage)][1:]
+    return [message.text for message in state["messages"] if isinstance(message, HumanMessage)][1:]
 
 
 @needs_sandbox
-@both
+@sync_and_async
 def test_wrong_change_is_sent_back_to_the_model(root: Path, loop: bool) -> None:
-    with ScriptedServer([saved("a * b"), DONE, saved("a + b"), Say("Now it adds.")]) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK, loop)
-    [failure] = told(state)
+    with ScriptedServer([save_call("a * b"), DONE, save_call("a + b"), Say("Now it adds.")]) as server:
+        state = run_turn(coder(server, root, EvidenceMiddleware(str(root))), TASK, loop)
+    [failure] = added_messages(state)
     assert failure.startswith("The files that you changed do not pass their checks:\ntest_calc.py fails:")
-    assert (state["messages"][-1].text, verified(state)) == ("Now it adds.", PASSED)
+    assert (state["messages"][-1].text, verification_of(state)) == ("Now it adds.", PASSED)
 
 
 @needs_sandbox
 def test_deep_agent_is_checked_on_the_changes_of_its_own_tools(root: Path) -> None:
-    write = [called(("write_file", {"file_path": "/calc.py", "content": code(each)})) for each in ("a * b", "a + b")]
+    write = [
+        reply_with_calls(("write_file", {"file_path": "/calc.py", "content": code(expression)}))
+        for expression in ("a * b", "a + b")
+    ]
     with ScriptedServer([write[0], DONE, write[1], DONE]) as server:
         files = FilesystemBackend(root_dir=root, virtual_mode=True)
-        state = asked(deep_coder(server, files, EvidenceMiddleware(str(root))), TASK)
-    assert (len(told(state)), verified(state)) == (1, PASSED)
+        state = run_turn(deep_coder(server, files, EvidenceMiddleware(str(root))), TASK)
+    assert (len(added_messages(state)), verification_of(state)) == (1, PASSED)
 
 
 def test_answer_without_a_change_is_not_checked(root: Path) -> None:
-    with ScriptedServer([called(("read_file", {"path": "calc.py"})), DONE]) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root))), TASK)
-    assert told(state) == []
+    with ScriptedServer([reply_with_calls(("read_file", {"path": "calc.py"})), DONE]) as server:
+        state = run_turn(coder(server, root, EvidenceMiddleware(str(root))), TASK)
+    assert added_messages(state) == []
     assert (state["verified"]["kind"], state["verified"]["reason"]) == ("none", "No file was changed.")
 
 
@@ -127,10 +130,10 @@ PLACES = [(end, first) for end in ENDS for first in (True, False) if (end, first
 @pytest.mark.parametrize(("end", "first", "loop"), [(*place, bool(at % 2)) for at, place in enumerate(PLACES)])
 def test_agent_ended_by_other_middleware_is_not_continued(root: Path, end: str, first: bool, loop: bool) -> None:
     stack = [ENDS[end](), EvidenceMiddleware(str(root))]
-    with ScriptedServer([saved("a * b"), DONE, Say("The model was asked again.")]) as server:
-        state = asked(coder(server, root, *(stack if first else stack[::-1])), TASK, loop)
+    with ScriptedServer([save_call("a * b"), DONE, Say("The model was asked again.")]) as server:
+        state = run_turn(coder(server, root, *(stack if first else stack[::-1])), TASK, loop)
         assert len(server.requests) <= 2
-    assert (told(state), state["verified"]["kind"]) == ([], "contradicted")
+    assert (added_messages(state), state["verified"]["kind"]) == ([], "contradicted")
 
 
 @needs_sandbox
@@ -139,31 +142,31 @@ def test_earlier_failures_are_ignored_and_each_turn_has_its_own_start(root: Path
         "from other import add\n\n\ndef test_other():\n    assert add(1, 1) == 7\n", encoding="utf-8"
     )
     (root / "other.py").write_text(code("a + b"), encoding="utf-8")
-    with ScriptedServer([saved("b + a", "other.py"), Say("Swapped."), saved("a + b"), DONE]) as server:
+    with ScriptedServer([save_call("b + a", "other.py"), Say("Swapped."), save_call("a + b"), DONE]) as server:
         agent = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=InMemorySaver())
-        first = asked(agent, "Swap the operands in other.py.")
-        assert (told(first), first["verified"]["kind"]) == ([], "none")
+        first = run_turn(agent, "Swap the operands in other.py.")
+        assert (added_messages(first), first["verified"]["kind"]) == ([], "none")
         assert "as before the change" in first["verified"]["reason"]
-        assert verified(asked(agent, TASK)) == PASSED
-        assert verified(agent.get_state(THREAD).values) == PASSED
+        assert verification_of(run_turn(agent, TASK)) == PASSED
+        assert verification_of(agent.get_state(THREAD).values) == PASSED
 
 
 @needs_sandbox
 def test_custom_checks_must_pass_and_their_output_is_redacted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")
     checks = ["sh -c 'echo t0ken-9f8e7d6c5b4a; ! grep -q todo calc.py'"]
-    with ScriptedServer([saved("a + b  # todo"), DONE, saved("a + b"), DONE]) as server:
-        state = asked(coder(server, root, EvidenceMiddleware(str(root), checks=checks)), TASK)
-    [failure] = told(state)
+    with ScriptedServer([save_call("a + b  # todo"), DONE, save_call("a + b"), DONE]) as server:
+        state = run_turn(coder(server, root, EvidenceMiddleware(str(root), checks=checks)), TASK)
+    [failure] = added_messages(state)
     assert ("[redacted secret]" in failure, "t0ken" in failure, state["verified"]["kind"]) == (True, False, "passed")
 
 
 @needs_sandbox
 def test_turn_resumed_in_another_process_is_not_verified(root: Path) -> None:
-    with ScriptedServer([saved("a * b"), DONE]) as server:
+    with ScriptedServer([save_call("a * b"), DONE]) as server:
         saver = InMemorySaver()
         first = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=saver, interrupt_after=["tools"])
-        asked(first, TASK)
+        run_turn(first, TASK)
         state = coder(server, root, EvidenceMiddleware(str(root)), checkpointer=saver).invoke(None, THREAD)
     assert state["verified"]["reason"] == FORGOTTEN
 

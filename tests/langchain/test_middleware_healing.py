@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from mendgraph import AgentStoppedError, HealingMiddleware
 from tests.doubles.scripted_server import Calls, Cut, Empty, Refuse, Say, ScriptedServer
-from tests.langchain.agents import agent, ask, both, chat
+from tests.langchain.agents import agent, ask, chat, sync_and_async
 
 WHOLE = "import os\nprint(os.getcwd())\n"
 WRITE = '{"path": "a.py", "text": "import os\\nprint(os.getcwd())\\n"}'
@@ -45,14 +45,14 @@ def write(files: dict[str, str]) -> Callable[..., str]:
     return write
 
 
-@both
+@sync_and_async
 def test_truncated_call_does_not_write_its_file(loop: bool, files: dict[str, str], write: Any) -> None:
     with ScriptedServer([CUT, Calls([("write", WRITE)]), Say("Done.")]) as server:
-        made = create_agent(chat(server, streaming=True), [write], middleware=[HealingMiddleware()])
-        messages = ask(made, loop)
+        healing_agent = create_agent(chat(server, streaming=True), [write], middleware=[HealingMiddleware()])
+        messages = ask(healing_agent, loop)
         assert "TRUNCATED_REPLY" in server.requests[1]["messages"][-1]["content"]
     assert files == {"a.py": WHOLE}
-    assert [each.type for each in messages] == ["human", "ai", "tool", "ai"]  # without the failed replies
+    assert [message.type for message in messages] == ["human", "ai", "tool", "ai"]  # without the failed replies
     assert messages[-1].text == "Done."
 
 
@@ -61,19 +61,19 @@ def test_terminal_invocation_runs_only_tools_of_the_agent(files: dict[str, str],
     with ScriptedServer([Say(invocation), Say("Done.")]) as server:
         messages = ask(create_agent(chat(server), [write], middleware=[HealingMiddleware()]))
     assert files == {"a.py": WHOLE}
-    assert [each.type for each in messages] == ["human", "ai", "tool", "ai"]
+    assert [message.type for message in messages] == ["human", "ai", "tool", "ai"]
 
 
 def test_call_in_text_is_read_and_valid_calls_run_beside_invalid_ones(files: dict[str, str], write: Any) -> None:
-    said = Say('{"name": "write", "arguments": {"path": "b.py", "text": "b"}}')
+    text_call = Say('{"name": "write", "arguments": {"path": "b.py", "text": "b"}}')
     mixed = Calls([("write", '{"path": "c.py"}'), ("write", '{"path": "d.py", "text": "d"}')])
-    with ScriptedServer([said, mixed, Say("Done.")]) as server:
+    with ScriptedServer([text_call, mixed, Say("Done.")]) as server:
         messages = ask(agent(server, HealingMiddleware(), tools=[write]))
-        told = server.requests[2]["messages"]
+        messages_sent = server.requests[2]["messages"]
     assert files == {"b.py": "b", "d.py": "d"}
-    assert [each.type for each in messages] == ["human", "ai", "tool", "ai", "tool", "tool", "ai"]
+    assert [message.type for message in messages] == ["human", "ai", "tool", "ai", "tool", "tool", "ai"]
     assert "text: field required" in messages[4].text
-    assert [call["function"]["arguments"] for call in told[3]["tool_calls"]].count("{}") == 1
+    assert [call["function"]["arguments"] for call in messages_sent[3]["tool_calls"]].count("{}") == 1
 
 
 THOUGHT = '<tool_call>\n{"name": "NAME", "arguments": {"path": "a.py"}}\n</tool_call>'
@@ -115,9 +115,9 @@ def test_call_at_the_end_of_reasoning_runs_only_if_its_tool_is_read_only(
     thought = "I have to look.\n" + THOUGHT.replace("NAME", name) + after
     replies: list[BaseMessage] = [AIMessage("", additional_kwargs={"reasoning_content": thought}), AIMessage("Done.")]
     model = FakeWithTools(responses=replies)
-    made = create_agent(model, [read_file, peek, remove], middleware=[HealingMiddleware()])
-    messages = made.invoke({"messages": [{"role": "user", "content": "Look."}]})["messages"]
-    assert [each.text for each in messages if each.type == "tool"] == ([result] if result else [])
+    healing_agent = create_agent(model, [read_file, peek, remove], middleware=[HealingMiddleware()])
+    messages = healing_agent.invoke({"messages": [{"role": "user", "content": "Look."}]})["messages"]
+    assert [message.text for message in messages if message.type == "tool"] == ([result] if result else [])
     assert messages[-1].text == "Done."
 
 
@@ -125,7 +125,7 @@ def test_model_that_does_not_repair_its_reply_is_stopped_with_the_errors(write: 
     with ScriptedServer(then=lambda _: Empty()) as server:
         messages = ask(agent(server, HealingMiddleware(), tools=[write]))
     assert len(server.requests) == 4
-    assert [each.type for each in messages] == ["human", "ai"]
+    assert [message.type for message in messages] == ["human", "ai"]
     assert messages[-1].text.startswith(
         "The model's reply was still empty after 3 retries. (empty_reply)\nEMPTY_REPLY: "
     )
@@ -140,12 +140,12 @@ def test_truncated_structured_response_is_asked_for_again() -> None:
     class Note(BaseModel):
         text: str
 
-    cut, whole = Cut("", [("Note", '{"text": "Buy mi')]), Calls([("Note", '{"text": "Buy milk."}')])
-    asked: Any = {"messages": [{"role": "user", "content": "Note it."}]}
-    with ScriptedServer([cut, whole]) as server:
+    cut, complete = Cut("", [("Note", '{"text": "Buy mi')]), Calls([("Note", '{"text": "Buy milk."}')])
+    turn_input: Any = {"messages": [{"role": "user", "content": "Note it."}]}
+    with ScriptedServer([cut, complete]) as server:
         model = chat(server, streaming=True)
         healed: Any = create_agent(model, middleware=[HealingMiddleware()], response_format=Note)
-        assert asyncio.run(healed.ainvoke(asked))["structured_response"].text == "Buy milk."
+        assert asyncio.run(healed.ainvoke(turn_input))["structured_response"].text == "Buy milk."
 
 
 class Split(BaseModel):
@@ -190,7 +190,7 @@ def test_arguments_are_validated_by_the_tools_own_schema(subtests: pytest.Subtes
     for schema, arguments in FITTING:
         with subtests.test(fits=schema), ScriptedServer([Calls([("save", arguments)]), Say("Done.")]) as server:
             messages = ask(agent(server, HealingMiddleware(), tools=[save(schema)]))
-            assert [each.text for each in messages if each.type == "tool"] == ["saved"]
+            assert [message.text for message in messages if message.type == "tool"] == ["saved"]
     for schema in (Split, Injected):
         with subtests.test(refuses=schema), ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
             ask(agent(server, HealingMiddleware(), tools=[save(schema)]))
@@ -199,11 +199,11 @@ def test_arguments_are_validated_by_the_tools_own_schema(subtests: pytest.Subtes
 
 
 def test_validation_error_handler_of_a_tool_is_used() -> None:
-    given: dict[str, Any] = {"name": "save", "description": "Save.", "func": lambda **_: "saved"}
-    save = StructuredTool(args_schema=Split, handle_validation_error="My words.", **given)
+    fields: dict[str, Any] = {"name": "save", "description": "Save.", "func": lambda **_: "saved"}
+    save = StructuredTool(args_schema=Split, handle_validation_error="My words.", **fields)
     with ScriptedServer([Calls([("save", "{}")]), Say("Done.")]) as server:
         messages = ask(agent(server, HealingMiddleware(), tools=[save]))
-    assert [each.text for each in messages if each.type == "tool"] == ["My words."]
+    assert [message.text for message in messages if message.type == "tool"] == ["My words."]
 
 
 def test_exception_in_a_validator_is_raised_by_the_tool() -> None:
@@ -224,9 +224,9 @@ def test_exception_in_a_validator_is_raised_by_the_tool() -> None:
 
 def test_negative_number_of_retries_is_refused() -> None:
     for name in ("max_healing_attempts", "max_schema_repairs"):
-        given: dict[str, Any] = {name: -1}
+        options: dict[str, Any] = {name: -1}
         with pytest.raises(ValueError, match="max_healing_attempts and max_schema_repairs are 0 or more"):
-            HealingMiddleware(**given)
+            HealingMiddleware(**options)
 
 
 def test_valid_reply_without_text_and_a_refusal_are_left_alone() -> None:

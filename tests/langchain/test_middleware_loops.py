@@ -11,24 +11,24 @@ from langgraph.errors import GraphRecursionError
 
 from mendgraph import AgentStoppedError, Effect, LoopGuardMiddleware
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
-from tests.langchain.agents import agent, ask, both, deep_agent, look
+from tests.langchain.agents import agent, ask, deep_agent, look, sync_and_async
 
 
 def repeating(tool: str = "look", **arguments: str) -> ScriptedServer:
     return ScriptedServer(then=lambda _: Calls([(tool, json.dumps(arguments or {"path": "a.py"}))]))
 
 
-@both
+@sync_and_async
 def test_loop_gets_one_override_and_then_ends(loop: bool) -> None:
     with repeating() as server:
-        made = agent(server, LoopGuardMiddleware(), checkpointer=InMemorySaver())
+        agent_graph = agent(server, LoopGuardMiddleware(), checkpointer=InMemorySaver())
         for turn in (1, 2):  # each turn counts from its own start
-            messages = ask(made, loop)
-            results = [each for each in messages if each.type == "tool"][4 * turn - 4 :]
-            looked, told, refused = results[1].text, results[2].text, json.loads(results[3].text)
+            messages = ask(agent_graph, loop)
+            results = [message for message in messages if message.type == "tool"][4 * turn - 4 :]
+            looked, override, refused = results[1].text, results[2].text, json.loads(results[3].text)
             assert looked == "a.py has three lines."
-            assert told.startswith(looked)
-            assert json.loads(told.removeprefix(looked))["override"]["kind"] == "loop_override"
+            assert override.startswith(looked)
+            assert json.loads(override.removeprefix(looked))["override"]["kind"] == "loop_override"
             assert refused["error"]["code"] == "loop_override"
             assert "The same call was made 4 times with the same arguments: look on 'a.py'." in messages[-1].text
             assert messages[-1].response_metadata["stop"]["reason"] == "loop_persisted"
@@ -82,7 +82,7 @@ def test_failed_write_is_not_progress() -> None:
         assert "look on 'a.py'" in ask(agent(server, guard, tools=[look, saving]))[-1].text
 
 
-@both
+@sync_and_async
 def test_deep_agent_in_a_loop_ends_only_with_the_middleware(loop: bool) -> None:
     with repeating("read_file", file_path="/a.py") as server:
         with pytest.raises(GraphRecursionError):

@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.tool_outcome import RetryableToolError
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
-from tests.langchain.agents import THREAD, agent, ask, both, deep_agent, event_loop
+from tests.langchain.agents import THREAD, agent, ask, deep_agent, event_loop, sync_and_async
 from tests.providers.wire import JsonMap
 
 PAY = ("pay", '{"amount": 5}')
@@ -65,7 +65,7 @@ class Crash(AgentMiddleware):
         return answer
 
 
-def resumed(built: Any, loop: bool, what: Any = None) -> list[Any]:
+def resume(built: Any, loop: bool, what: Any = None) -> list[Any]:
     """Resume the thread from its last checkpoint."""
     result = event_loop().run(built.ainvoke(what, THREAD)) if loop else built.invoke(what, THREAD)
     return list(result["messages"])
@@ -75,7 +75,7 @@ def results(messages: list[Any]) -> list[tuple[str, str]]:
     return [(message.status, message.text) for message in messages if isinstance(message, ToolMessage)]
 
 
-@both
+@sync_and_async
 @pytest.mark.parametrize("make", [agent, deep_agent], ids=["create_agent", "deepagents"])
 @pytest.mark.parametrize("times", [1, 2], ids=["with", "without"])
 def test_effect_before_a_crash_is_not_repeated(make: Any, times: int, loop: bool, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_effect_before_a_crash_is_not_repeated(make: Any, times: int, loop: bool
         built = make(server, Crash(), *once, tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
             ask(built, loop)
-        assert results(resumed(built, loop)) == [("success", "Paid 5.")]
+        assert results(resume(built, loop)) == [("success", "Paid 5.")]
     assert paid == [5] * times
 
 
@@ -144,7 +144,7 @@ def test_effect_of_a_killed_process_happens_twice_without_the_middleware(tmp_pat
     assert (tmp_path / "paid.txt").read_text() == "5\n5\n"
 
 
-@both
+@sync_and_async
 def test_tool_with_an_idempotency_key_runs_again_with_the_same_key(loop: bool, tmp_path: Path) -> None:
     keys: list[str] = []
 
@@ -160,14 +160,14 @@ def test_tool_with_an_idempotency_key_runs_again_with_the_same_key(loop: bool, t
         built = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
             ask(built, loop)
-        assert results(resumed(built, loop)) == [("success", "Paid 5.")]
+        assert results(resume(built, loop)) == [("success", "Paid 5.")]
         assert "idempotency_key" not in str(server.requests[0]["tools"])
         other = {"configurable": {"thread_id": "2"}}
         ask(built, loop, other)  # type: ignore[arg-type]
     assert (len(keys), len({*keys[:2]}), len({*keys}), len(keys[0])) == (3, 1, 2, 64)
 
 
-@both
+@sync_and_async
 def test_parallel_calls_each_happen_once(loop: bool, tmp_path: Path) -> None:
     """A call that is cancelled by the crash of another one while its tool runs has an unknown outcome."""
     paid: list[int] = []
@@ -182,7 +182,7 @@ def test_parallel_calls_each_happen_once(loop: bool, tmp_path: Path) -> None:
         built = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
             ask(built, loop)
-        texts = [text for _, text in results(resumed(built, loop))]
+        texts = [text for _, text in results(resume(built, loop))]
     unknown = [text for text in texts if "outcome_unknown" in text]
     expected = [
         text if text in unknown else f"Paid {amount}." for text, amount in zip(texts, (1, 2, 2, 3), strict=True)
@@ -193,7 +193,7 @@ def test_parallel_calls_each_happen_once(loop: bool, tmp_path: Path) -> None:
     assert len(paid) >= 4 - len(unknown)
 
 
-@both
+@sync_and_async
 def test_interrupt_reruns_its_own_tool_and_no_other(loop: bool, tmp_path: Path) -> None:
     paid: list[str] = []
 
@@ -211,7 +211,7 @@ def test_interrupt_reruns_its_own_tool_and_no_other(loop: bool, tmp_path: Path) 
     with paying(PAY, ("pay_more", '{"amount": 9}')) as server:
         built = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay, pay_more], checkpointer=InMemorySaver())
         ask(built, loop)
-        assert results(resumed(built, loop, Command(resume="yes"))) == [("success", "Paid."), ("success", "Paid more.")]
+        assert results(resume(built, loop, Command(resume="yes"))) == [("success", "Paid."), ("success", "Paid more.")]
     assert paid == ["5", "9 yes"]
 
 
@@ -235,7 +235,7 @@ def test_tool_that_raises_runs_again_only_if_the_error_says_that_nothing_happene
         built = agent(server, ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(type(error)):
             ask(built)
-        assert text in results(resumed(built, False))[0][1]
+        assert text in results(resume(built, False))[0][1]
     assert len(paid) == times
 
 
@@ -310,7 +310,7 @@ def test_recorded_result_is_redacted_and_a_state_update_is_restored(tmp_path: Pa
         built = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
             ask(built)
-        assert results(resumed(built, False)) == [("success", "The key is [redacted secret].")]
+        assert results(resume(built, False)) == [("success", "The key is [redacted secret].")]
     assert paid == [5]
 
 
@@ -327,7 +327,7 @@ def test_result_that_cannot_be_stored_is_an_error_and_the_tool_does_not_run_agai
         built = agent(server, Crash(), ExactlyOnceMiddleware(tmp_path), tools=[pay], checkpointer=InMemorySaver())
         with pytest.raises(Killed):
             ask(built)
-        assert len(results(resumed(built, False))) == 1
+        assert len(results(resume(built, False))) == 1
     assert paid == [5]
 
 

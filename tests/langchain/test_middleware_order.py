@@ -20,7 +20,7 @@ from mendgraph import (
 )
 from tests.doubles.replies import Empty
 from tests.doubles.scripted_server import Reply, Say, ScriptedServer
-from tests.langchain.coders import THREAD, asked, called, coder
+from tests.langchain.coders import THREAD, coder, reply_with_calls, run_turn
 from tests.sandboxes import needs_sandbox
 
 KEY: Final = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
@@ -57,11 +57,11 @@ def code(value: str) -> str:
 
 
 def read(path: str) -> Reply:
-    return called(("read_file", {"path": path}))
+    return reply_with_calls(("read_file", {"path": path}))
 
 
 def save(value: str) -> Reply:
-    return called(("save", {"edits": [{"filePath": "calc.py", "text": code(value)}]}))
+    return reply_with_calls(("save", {"edits": [{"filePath": "calc.py", "text": code(value)}]}))
 
 
 def script(names: tuple[str, ...]) -> list[Reply]:
@@ -93,7 +93,7 @@ def test_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loo
     with ScriptedServer(replies) as server:
         saver = InMemorySaver()
         agent = coder(server, tmp_path, *(MAKE[name](tmp_path) for name in names), checkpointer=saver)
-        state = asked(agent, "Repair add in calc.py: it has to add.", loop)
+        state = run_turn(agent, "Repair add in calc.py: it has to add.", loop)
         spending: dict[str, Any] = agent.get_state(THREAD).values["mendgraph_budget"]["spending"]
         assert state["messages"][-1].text == "Now it adds."
         assert state["verified"]["kind"] == "passed"
@@ -104,7 +104,7 @@ def test_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loo
 
         server.requests.clear()
         server.say_next(*[read("calc.py")] * 9)
-        last = asked(agent, "What does it say?", loop)["messages"][-1]
+        last = run_turn(agent, "What does it say?", loop)["messages"][-1]
         assert last.text.startswith("The same call was made 4 times")
         assert len(server.requests) == 4
 
@@ -113,7 +113,7 @@ def test_middleware_keeps_its_promise_in_every_order(names: tuple[str, ...], loo
         for number in range(1, MOST_CALLS + 1):
             (tmp_path / f"file_{number}.txt").write_text("Nothing.\n", encoding="utf-8")
         agent = coder(server, tmp_path, *(MAKE[name](tmp_path) for name in names), checkpointer=saver)
-        last = asked(agent, "Read all files.", loop)["messages"][-1]
+        last = run_turn(agent, "Read all files.", loop)["messages"][-1]
         assert last.text == f"Limit 'max_calls_per_turn' exceeded: {MOST_CALLS}/{MOST_CALLS}"
         assert len(server.requests) == MOST_CALLS
         assert {request["max_completion_tokens"] for request in server.requests} == {MOST_TOKENS}

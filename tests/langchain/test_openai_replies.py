@@ -12,7 +12,17 @@ from mendgraph.graph.langchain.failures import Learned
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderFailure, RawCall
-from tests.langchain.asked_models import CALL, MESSAGES, TOOL, ask, called, event, replied, streamed, through
+from tests.langchain.model_calls import (
+    CALL,
+    MESSAGES,
+    TOOL,
+    ask,
+    event,
+    model_through,
+    raw_call,
+    reply_of,
+    stream_events,
+)
 from tests.row_tables import rows
 
 FULL = Call(
@@ -23,18 +33,18 @@ FULL = Call(
 )
 
 
-def whole(learned: Learned) -> Learned:
+def without_streaming(learned: Learned) -> Learned:
     """What is learned of an endpoint that does not stream."""
     learned.streams = False
     return learned
 
 
-def heard(*deltas: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
+def streamed_reply(*deltas: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
     """The reply from a stream of these deltas."""
-    return replied(through(streamed(*map(event, deltas), event({}, finish, **more), b"data: [DONE]\n\n")))
+    return reply_of(model_through(stream_events(*map(event, deltas), event({}, finish, **more), b"data: [DONE]\n\n")))
 
 
-def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
+def unstreamed_reply(message: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
     """The same from an answer without streaming."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     document = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
@@ -42,7 +52,7 @@ def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelRe
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, json=document)
 
-    return replied(through(answer, learned=whole(Learned())))
+    return reply_of(model_through(answer, learned=without_streaming(Learned())))
 
 
 # --- Requests
@@ -55,7 +65,7 @@ def test_each_field_is_sent_once_and_no_unrequested_field_is_sent(limit: str) ->
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         bodies.append(request.content)
-        return streamed(event({"content": "Hello"}, "stop"))(request)
+        return stream_events(event({"content": "Hello"}, "stop"))(request)
 
     least: JsonMap = {
         "messages": list(MESSAGES),
@@ -66,7 +76,7 @@ def test_each_field_is_sent_once_and_no_unrequested_field_is_sent(limit: str) ->
     }
     most = least | {"tools": [TOOL], "stop": ["\ntool_result("], "seed": 7, "temperature": 0.5}
     for call, expected in ((CALL, least), (FULL, most)):
-        replied(through(answer, learned=Learned(limit)), call)
+        reply_of(model_through(answer, learned=Learned(limit)), call)
         names = [name for name, _ in json.loads(bodies[-1], object_pairs_hook=list)]
         assert (json.loads(bodies[-1]), sorted(names)) == (expected, sorted(expected))
 
@@ -76,10 +86,10 @@ def test_lone_surrogate_can_be_sent() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         bodies.append(request.content)
-        return streamed(event({"content": "Hello"}, "stop"))(request)
+        return stream_events(event({"content": "Hello"}, "stop"))(request)
 
     message = {"role": "user", "content": "a\ud800"}
-    replied(through(answer), CALL.model_copy(update={"prompt": Prompt(messages=(message,))}))
+    reply_of(model_through(answer), CALL.model_copy(update={"prompt": Prompt(messages=(message,))}))
     assert b'"a\\ud800"' in bodies[0]
 
 
@@ -98,7 +108,7 @@ TEXTS: list[tuple[list[JsonMap], JsonMap]] = [
 
 @rows(*TEXTS)
 def test_text_and_refusal_chunks_are_joined(deltas: list[JsonMap], expected: JsonMap) -> None:
-    assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
+    assert streamed_reply(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
 
 
 def test_users_response_format_does_not_change_the_stream() -> None:
@@ -106,7 +116,7 @@ def test_users_response_format_does_not_change_the_stream() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         bodies.append(json.loads(request.content))
-        return streamed(event({"reasoning_content": "Hm."}), event({"content": "{}"}), event({}, "stop"))(request)
+        return stream_events(event({"reasoning_content": "Hm."}), event({"content": "{}"}), event({}, "stop"))(request)
 
     form = {"type": "json_object"}
     client = httpx2.Client(transport=httpx2.MockTransport(answer))
@@ -121,11 +131,11 @@ def test_users_response_format_does_not_change_the_stream() -> None:
 
 def part(index: int | None, call_id: str | None, name: str | None, arguments: Any, **more: Any) -> JsonMap:
     """A delta with a part of one call; None is left out."""
-    known = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}, **more}
-    return {"tool_calls": [{name: value for name, value in known.items() if value is not None}]}
+    fields = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}, **more}
+    return {"tool_calls": [{name: value for name, value in fields.items() if value is not None}]}
 
 
-F, G = called("x", "f", '{"a": 1}'), called("y", "g", "{}")
+F, G = raw_call("x", "f", '{"a": 1}'), raw_call("y", "g", "{}")
 
 
 CALLS: list[tuple[list[JsonMap], tuple[RawCall, ...]]] = [
@@ -138,10 +148,10 @@ CALLS: list[tuple[list[JsonMap], tuple[RawCall, ...]]] = [
     ),
     ([part(None, "x", "f", '{"a"'), part(None, None, None, ": 1}"), part(None, "y", "g", "{}")], (F, G)),
     ([part(0, "x", "f", '{"a"'), part(0, "x", "f", ": 1}")], (F,)),
-    ([part(0, None, "f", "{}"), part(1, None, "g", "{}")], (called("", "f", "{}"), called("", "g", "{}"))),
+    ([part(0, None, "f", "{}"), part(1, None, "g", "{}")], (raw_call("", "f", "{}"), raw_call("", "g", "{}"))),
     ([part(0, "x", "f", {"a": 1})], (F,)),
-    ([part(0, "x", "f", None), {"tool_calls": [{"index": 0, "function": None}]}], (called("x", "f", ""),)),
-    ([part(0, 7, "f", '{"a": "x')], (called("7", "f", '{"a": "x'),)),  # type: ignore[arg-type]  # the point of it
+    ([part(0, "x", "f", None), {"tool_calls": [{"index": 0, "function": None}]}], (raw_call("x", "f", ""),)),
+    ([part(0, 7, "f", '{"a": "x')], (raw_call("7", "f", '{"a": "x'),)),  # type: ignore[arg-type]  # the point of it
 ]
 
 
@@ -149,15 +159,15 @@ CALLS: list[tuple[list[JsonMap], tuple[RawCall, ...]]] = [
 def test_calls_are_separated_whatever_index_or_id_a_server_gives_them(
     deltas: list[JsonMap], calls: tuple[RawCall, ...]
 ) -> None:
-    assert heard(*deltas, finish="tool_calls").calls == calls
+    assert streamed_reply(*deltas, finish="tool_calls").calls == calls
 
 
 def test_long_invalid_arguments_are_parsed_in_linear_time() -> None:
     """LangChain tries each prefix of them, which took five seconds for these."""
     arguments = '{"a": "\\q' + "x" * 20_000
     began_s = perf_counter()
-    assert heard(part(0, "x", "f", arguments), finish="tool_calls").calls == (called("x", "f", arguments),)
-    assert said_at_once(part(0, "x", "f", arguments), "tool_calls").calls == (called("x", "f", arguments),)
+    assert streamed_reply(part(0, "x", "f", arguments), finish="tool_calls").calls == (raw_call("x", "f", arguments),)
+    assert unstreamed_reply(part(0, "x", "f", arguments), "tool_calls").calls == (raw_call("x", "f", arguments),)
     assert perf_counter() - began_s < 2
 
 
@@ -166,7 +176,7 @@ SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
 
 def test_extra_field_of_a_call_is_kept_with_the_call() -> None:
     """As Gemini's does, which refuses the next request without it."""
-    reply = heard(
+    reply = streamed_reply(
         part(0, "x", "f", "", extra_content=SIGNED),
         part(0, None, None, '{"a": 1}', more=2),
         part(1, "y", "g", "{}"),
@@ -174,7 +184,7 @@ def test_extra_field_of_a_call_is_kept_with_the_call() -> None:
     )
     assert reply.calls == (F, G)
     assert reply.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED, "more": 2}}
-    late = heard(part(0, "x", "f", "{}"), part(0, None, None, "", extra_content=SIGNED), finish="tool_calls")
+    late = streamed_reply(part(0, "x", "f", "{}"), part(0, None, None, "", extra_content=SIGNED), finish="tool_calls")
     assert late.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED}}
 
 
@@ -183,16 +193,17 @@ def test_extra_field_of_a_call_is_kept_with_the_call() -> None:
 
 def test_stream_that_ends_with_done_is_complete_without_a_finish_reason() -> None:
     text, done = event({"content": '"finish_reason": "stop"'}), b"data: [DONE]\n\n"
-    assert replied(through(streamed(text, done))).finish_reason is FinishReason.STOP
-    client = httpx2.Client(transport=httpx2.MockTransport(streamed(text, done)))
+    assert reply_of(model_through(stream_events(text, done))).finish_reason is FinishReason.STOP
+    client = httpx2.Client(transport=httpx2.MockTransport(stream_events(text, done)))
     chat = ChatOpenAI(model="m", base_url="http://llm.test/v1", api_key=SecretStr("k"), http_client=client)
     assert isinstance(user_model(chat).complete(CALL, lambda _: None), ModelReply)
 
-    assert replied(through(streamed(text, event({}, "length"), done))).finish_reason is FinishReason.LENGTH
+    assert reply_of(model_through(stream_events(text, event({}, "length"), done))).finish_reason is FinishReason.LENGTH
     assert (
-        replied(through(streamed(event({"content": "a"}, "length"), text, done))).finish_reason is FinishReason.LENGTH
+        reply_of(model_through(stream_events(event({"content": "a"}, "length"), text, done))).finish_reason
+        is FinishReason.LENGTH
     )
-    broken, _ = ask(through(streamed(text)))
+    broken, _ = ask(model_through(stream_events(text)))
     assert isinstance(broken, ProviderFailure)
 
 
@@ -227,9 +238,9 @@ def counts(reply: ModelReply) -> tuple[int, ...]:
 def test_usage_is_read_in_the_format_of_each_endpoint(
     usage: JsonMap, timings: JsonMap | None, expected: tuple[int, int, int, int, int]
 ) -> None:
-    told: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
-    assert counts(heard({"content": "Hi"}, **told)) == expected
-    assert counts(said_at_once({"content": "Hi"}, **told)) == expected
+    usage_fields: Any = {"usage": usage} | ({} if timings is None else {"timings": timings})
+    assert counts(streamed_reply({"content": "Hi"}, **usage_fields)) == expected
+    assert counts(unstreamed_reply({"content": "Hi"}, **usage_fields)) == expected
 
 
 def test_cumulative_usage_is_counted_once() -> None:
@@ -237,7 +248,7 @@ def test_cumulative_usage_is_counted_once() -> None:
         event({"content": text}, usage={"prompt_tokens": 7, "completion_tokens": number})
         for number, text in enumerate("abc", 1)
     ]
-    reply = replied(through(streamed(*events, event({}, "stop"))))
+    reply = reply_of(model_through(stream_events(*events, event({}, "stop"))))
     assert (reply.text, counts(reply)) == ("abc", (7, 3, 0, 0, 0))
 
 
@@ -247,12 +258,12 @@ def test_later_usage_report_with_smaller_counts_is_ignored() -> None:
         {"prompt_tokens": 0, "completion_tokens": 3},
     ]
     events = [event({"content": "a"}, usage=usage) for usage in usages]
-    assert counts(replied(through(streamed(*events, event({}, "stop"))))) == (7, 3, 5, 0, 0)
+    assert counts(reply_of(model_through(stream_events(*events, event({}, "stop"))))) == (7, 3, 5, 0, 0)
 
 
 def test_second_choice_of_a_stream_is_ignored() -> None:
     second: Any = {"index": 1, "delta": {"content": "B"}, "finish_reason": None}
-    reply = replied(through(streamed(event({"content": "A"}), event(choices=[second]), event({}, "stop"))))
+    reply = reply_of(model_through(stream_events(event({"content": "A"}), event(choices=[second]), event({}, "stop"))))
     assert reply.text == "A"
 
 
@@ -263,7 +274,7 @@ def test_reply_without_streaming_is_read_the_same() -> None:
     function = {"name": "f", "arguments": '{"a": 1}'}
     details = [{"type": "reasoning.encrypted", "data": "abc", "id": "r"}]
     thinking = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Look:"}]
-    reply = said_at_once(
+    reply = unstreamed_reply(
         {
             "content": thinking,
             "reasoning_details": details,
@@ -274,9 +285,9 @@ def test_reply_without_streaming_is_read_the_same() -> None:
     )
     assert (reply.text, reply.reasoning, reply.calls) == ("Look:", "Hm.", (F,))
     assert (reply.finish_reason, counts(reply)) == (FinishReason.TOOL_CALLS, (7, 3, 0, 0, 0))
-    kept = reply.provider["additional_kwargs"]
-    assert (kept["reasoning_details"], kept["tool_call_extras"]) == (details, {"x": {"extra_content": SIGNED}})
-    assert said_at_once({"content": None, "refusal": "No."}).finish_reason is FinishReason.REFUSAL
+    extras = reply.provider["additional_kwargs"]
+    assert (extras["reasoning_details"], extras["tool_call_extras"]) == (details, {"x": {"extra_content": SIGNED}})
+    assert unstreamed_reply({"content": None, "refusal": "No."}).finish_reason is FinishReason.REFUSAL
 
 
 # --- Not a chat completion
@@ -296,6 +307,6 @@ def test_stream_that_is_not_a_chat_completion_is_a_failure(subtests: pytest.Subt
     for document in BAD:
         for first, kind in (((), "server_error"), ((event({"content": "Hello"}),), "incomplete_stream")):
             with subtests.test(document=document, kind=kind):
-                result, _ = ask(through(streamed(*first, document)))
+                result, _ = ask(model_through(stream_events(*first, document)))
                 assert isinstance(result, ProviderFailure)
                 assert result.kind.value == kind

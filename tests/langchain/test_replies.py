@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableLambda
 from mendgraph.graph.langchain.chat_models import user_model
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
-from tests.langchain.asked_models import CALL, Result, asked
+from tests.langchain.model_calls import CALL, Result, complete_and_close
 
 
 def call(call_id: str, tool: str, arguments: str) -> RawCall:
@@ -114,13 +114,13 @@ def test_token_counts_are_read_from_usage_metadata() -> None:
 
 
 def test_reply_without_streaming_keeps_valid_and_invalid_calls() -> None:
-    whole = AIMessage(
+    message = AIMessage(
         "Look:",
         tool_calls=[{"name": "f", "args": {"a": "ü"}, "id": "a"}, {"name": "f", "args": {}, "id": None}],
         invalid_tool_calls=[{"name": "g", "args": '{"a": "x', "id": "b", "error": None}],
         response_metadata={"finish_reason": "tool_calls", "model_provider": "openai"},
     )
-    reply = replied(whole)
+    reply = replied(message)
     assert reply is not None
     assert (reply.text, reply.calls) == (
         "Look:",
@@ -129,8 +129,11 @@ def test_reply_without_streaming_keeps_valid_and_invalid_calls() -> None:
 
 
 THOUGHTS: list[list[AIMessageChunk]] = [
-    [chunk(additional_kwargs={"reasoning_content": each}) for each in ("Let me ", "see.")],
-    [AIMessageChunk(content=[{"type": "thinking", "thinking": each, "index": 0}]) for each in ("Let me ", "see.")],
+    [chunk(additional_kwargs={"reasoning_content": thought}) for thought in ("Let me ", "see.")],
+    [
+        AIMessageChunk(content=[{"type": "thinking", "thinking": thought, "index": 0}])
+        for thought in ("Let me ", "see.")
+    ],
     [AIMessageChunk(content=[{"type": "reasoning", "reasoning": "Let me see."}])],
 ]
 
@@ -154,14 +157,14 @@ class Stars:
     """Redacts the secret, and holds back all text to the end."""
 
     def __init__(self) -> None:
-        self.held = ""
+        self.text = ""
 
     def feed(self, piece: str) -> str:
-        self.held += piece
+        self.text += piece
         return ""
 
     def close(self) -> str:
-        return self.held.replace(HIDDEN, "***")
+        return self.text.replace(HIDDEN, "***")
 
 
 SCRUBBED = CALL.model_copy(update={"scrub": Stars})
@@ -176,11 +179,11 @@ class Listener(BaseCallbackHandler):
         self.ends: list[Any] = []
         self.errors: list[str] = []
 
-    def on_chat_model_start(self, serialized: Any, messages: Any, **told: Any) -> None:
-        self.heard.append(repr((serialized, messages, told)))
+    def on_chat_model_start(self, serialized: Any, messages: Any, **fields: Any) -> None:
+        self.heard.append(repr((serialized, messages, fields)))
 
-    def on_llm_new_token(self, token: Any, **told: Any) -> None:
-        self.heard.append(repr((token, told)))
+    def on_llm_new_token(self, token: Any, **fields: Any) -> None:
+        self.heard.append(repr((token, fields)))
         if token:
             self.tokens.append(token)
 
@@ -207,12 +210,12 @@ class Sealed(BaseChatModel):
         call = tool_call_chunk(name="f", args='{"a": "swordfish"}', id=f"x {HIDDEN}", index=1)
         for content in ([thought], "It is sword", "fish:"):
             yield ChatGenerationChunk(message=AIMessageChunk(content=content))
-        kept = {"refusal": f"no {HIDDEN}", "reasoning_content": f"{HIDDEN}!"}
+        extras = {"refusal": f"no {HIDDEN}", "reasoning_content": f"{HIDDEN}!"}
         yield ChatGenerationChunk(
             message=AIMessageChunk(
                 content="",
                 tool_call_chunks=[call],
-                additional_kwargs=kept,
+                additional_kwargs=extras,
                 response_metadata={"finish_reason": "stop", "model_name": f"m-{HIDDEN}"},
             )
         )
@@ -223,7 +226,7 @@ def ask_sealed(listener: Listener | None, **fields: Any) -> ModelReply:
     config: Any = {"callbacks": [listener] if listener else []}
 
     async def ask(_: str) -> Result:
-        return await asked(model, SCRUBBED)
+        return await complete_and_close(model, SCRUBBED)
 
     reply: Any = asyncio.run(RunnableLambda(ask).ainvoke("", config))
     assert isinstance(reply, ModelReply)
@@ -233,9 +236,9 @@ def ask_sealed(listener: Listener | None, **fields: Any) -> ModelReply:
 def test_callbacks_receive_no_secret_and_no_provider_state() -> None:
     listener = Listener()
     reply = ask_sealed(listener)
-    told = " ".join(listener.heard)
-    assert HIDDEN not in told
-    assert "c2lnbmF0dXJl" not in told
+    heard_text = " ".join(listener.heard)
+    assert HIDDEN not in heard_text
+    assert "c2lnbmF0dXJl" not in heard_text
     assert "".join(listener.tokens) == "It is ***:"
     [end] = listener.ends
     assert [call["args"] for call in end.tool_calls] == [{"a": "***"}]

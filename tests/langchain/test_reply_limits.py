@@ -58,7 +58,7 @@ class Endpoint(ConnectionHandler):
 
 
 @contextmanager
-def served(response: Response) -> Iterator[tuple[str, list[str]]]:
+def serve_response(response: Response) -> Iterator[tuple[str, list[str]]]:
     """The address of the endpoint, and the compressions that its requests offer."""
     offers: list[str] = []
     listener = Listener(Endpoint, (response, offers))
@@ -92,7 +92,7 @@ LONG_BODY: Final = Response(500, JSON, bytes(MEGABYTE), parts=200)
 
 @pytest.mark.parametrize("response", [LONG_LINE, LONG_BODY], ids=["a line without an end", "a body"])
 def test_endless_response_ends_the_run_with_little_memory(tmp_path: Path, response: Response) -> None:
-    with served(response) as (url, offers):
+    with serve_response(response) as (url, offers):
         run(tmp_path, url)  # to import what a run needs
         tracemalloc.start()
         try:
@@ -109,7 +109,7 @@ def test_endless_response_ends_the_run_with_little_memory(tmp_path: Path, respon
 @pytest.mark.parametrize("users", [False, True], ids=["endpoint", "chat model of the user"])
 def test_compressed_response_is_refused_before_it_is_read(tmp_path: Path, users: bool) -> None:
     bomb = gzip.compress(bytes(BOMB_BYTES), 1)
-    with served(Response(200, EVENTS, bomb, "gzip")) as (url, offers):
+    with serve_response(Response(200, EVENTS, bomb, "gzip")) as (url, offers):
         result = run(tmp_path, url, ChatOpenAI(model="m", base_url=url, api_key=SecretStr("k")) if users else None)
 
     assert "it sent a response with the content coding 'gzip', which was not requested" in failure_of(result)
@@ -120,7 +120,7 @@ def test_compressed_response_is_refused_before_it_is_read(tmp_path: Path, users:
 def test_long_stream_of_short_events_is_read(tmp_path: Path, loop: bool) -> None:
     comments = b": still here" + bytes(MEGABYTE) + b"\n\n"
     events = b"".join([comments * 40, *event_bytes(Say("Hello."), {"stream": True}, 1, 0)])
-    with served(Response(200, EVENTS, events)) as (url, _):
+    with serve_response(Response(200, EVENTS, events)) as (url, _):
         context = AgentContext(workspace=str(tmp_path), base_url=url, provider_retries=0, protocol="text")
         model: Any = ChatOpenAI(model="m", base_url=url, api_key=SecretStr("k"))
         result = asyncio.run(arun_task("Hello?", context, model=model)) if loop else run(tmp_path, url)

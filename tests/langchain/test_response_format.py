@@ -54,7 +54,7 @@ FUNCTIONS: JsonMap = {"functions": [{"name": "add", "line": 1}]}
 REPORT = Report(functions=[Found(name="add", line=1)])
 
 
-def answered(*values: Any, protocol: Protocol = Protocol.NATIVE) -> ScriptedModel:
+def model_with_answers(*values: Any, protocol: Protocol = Protocol.NATIVE) -> ScriptedModel:
     return ScriptedModel([message_of(answer(value), protocol) for value in values])
 
 
@@ -77,30 +77,32 @@ FORMATS: dict[str, tuple[Any, Any, Any]] = {
 @pytest.mark.parametrize(("name", "protocol"), [*zip(FORMATS, [*Protocol] * 4, strict=True)])
 def test_result_is_an_instance_of_the_given_type(name: str, protocol: Protocol, tmp_path: Path) -> None:
     """In the state and in the result; the checkpoint and the stream mode `updates` have plain data."""
-    given, value, instance = FORMATS[name]
+    response_type, value, instance = FORMATS[name]
     settings, saver = context(tmp_path, protocol=protocol.value), InMemorySaver(serde=serializer())
-    result = run_task(ASK, settings, model=answered(value, protocol=protocol), response_format=given)
+    result = run_task(ASK, settings, model=model_with_answers(value, protocol=protocol), response_format=response_type)
     assert (result.structured, result.outcome.value, result.answer) == (instance, value, "Here they are.")
-    graph = build_graph(saver, model=answered(value, protocol=protocol), context=settings, response_format=given)
-    asked: Any = {"messages": [("user", ASK)]}
-    parts = list(graph.stream(asked, THREAD, stream_mode=["updates", "values"]))
+    graph = build_graph(
+        saver, model=model_with_answers(value, protocol=protocol), context=settings, response_format=response_type
+    )
+    turn_input: Any = {"messages": [("user", ASK)]}
+    parts = list(graph.stream(turn_input, THREAD, stream_mode=["updates", "values"]))
     assert parts[-2][1]["FINISHED"]["structured_response"] == value  # type: ignore[index]
     assert parts[-1][1]["structured_response"] == instance  # type: ignore[index]
     assert graph.get_state(THREAD).values["structured_response"] == instance
-    later = build_graph(saver, model=ScriptedModel([Say("Hi.")] * 3), context=settings, response_format=given)
+    later = build_graph(saver, model=ScriptedModel([Say("Hi.")] * 3), context=settings, response_format=response_type)
     assert later.get_state(THREAD).values["structured_response"] == instance
-    assert later.invoke(asked, THREAD)["structured_response"] is None  # a turn that has not finished
+    assert later.invoke(turn_input, THREAD)["structured_response"] is None  # a turn that has not finished
 
 
 def test_invalid_result_is_asked_for_again_and_ends_with_its_errors(tmp_path: Path) -> None:
     """Including errors of the type's own validators."""
-    model = answered({"functions": [{"name": "add"}]}, {"functions": []}, FUNCTIONS)
+    model = model_with_answers({"functions": [{"name": "add"}]}, {"functions": []}, FUNCTIONS)
     result = run_task(ASK, context(tmp_path), model=model, response_format=Report)
-    said = [call.prompt.messages[-1]["content"] for call in model.calls[1:]]
-    assert "value.functions.0.line: Field required" in said[0]
-    assert "value.functions: Value error, there is at least one function" in said[1]
+    requests = [call.prompt.messages[-1]["content"] for call in model.calls[1:]]
+    assert "value.functions.0.line: Field required" in requests[0]
+    assert "value.functions: Value error, there is at least one function" in requests[1]
     assert (result.ok, result.structured) == (True, REPORT)
-    never = run_task(ASK, context(tmp_path), model=answered(*[{"functions": []}] * 3), response_format=Report)
+    never = run_task(ASK, context(tmp_path), model=model_with_answers(*[{"functions": []}] * 3), response_format=Report)
     assert (never.outcome.reason, never.structured) == ("schema_repair_exhausted", None)
     assert "there is at least one function" in " ".join(never.outcome.diagnostics)
 
@@ -110,8 +112,8 @@ def test_resumed_run_keeps_its_schema(tmp_path: Path) -> None:
     settings = context(tmp_path)
     with Session(settings, model=ScriptedModel([Say("Hello.")] * 3), response_format=Count) as session:
         assert session.work(ASK).outcome.kind == "SYSTEM_ERROR"  # type: ignore[union-attr]
-    kept: Any = resume_run(session.thread_id, settings.workspace, model=answered("no", {"count": 1}))
-    assert (kept.ok, kept.structured) == (True, {"count": 1})
+    resumed: Any = resume_run(session.thread_id, settings.workspace, model=model_with_answers("no", {"count": 1}))
+    assert (resumed.ok, resumed.structured) == (True, {"count": 1})
 
 
 def test_invalid_response_format_is_refused_when_the_graph_is_built() -> None:
@@ -120,9 +122,9 @@ def test_invalid_response_format_is_refused_when_the_graph_is_built() -> None:
         ("Report", TypeError, "response_format: use a pydantic model"),
         ({"type": "objekt"}, ValueError, "response_format is not a JSON schema"),
     ]
-    for given, kind, words in rows:
+    for response_type, kind, words in rows:
         with pytest.raises(kind, match=words):
-            build_graph(response_format=given)
+            build_graph(response_format=response_type)
 
 
 # --- Other parameters of create_agent
@@ -143,7 +145,7 @@ def test_system_prompt_follows_the_instructions_for_tools(form: JsonMap, tmp_pat
         for model, words in zip(models, (None, WORDS), strict=True)
     ]
     without, having = ([call.prompt.messages[0]["content"] for call in model.calls] for model in models)
-    assert having == [f"{each}\n\n{WORDS}" for each in without]
+    assert having == [f"{prompt}\n\n{WORDS}" for prompt in without]
     sizes = [[call.prompt.size for call in model.calls] for model in models]
     assert [after - before for before, after in zip(*sizes, strict=True)] == [len(WORDS) + 2] * 2
     assert [message.type for message in results[1].messages] == [message.type for message in results[0].messages]
@@ -153,24 +155,26 @@ def test_system_prompt_follows_the_instructions_for_tools(form: JsonMap, tmp_pat
 def test_system_prompt_is_kept_for_the_whole_thread(tmp_path: Path) -> None:
     """It is stored once a turn, beside the context, of which each step has a copy."""
     settings, saver = context(tmp_path), InMemorySaver(serde=serializer())
-    with Session(settings, model=answered("no"), response_format=Count, system_prompt=SystemMessage(WORDS)) as session:
+    with Session(
+        settings, model=model_with_answers("no"), response_format=Count, system_prompt=SystemMessage(WORDS)
+    ) as session:
         session.work(ASK)
-    model = answered("no", {"count": 1})
+    model = model_with_answers("no", {"count": 1})
     resume_run(session.thread_id, settings.workspace, model=model)
     graph = build_graph(saver, model=model)
-    asked: Any = {"messages": [("user", ASK)]}
-    graph.invoke(asked, THREAD, context=settings.model_copy(update={"system_prompt": WORDS}))
-    graph.invoke(asked, THREAD)
+    turn_input: Any = {"messages": [("user", ASK)]}
+    graph.invoke(turn_input, THREAD, context=settings.model_copy(update={"system_prompt": WORDS}))
+    graph.invoke(turn_input, THREAD)
     assert {call.prompt.messages[0]["content"].endswith(WORDS) for call in model.calls} == {True}
     assert graph.get_state(THREAD).values["context"].system_prompt == ""
-    graph.invoke(asked, THREAD, context=settings)
+    graph.invoke(turn_input, THREAD, context=settings)
     assert not model.calls[-1].prompt.messages[0]["content"].endswith(WORDS)
 
 
 def test_name_of_the_graph_is_the_name_of_its_last_message(tmp_path: Path) -> None:
     graph = build_graph(model=ScriptedModel([]), context=context(tmp_path), name="coder")
     assert (graph.name, build_graph().name) == ("coder", "mendgraph")
-    asked: Any = {"messages": [("user", ASK)]}
-    assert graph.invoke(asked)["messages"][-1].name == "coder"
+    turn_input: Any = {"messages": [("user", ASK)]}
+    assert graph.invoke(turn_input)["messages"][-1].name == "coder"
     with pytest.raises(TypeError, match="name: a int is not accepted"):
         build_graph(name=5)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.product import text_of
 from tests.langchain.embedding import REPAIR
 from tests.scenarios.sample_repair import CALC, MENDED, TASK
-from tests.surfaces.serving.studio import Studio, told
+from tests.surfaces.serving.studio import Studio, native_server
 from tests.workspace_files import changed_files, write_files
 
 pytestmark = pytest.mark.studio
@@ -23,15 +23,15 @@ DESCRIPTION: str = json.loads(text_of("langgraph.json"))["graphs"]["mendgraph"][
 def repairer(studio: Studio, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """An assistant for the project of the test: it has the context that clients of MCP and A2A cannot send."""
     write_files(tmp_path, CALC)
-    with told(*REPAIR) as model:
-        made: Any = studio.client.assistants.create(
+    with native_server(*REPAIR) as model:
+        assistant: Any = studio.client.assistants.create(
             "mendgraph", context=studio.context(tmp_path, model), name="repairer", description="Repairs calc.py."
         )
-        yield made
-        studio.client.assistants.delete(made["assistant_id"])
+        yield assistant
+        studio.client.assistants.delete(assistant["assistant_id"])
 
 
-def called(studio: Studio, path: str, method: str, **params: Any) -> Any:
+def call_method(studio: Studio, path: str, method: str, **params: Any) -> Any:
     """The result of one JSON-RPC request."""
     headers = {"accept": "application/json, text/event-stream"}
     body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": params}
@@ -41,23 +41,25 @@ def called(studio: Studio, path: str, method: str, **params: Any) -> Any:
 
 @pytest.mark.usefixtures("repairer")
 def test_agent_is_available_as_an_mcp_tool(studio: Studio, tmp_path: Path) -> None:
-    tools = {each["name"]: each for each in called(studio, "/mcp", "tools/list")["tools"]}
+    tools = {description["name"]: description for description in call_method(studio, "/mcp", "tools/list")["tools"]}
     assert (tools["mendgraph"]["description"], tools["repairer"]["description"]) == (DESCRIPTION, "Repairs calc.py.")
     assert [*tools["mendgraph"]["inputSchema"]["properties"]] == ["messages"]
-    asked = {"messages": [{"role": "user", "content": TASK}]}
-    said = called(studio, "/mcp", "tools/call", name="repairer", arguments=asked)
-    assert "add now adds." in json.dumps(said)
+    turn_input = {"messages": [{"role": "user", "content": TASK}]}
+    answer = call_method(studio, "/mcp", "tools/call", name="repairer", arguments=turn_input)
+    assert "add now adds." in json.dumps(answer)
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
 
 
 def test_agent_is_available_over_a2a(studio: Studio, repairer: dict[str, Any], tmp_path: Path) -> None:
-    [own] = studio.client.assistants.search(graph_id="mendgraph", metadata={"created_by": "system"})
+    [default_assistant] = studio.client.assistants.search(graph_id="mendgraph", metadata={"created_by": "system"})
     cards = [
-        httpx.get(f"{studio.url}/.well-known/agent-card.json", params={"assistant_id": each}).json()["description"]
-        for each in (own["assistant_id"], repairer["assistant_id"])
+        httpx.get(f"{studio.url}/.well-known/agent-card.json", params={"assistant_id": assistant_id}).json()[
+            "description"
+        ]
+        for assistant_id in (default_assistant["assistant_id"], repairer["assistant_id"])
     ]
     assert cards == [DESCRIPTION, "Repairs calc.py."]
     message = {"role": "user", "parts": [{"kind": "text", "text": TASK}], "messageId": "m1", "kind": "message"}
-    said = called(studio, f"/a2a/{repairer['assistant_id']}", "message/send", message=message)
-    assert "add now adds." in json.dumps(said)
+    answer = call_method(studio, f"/a2a/{repairer['assistant_id']}", "message/send", message=message)
+    assert "add now adds." in json.dumps(answer)
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}

@@ -54,32 +54,32 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @dataclass
-class Ran:
+class CallsRun:
     """A run that ended, and what its model was sent."""
 
     result: RunResult
     requests: list[JsonMap]
 
     @property
-    def told(self) -> list[Any]:
+    def call_results(self) -> list[Any]:
         """For each call its text, or the code of its error, as last sent to the model."""
-        found: list[Any] = []
+        results: list[Any] = []
         for message in self.result.messages:
             if isinstance(message, ToolMessage):
                 failed = message.status == "error"
-                found.append(json.loads(message.text)["error"]["code"] if failed else message.content)
+                results.append(json.loads(message.text)["error"]["code"] if failed else message.content)
             elif isinstance(message, HumanMessage) and message.name == "tool_result":
                 lines = (json.loads(line[len("tool_result(") : -1]) for line in message.text.split("\n"))
-                found += [each["data"].get("text") if each["ok"] else each["error"]["code"] for each in lines]
-        return found
+                results += [line["data"].get("text") if line["ok"] else line["error"]["code"] for line in lines]
+        return results
 
     @property
-    def said(self) -> str:
+    def last_prompt(self) -> str:
         """All that the model was sent in its last call."""
         return json.dumps(self.requests[-1]["messages"])
 
 
-def ran(
+def run_calls(
     root: Path,
     *calls: tuple[str, JsonMap],
     tools: Sequence[Any],
@@ -88,18 +88,18 @@ def ran(
     lines: Sequence[Message] = (),
     options: JsonMap | None = None,
     **context: Any,
-) -> Ran:
+) -> CallsRun:
     """One reply with these calls, then the answer."""
     settings = {"evidence": False, "read_ahead": False, "model": "m", **context}
     with ScriptedServer([*(lines or [message_of(use(*calls), Protocol(protocol))]), DONE]) as server:
-        asked = AgentContext(workspace=str(root), base_url=server.base_url, protocol=protocol, **settings)
-        given: Any = {"tools": (*default_tools(), *tools), **(options or {})}
+        agent_context = AgentContext(workspace=str(root), base_url=server.base_url, protocol=protocol, **settings)
+        run_options: Any = {"tools": (*default_tools(), *tools), **(options or {})}
         if asynchronous:
-            result = asyncio.run(arun_task("Do it.", asked, **given))
+            result = asyncio.run(arun_task("Do it.", agent_context, **run_options))
         else:
-            result = run_task("Do it.", asked, **given)
+            result = run_task("Do it.", agent_context, **run_options)
     assert result.outcome.reason == "answered", result.outcome.message
-    return Ran(result, server.requests)
+    return CallsRun(result, server.requests)
 
 
 # --- Accepted tools
@@ -122,7 +122,7 @@ async def in_loop(word: str) -> str:
     return f"{word}, awaited"
 
 
-both = StructuredTool.from_function(lambda word: f"{word}, called", in_loop, "both", "Say how it is run.")
+sync_or_async = StructuredTool.from_function(lambda word: f"{word}, called", in_loop, "both", "Say how it is run.")
 one_text = SimpleTool(name="one_text", func=str.upper, description="Shout.")
 by_schema = StructuredTool(
     name="by_schema",
@@ -174,7 +174,7 @@ def ours(word: str) -> dict[str, str]:
     return {"text": word}
 
 
-EVERY = [double, treble, both, one_text, by_schema, Echo(), Phone().call, greet, with_context, ours]
+EVERY = [double, treble, sync_or_async, one_text, by_schema, Echo(), Phone().call, greet, with_context, ours]
 CALLS: Calls = [
     ("double", {"number": 4}),
     ("treble", {"number": 4}),
@@ -191,21 +191,21 @@ CALLS: Calls = [
 
 @ways
 def test_every_kind_of_tool_runs(root: Path, protocol: Wire, asynchronous: bool) -> None:
-    done = ran(root, *CALLS, tools=EVERY, protocol=protocol, asynchronous=asynchronous)
+    done = run_calls(root, *CALLS, tools=EVERY, protocol=protocol, asynchronous=asynchronous)
     how = "it, awaited" if asynchronous else "it, called"
     texts = ["8", "12", how, "LOUD", '{"word": "w"}', "w", "called Ada", "hello Ada"]
-    assert done.told[:8] == texts
-    assert '\\"FileContent\\"' in done.said
+    assert done.call_results[:8] == texts
+    assert '\\"FileContent\\"' in done.last_prompt
 
 
 def test_arguments_are_validated_by_the_tools_own_schema(root: Path) -> None:
     wrong = use(("echo", {"word": "LOUD"}), ("double", {"number": "four"}))
     lines = [message_of(wrong, Protocol.NATIVE), message_of(use(("echo", {"word": "low"})), Protocol.NATIVE)]
-    done = ran(root, tools=[Echo(), double], lines=lines)
+    done = run_calls(root, tools=[Echo(), double], lines=lines)
     corrected = json.dumps(done.requests[1]["messages"])
     assert "do not shout" in corrected
     assert "number: input should be a valid integer" in corrected
-    assert done.told[-1] == "low"
+    assert done.call_results[-1] == "low"
 
 
 class Aimed(Ask):
@@ -219,10 +219,10 @@ def aimed(word: str, state: JsonMap) -> str:
 
 
 def test_validation_error_inside_a_tool_is_not_an_argument_error(root: Path) -> None:
-    done = ran(root, ("aimed", {"word": "LOUD"}), ("aimed", {"word": "low"}), tools=[aimed])
-    assert done.told == ["invalid_argument", "io_error"]
-    assert "The arguments of aimed do not fit: word: value error, do not shout" in done.said
-    assert "aimed failed: 1 validation error for Ask" in done.said
+    done = run_calls(root, ("aimed", {"word": "LOUD"}), ("aimed", {"word": "low"}), tools=[aimed])
+    assert done.call_results == ["invalid_argument", "io_error"]
+    assert "The arguments of aimed do not fit: word: value error, do not shout" in done.last_prompt
+    assert "aimed failed: 1 validation error for Ask" in done.last_prompt
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
@@ -239,10 +239,10 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 
 
 def test_invalid_tool_is_named_when_the_graph_is_built(subtests: pytest.Subtests) -> None:
-    for given, kind, words in WRONG:
+    for invalid_tool, kind, words in WRONG:
         for make in (build_graph, Session):
             with subtests.test(words=words, make=make.__name__), pytest.raises(kind, match=words):
-                make(tools=[*default_tools(), given])
+                make(tools=[*default_tools(), invalid_tool])
     for name, words in (("ecko", "Did you mean echo"), ("ours", "'ours' says its effect itself")):
         with pytest.raises(ValueError, match=f"effects: .*{words}"):
             build_graph(tools=[Echo(), ours], effects={name: Effect.READ})
@@ -259,8 +259,8 @@ def test_only_results_of_reading_tools_are_cached(root: Path) -> None:
     calls = ("note", {"word": "a"}), ("note", {"word": "a"})
     for effect in Effect:
         counted.clear()
-        done = ran(root, *calls, tools=[note], options={"effects": {"note": effect}})
-        assert (done.told, counted) == (["a", "a"], ["a"] * (1 if effect is Effect.READ else 2)), effect
+        done = run_calls(root, *calls, tools=[note], options={"effects": {"note": effect}})
+        assert (done.call_results, counted) == (["a", "a"], ["a"] * (1 if effect is Effect.READ else 2)), effect
 
 
 # --- Results
@@ -273,16 +273,16 @@ def look(city: str) -> tuple[list[Any], list[Document]]:
 
 
 def test_content_blocks_and_artifacts_arrive_as_in_langchain_and_redacted(root: Path) -> None:
-    done = ran(root, ("look", {"city": "Rome"}), tools=[look], options={"secrets": [WORD]})
-    [message] = [each for each in done.result.messages if isinstance(each, ToolMessage)]
+    done = run_calls(root, ("look", {"city": "Rome"}), tools=[look], options={"secrets": [WORD]})
+    [message] = [message for message in done.result.messages if isinstance(message, ToolMessage)]
     text = message.text
     assert text.startswith("Sun in Rome, ")
     assert message.content == [PNG, {"type": "text", "text": text}]
     assert message.artifact[0]["page_content"].startswith("raw ")
     sent = done.requests[-1]["messages"][-2:]  # OpenAI takes images from a user only
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    assert [(each["role"], each["content"]) for each in sent] == [("tool", text), ("user", [image])]
-    assert WORD not in f"{done.said}{done.result.messages}"
+    assert [(message["role"], message["content"]) for message in sent] == [("tool", text), ("user", [image])]
+    assert WORD not in f"{done.last_prompt}{done.result.messages}"
 
 
 @tool
@@ -313,8 +313,8 @@ handled = hot.model_copy(update={"name": "handled", "handle_tool_error": "Try th
 def test_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Wire, asynchronous: bool) -> None:
     tools = [hot, handled, hand_over, ask_somebody, who]
     calls: Calls = [("hot", {}), ("handled", {}), ("hand_over", {}), ("ask_somebody", {}), ("who", {})]
-    done = ran(root, *calls, tools=tools, protocol=protocol, asynchronous=asynchronous)
-    assert done.told == ["io_error", "io_error", "invalid_argument", "invalid_argument", "io_error"]
+    done = run_calls(root, *calls, tools=tools, protocol=protocol, asynchronous=asynchronous)
+    assert done.call_results == ["io_error", "io_error", "invalid_argument", "invalid_argument", "io_error"]
     for words in (
         "hot failed: too hot",
         "Try the shade.",
@@ -322,7 +322,7 @@ def test_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Wire
         "mode ask has a person",
         "it asks for 'user'",
     ):
-        assert words in done.said
+        assert words in done.last_prompt
 
 
 # --- Injected arguments
@@ -364,11 +364,13 @@ def test_injected_arguments_come_from_the_run_and_never_from_the_model(
 ) -> None:
     calls: Calls = [("inside", {"word": "w"}), ("open_schema", {"word": "w", "state": {"forged": True}}), ("bare", {})]
     options = {"store": InMemoryStore()}
-    done = ran(
+    done = run_calls(
         root, *calls, tools=[inside, open_schema, bare], protocol=protocol, asynchronous=asynchronous, options=options
     )
-    assert done.told == ["w True Do it. auto 1 ['answer']", "w None", "AgentContext"]
-    [schema] = [each for each in done.requests[0].get("tools", []) if each["function"]["name"] == "inside"] or [None]
+    assert done.call_results == ["w True Do it. auto 1 ['answer']", "w None", "AgentContext"]
+    [schema] = [schema for schema in done.requests[0].get("tools", []) if schema["function"]["name"] == "inside"] or [
+        None
+    ]
     if schema:
         assert [*schema["function"]["parameters"]["properties"]] == ["word"]
     else:
@@ -383,31 +385,31 @@ def test_tool_without_a_declared_effect_counts_as_a_program(root: Path) -> None:
     tools = [greet, Echo(metadata={"effect": "read"}), double]
     contexts: list[JsonMap] = [{"mode": "read-only"}, {"role": "editor"}, {"mode": "ask"}]
     for context in contexts:
-        done = ran(root, *calls, tools=tools, options={"effects": {"double": Effect.NONE}}, **context)
+        done = run_calls(root, *calls, tools=tools, options={"effects": {"double": Effect.NONE}}, **context)
         refused = "approval_required" if "ask" in context.values() else "permission_denied"
-        assert done.told == [refused, "w", "2"]
+        assert done.call_results == [refused, "w", "2"]
 
 
 def test_file_rules_judge_arguments_declared_as_paths(root: Path) -> None:
     reader = Echo(metadata={"effect": "read", "path_fields": ["word"]})
-    calls = [("echo", {"word": each}) for each in ("a.py", ".env", "../b.py")]
-    assert ran(root, *calls, tools=[reader]).told == ["a.py", "permission_denied", "permission_denied"]
+    calls = [("echo", {"word": path}) for path in ("a.py", ".env", "../b.py")]
+    assert run_calls(root, *calls, tools=[reader]).call_results == ["a.py", "permission_denied", "permission_denied"]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_timeouts_retries_and_cache_are_those_of_all_tools(root: Path, asynchronous: bool) -> None:
-    made, released = list[str](), threading.Event()
+    attempts, released = list[str](), threading.Event()
 
     def flaky() -> str:
         """Fail once."""
-        made.append("flaky")
-        if made.count("flaky") == 1:
+        attempts.append("flaky")
+        if attempts.count("flaky") == 1:
             raise RetryableToolError("busy")
         return "at last"
 
     def cached(word: str) -> str:
         """Read a word."""
-        made.append("cached")
+        attempts.append("cached")
         return word
 
     async def endless() -> str:
@@ -418,11 +420,11 @@ def test_timeouts_retries_and_cache_are_those_of_all_tools(root: Path, asynchron
     def stuck() -> str:
         """Wait in a thread."""
         released.wait(20)
-        made.append("stuck")
+        attempts.append("stuck")
         return ""
 
     calls: Calls = [("flaky", {}), ("endless", {}), ("stuck", {}), *[("cached", {"word": "w"})] * 2]
-    done = ran(
+    done = run_calls(
         root,
         *calls,
         tools=[flaky, cached, endless, stuck],
@@ -430,6 +432,6 @@ def test_timeouts_retries_and_cache_are_those_of_all_tools(root: Path, asynchron
         tool_timeouts_s={"endless": 0.1, "stuck": 0.1},
         options={"effects": {"cached": Effect.READ, "flaky": Effect.READ}},
     )
-    assert done.told == ["at last", "timeout", "timeout", "w", "w"]
-    assert (made.count("flaky"), made.count("cached"), made.count("stuck")) == (2, 1, 0)
+    assert done.call_results == ["at last", "timeout", "timeout", "w", "w"]
+    assert (attempts.count("flaky"), attempts.count("cached"), attempts.count("stuck")) == (2, 1, 0)
     released.set()

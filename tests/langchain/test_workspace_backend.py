@@ -10,10 +10,10 @@ from langchain_core.messages import ToolMessage
 
 from mendgraph import FileGuardrailRule, WorkspaceBackend
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.langchain.coders import asked, called, deep_coder
+from tests.langchain.coders import deep_coder, reply_with_calls, run_turn
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
 
-both = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
+sync_and_async = pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 
 
 @pytest.fixture
@@ -33,24 +33,24 @@ def root(tmp_path: Path) -> Path:
 
 def results(backend: Any, *calls: tuple[str, dict[str, Any]], loop: bool = False) -> list[str]:
     """The results of a deep agent's tools on this backend."""
-    with ScriptedServer([called(call) for call in calls] + [Say("Done.")]) as server:
-        state = asked(deep_coder(server, backend), "Do it.", loop)
-    return [each.text for each in state["messages"] if isinstance(each, ToolMessage)]
+    with ScriptedServer([reply_with_calls(call) for call in calls] + [Say("Done.")]) as server:
+        state = run_turn(deep_coder(server, backend), "Do it.", loop)
+    return [message.text for message in state["messages"] if isinstance(message, ToolMessage)]
 
 
 READ = ("read_file", {"file_path": "/plan.txt"})
 
 
 @needs_sandbox
-@both
+@sync_and_async
 def test_no_link_leads_out_of_the_workspace(root: Path, loop: bool) -> None:
     cat = ("execute", {"command": "cat plan.txt link/plan.txt"})
     write = ("write_file", {"file_path": "/link/new.txt", "content": "x"})
-    read, wrote, ran = results(WorkspaceBackend(str(root)), READ, write, cat, loop=loop)
+    read, wrote, executed = results(WorkspaceBackend(str(root)), READ, write, cat, loop=loop)
     assert "is outside the workspace" in read
     assert "is outside the workspace" in wrote
-    assert (ran.count("No such file or directory"), "outside\n" in ran) == (2, False)
-    assert [each.name for each in (root.parent / "out").iterdir()] == ["plan.txt"]
+    assert (executed.count("No such file or directory"), "outside\n" in executed) == (2, False)
+    assert [path.name for path in (root.parent / "out").iterdir()] == ["plan.txt"]
 
 
 def test_link_created_during_a_call_does_not_lead_out_of_the_workspace(root: Path) -> None:
@@ -79,10 +79,10 @@ def test_deep_agent_works_with_files_and_commands(root: Path) -> None:
         ("grep", {"pattern": "= ", "output_mode": "content"}),
         ("execute", {"command": "cat src/app.py; cat .env; echo bad >&2; exit 3"}),
     ]
-    listed, read, _, _, found, lines, ran = results(WorkspaceBackend(str(root)), *calls)
-    assert ("/src/" in listed, "x = 1" in read, found) == (True, True, "['/src/app.py']")
+    listed, read, _, _, matches, lines, executed = results(WorkspaceBackend(str(root)), *calls)
+    assert ("/src/" in listed, "x = 1" in read, matches) == (True, True, "['/src/app.py']")
     assert ("/src/app.py" in lines, "y = 2" in lines, "KEY" in lines) == (True, True, False)
-    assert [each in ran for each in ("x = 3", "KEY=1", "bad", "exit code 3")] == [True, False, True, True]
+    assert [part in executed for part in ("x = 3", "KEY=1", "bad", "exit code 3")] == [True, False, True, True]
     assert (root / "src/app.py").read_bytes() == b"x = 3\r\ny = 2\r\n"
     assert (root / "docs/a.md").read_text(encoding="utf-8") == "# A\n"
 
@@ -92,18 +92,18 @@ def test_paths_start_at_the_workspace_and_rules_apply_to_every_operation(root: P
     backend, plain = WorkspaceBackend(str(root), rules=(mine,)), WorkspaceBackend(str(root))
     assert plain.read(f"{root}/src/app.py").error == "Files are named from the workspace: it is '/src/app.py'."
     asked_for = (backend.read("/src/app.py"), backend.write("/src/app.py", ""), backend.edit("/src/app.py", "x", "z"))
-    assert all("Blocked by rule 'mine'" in str(each.error) for each in (*asked_for, backend.delete("/src/app.py")))
+    assert all("Blocked by rule 'mine'" in str(result.error) for result in (*asked_for, backend.delete("/src/app.py")))
     assert (backend.grep("y").matches, backend.glob("*.py").matches) == ([], [])
     assert (
         plain.write("/.env", "").error
         == "Blocked by rule 'env_file': Environment variable files (.env). Go on without this file."
     )
-    assert [each.error for each in plain.upload_files([("/a.bin", b"\0"), ("/.env", b"")])] == [
+    assert [result.error for result in plain.upload_files([("/a.bin", b"\0"), ("/.env", b"")])] == [
         None,
         "permission_denied",
     ]
     downloads = plain.download_files(["/a.bin", "/.env", "/none"])
-    assert [(each.content, each.error) for each in downloads] == [
+    assert [(result.content, result.error) for result in downloads] == [
         (b"\0", None),
         (None, "permission_denied"),
         (None, "file_not_found"),
@@ -123,9 +123,9 @@ def test_read_ls_glob_and_grep_return_content_and_errors(root: Path) -> None:
     )
     key = backend.read("/key.md").file_data
     assert key is None or "MIIE" not in key["content"]
-    assert [each["path"] for each in backend.ls("/src").entries or []] == ["/src/app.py"]
-    assert [each["path"] for each in backend.glob("/*.png").matches or []] == ["/logo.png"]
-    assert [each["path"] for each in backend.glob("*.py", "/src").matches or []] == ["/src/app.py"]
+    assert [entry["path"] for entry in backend.ls("/src").entries or []] == ["/src/app.py"]
+    assert [match["path"] for match in backend.glob("/*.png").matches or []] == ["/logo.png"]
+    assert [match["path"] for match in backend.glob("*.py", "/src").matches or []] == ["/src/app.py"]
     one = backend.grep("= ", max_count=1)
     assert (one.matches, one.truncated) == ([{"path": "/src/app.py", "line": 1, "text": "x = 1"}], True)
     errors = (
@@ -152,7 +152,7 @@ def test_glob_finds_files_in_dot_folders_and_in_folders_of_routes(tmp_path: Path
         "app/**/*.{ts,tsx}": ["/app/(shop)/cart.ts", "/app/[slug]/page.tsx"],
         "/*.tsx": [],
     }.items():
-        assert [each["path"] for each in backend.glob(pattern).matches or []] == names
+        assert [match["path"] for match in backend.glob(pattern).matches or []] == names
     assert backend.glob("x" * 600).matches is None
 
 
@@ -178,8 +178,8 @@ def test_without_a_sandbox_files_work_and_a_command_says_why_it_did_not_run(
 ) -> None:
     set_sandbox_problem(monkeypatch, "no bubblewrap")
     backend = WorkspaceBackend(str(root))
-    ran = backend.execute("ls")
-    assert (ran.exit_code, "no bubblewrap" in ran.output) == (126, True)
+    response = backend.execute("ls")
+    assert (response.exit_code, "no bubblewrap" in response.output) == (126, True)
     assert backend.read("/src/app.py").error is None
 
 
@@ -201,6 +201,6 @@ def test_settings_files_of_the_agent_can_be_read_and_not_changed(root: Path, nam
     assert read.error is None
     assert read.file_data is not None
     assert 'mode = "ask"' in str(read.file_data["content"])
-    assert ["own_settings" in (each.error or "") for each in refused] == [True] * 3
+    assert ["own_settings" in (result.error or "") for result in refused] == [True] * 3
     assert uploaded.error == "permission_denied"
     assert path.read_text(encoding="utf-8") == 'mode = "ask"\n'

@@ -61,12 +61,12 @@ WRAPPERS: dict[str, tuple[Wrap, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_run_calls_the_model_inside_the_wrapper_and_pays_its_price(name: str, tmp_path: Path) -> None:
     wrap, configurable, sent = WRAPPERS[name]
-    asked: Any = {"messages": [HumanMessage("Hello!")]}
+    turn_input: Any = {"messages": [HumanMessage("Hello!")]}
     config: Any = {"configurable": {"thread_id": "1", **configurable}}
     with ScriptedServer(then=lambda _: Say("Done.", usage=USAGE)) as server:
         limits = context(tmp_path, max_output_tokens_per_call=120, max_cost_usd=1.0)
         graph = build_graph(model=wrap(server), context=limits)
-        results = [graph.invoke(asked, config), asyncio.run(graph.ainvoke(asked, config))]
+        results = [graph.invoke(turn_input, config), asyncio.run(graph.ainvoke(turn_input, config))]
     for result, request in zip(results, server.requests, strict=True):
         assert result["outcome"].kind == "FINISHED"
         expected = {"model": "gpt-4o-mini", "max_completion_tokens": 120, **sent}

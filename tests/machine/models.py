@@ -105,8 +105,8 @@ class Story:
 
     def script(self, protocol: Protocol) -> tuple[list[Line], Line | None]:
         """The lines in one protocol, and what comes after them (None: an answer)."""
-        said = [line if isinstance(line, ProviderFailure) else message_of(line, protocol) for line in self.lines]
-        return said, said[-1] if said and self.endless else None
+        messages = [line if isinstance(line, ProviderFailure) else message_of(line, protocol) for line in self.lines]
+        return messages, messages[-1] if messages and self.endless else None
 
 
 def stories(*, same_in_both: bool = False) -> SearchStrategy[Story]:
@@ -117,7 +117,7 @@ def stories(*, same_in_both: bool = False) -> SearchStrategy[Story]:
     malformed = MALFORMED if same_in_both else (*MALFORMED, *UNCLOSED)
     calls = st.one_of(*map(st.sampled_from, (GOOD_CALLS, GOOD_CALLS, MISSES, DENIED, malformed, ANSWERS)))
     uses = st.builds(
-        lambda made, cut: Use(tuple(made), USAGE, cut),
+        lambda calls, cut: Use(tuple(calls), USAGE, cut),
         st.lists(calls, min_size=1, max_size=3),
         st.sampled_from([False] * 9 + [True]),
     )
@@ -125,8 +125,8 @@ def stories(*, same_in_both: bool = False) -> SearchStrategy[Story]:
     failures = st.sampled_from(FAILURES)
     lines = st.sampled_from([uses] * 7 + [odd] * 2 + [failures]).flatmap(lambda kind: kind)
     repeated = st.lists(st.tuples(lines, st.sampled_from([1, 1, 1, 1, 2, 3, 4])), max_size=8)
-    said = repeated.map(lambda pairs: tuple(line for line, times in pairs for _ in range(times)))
-    return st.builds(Story, said, st.booleans())
+    story_lines = repeated.map(lambda pairs: tuple(line for line, times in pairs for _ in range(times)))
+    return st.builds(Story, story_lines, st.booleans())
 
 
 def contexts() -> SearchStrategy[JsonMap]:

@@ -26,7 +26,7 @@ DONE = Say("Done.")
 TEXT = Protocol.TEXT
 
 
-def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIVE, **context: Any) -> JsonMap:
+def run_turn(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIVE, **context: Any) -> JsonMap:
     """The values of a thread after one turn, with the model as `values["model"]`."""
     write_files(folder, FILES)
     model = ScriptedModel([message_of(reply, protocol) for reply in replies])
@@ -46,7 +46,7 @@ UNUSABLE: list[tuple[JsonMap, str]] = [
 
 @rows(*UNUSABLE)
 def test_invalid_setting_ends_the_turn_before_any_model_call(context: JsonMap, words: str, tmp_path: Path) -> None:
-    values = ended(tmp_path, DONE, **context)
+    values = run_turn(tmp_path, DONE, **context)
     outcome = values["outcome"]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
     assert words in outcome.message
@@ -56,8 +56,8 @@ def test_invalid_setting_ends_the_turn_before_any_model_call(context: JsonMap, w
 def test_files_read_in_an_interrupted_step_are_known_to_the_next_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut_off(*given: Any) -> None:
-        execute_tools(*given)
+    def cut_off(*arguments: Any) -> None:
+        execute_tools(*arguments)
         raise KeyboardInterrupt
 
     write_files(tmp_path, FILES)
@@ -127,8 +127,10 @@ def test_repaired_replies_are_reported_and_counted(tmp_path: Path, subtests: pyt
         with subtests.test(counts=counts):
             machine = build_graph(model=ScriptedModel([message_of(reply, TEXT) for reply in replies]))
             parts: list[Any] = list(machine.stream(request, context=settings, stream_mode=["custom", "values"]))
-            told = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
-            assert [(part["name"], part["payload"]) for part in told] == events
-            assert all((part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in told)
+            reports = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
+            assert [(part["name"], part["payload"]) for part in reports] == events
+            assert all(
+                (part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in reports
+            )
             usage = parts[-1][1]["outcome"].usage
             assert {name: count for name, count in usage.items() if name.startswith("replies_")} == counts

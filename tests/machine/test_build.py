@@ -32,7 +32,7 @@ FILES = {"a.py": "a = 1\n", "b.py": "b = 1\n", "secret_plan.md": "rob a bank\n"}
 DONE = Say("Done.")
 
 
-def told(*replies: Use | Say) -> ScriptedModel:
+def text_model(*replies: Use | Say) -> ScriptedModel:
     return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
 
 
@@ -61,7 +61,7 @@ def test_users_file_rule_denies_by_name_and_by_link_target(folder: Path) -> None
     rule = FileGuardrailRule("plans", "Secret plans", lambda path: path.name.startswith("secret"))
     (folder / "harmless.md").symlink_to("secret_plan.md")
     calls = [("read_file", {"path": path}) for path in ("secret_plan.md", "harmless.md", "a.py")]
-    model = told(use(*calls, write("secret_too.md")), DONE)
+    model = text_model(use(*calls, write("secret_too.md")), DONE)
     machine = build_graph(model=model, rules=(*DEFAULT_GUARDRAIL_RULES, rule))
     ended = finish(machine, AgentContext(workspace=str(folder)))
     results = [message for message in ended["messages"] if isinstance(message, ToolMessage)]
@@ -98,11 +98,11 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
 
 def test_wrong_argument_error_names_the_argument_and_the_remedy(subtests: pytest.Subtests) -> None:
     for name, value, words in WRONG:
-        given: dict[str, Any] = {name: value}
+        arguments: dict[str, Any] = {name: value}
         for make in (build_graph, Session):
             problem = pytest.raises(TypeError, match=f"^{name}: .*{re.escape(words)}")
             with subtests.test(name=name, words=words, make=make.__name__), problem:
-                make(**given)
+                make(**arguments)
     for make in (build_graph, Session):
         with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': use different names\."):
             make(tools=[*default_tools(), READ_FILE])
@@ -134,16 +134,16 @@ def test_chat_model_key_is_a_secret_unless_it_is_a_local_servers_placeholder() -
 
 
 def test_copy_of_a_built_graph_runs_on_the_same_thread(folder: Path) -> None:
-    machine = build_graph(InMemorySaver(), model=told(DONE, DONE), context=AgentContext(workspace=str(folder)))
+    machine = build_graph(InMemorySaver(), model=text_model(DONE, DONE), context=AgentContext(workspace=str(folder)))
     machine.invoke(ask(), THREAD)
-    for each in (copy.copy(machine), copy.deepcopy({"graph": machine})["graph"]):
-        assert each.get_state(THREAD).values["outcome"].kind is OutcomeKind.FINISHED
+    for copied in (copy.copy(machine), copy.deepcopy({"graph": machine})["graph"]):
+        assert copied.get_state(THREAD).values["outcome"].kind is OutcomeKind.FINISHED
     assert copy.deepcopy(machine).invoke(ask("Again."), THREAD)["outcome"].kind is OutcomeKind.FINISHED
 
 
 @pytest.mark.parametrize("node", ["execute_tools", "begin_turn"])
 def test_command_with_goto_is_refused_with_the_reason(folder: Path, node: str) -> None:
-    machine = build_graph(InMemorySaver(), model=told(DONE), context=AgentContext(workspace=str(folder)))
+    machine = build_graph(InMemorySaver(), model=text_model(DONE), context=AgentContext(workspace=str(folder)))
     command: Any = Command(goto=node, update=ask())
     problem = r"cannot begin a run in the middle of the machine"
     with pytest.raises(ValueError, match=problem):

@@ -28,9 +28,9 @@ def test_nodes_own_exception_is_not_reported_as_a_timeout() -> None:
             raise error
 
         node = bounded_node("speak", fail)
-        with pytest.raises(type(error)) as here:
+        with pytest.raises(type(error)) as raised:
             node.invoke({})
         with pytest.raises(type(error)) as in_loop:
             asyncio.run(node.ainvoke({}))
-        assert here.value is error
+        assert raised.value is error
         assert repr(in_loop.value) == repr(error)  # asyncio copies a TimeoutError

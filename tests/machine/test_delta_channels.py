@@ -24,20 +24,20 @@ PARTS = st.lists(MESSAGES | MESSAGES | REMOVALS, max_size=4)
 WRITES = st.lists(PARTS | MESSAGES | st.lists(MESSAGES, max_size=3).map(Overwrite), max_size=8)
 
 
-def possible(writes: Sequence[Any]) -> list[Any]:
+def accepted_writes(writes: Sequence[Any]) -> list[Any]:
     """The writes that `add_messages` accepts: it refuses to remove missing messages."""
-    held: list[Any] = []
-    taken = []
+    value: list[Any] = []
+    writes_so_far = []
     for write in writes:
         try:
-            held = plain(held, write)
+            value = write_with_add_messages(value, write)
         except ValueError:
             continue
-        taken.append(write)
-    return taken
+        writes_so_far.append(write)
+    return writes_so_far
 
 
-def plain(messages: list[Any], write: Any) -> list[Any]:
+def write_with_add_messages(messages: list[Any], write: Any) -> list[Any]:
     """What LangGraph's own channel with `add_messages` makes of one write."""
     channel = BinaryOperatorAggregate(list[AnyMessage], add_messages).from_checkpoint(list(messages))  # type: ignore[arg-type]
     channel.update([write])
@@ -48,7 +48,7 @@ def after_each(writes: Sequence[Any]) -> list[list[Any]]:
     """The history after each write, as `add_messages` has it."""
     states: list[list[Any]] = []
     for write in writes:
-        states.append(plain(states[-1] if states else [], write))
+        states.append(write_with_add_messages(states[-1] if states else [], write))
     return states
 
 
@@ -84,7 +84,7 @@ def test_snapshots_become_rarer_as_the_channel_grows() -> None:
 @given(WRITES, st.lists(st.integers(0, 8), max_size=3))
 def test_channel_value_does_not_depend_on_how_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
     """LangGraph replays the writes of many steps at once, starting at any snapshot."""
-    writes, channel = possible(drawn), channel_of(Messages)
+    writes, channel = accepted_writes(drawn), channel_of(Messages)
     bounds = [0, *sorted(min(cut, len(writes)) for cut in cuts), len(writes)]
     for start, end in pairwise(bounds):
         channel = channel.from_checkpoint(channel.get())

@@ -51,22 +51,24 @@ def show(tmp_path: Path) -> Show:
     def previews(
         *calls: tuple[str, JsonMap], read: tuple[str, ...] = (), others: tuple[Tool, ...] = (stamp,)
     ) -> list[Preview]:
-        replaced = {each.name for each in others}
-        given = (*others, *(each for each in default_tools() if each.name not in replaced))
-        machine = MachineTools(given, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
+        replaced = {tool.name for tool in others}
+        all_tools = (*others, *(tool for tool in default_tools() if tool.name not in replaced))
+        machine = MachineTools(all_tools, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
         state = AgentState(context=AgentContext(workspace=str(tmp_path), mode="ask"), messages=[HumanMessage("Do it.")])
         tools = TurnTools(machine, state["context"])
-        state["files_read"] = {name: Previewer(tools, state).known_files([named(name)])[name] for name in read}
-        made = [ToolCall(call_id="1", tool=name, arguments=arguments, raw_arguments="") for name, arguments in calls]
+        state["files_read"] = {name: Previewer(tools, state).known_files([read_call(name)])[name] for name in read}
+        tool_calls = [
+            ToolCall(call_id="1", tool=name, arguments=arguments, raw_arguments="") for name, arguments in calls
+        ]
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        found = Previewer(tools, state)(dict(enumerate(made)))
+        results = Previewer(tools, state)(dict(enumerate(tool_calls)))
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-        return list(found.values())
+        return list(results.values())
 
     return previews
 
 
-def named(path: str) -> ToolCall:
+def read_call(path: str) -> ToolCall:
     return ToolCall(call_id="1", tool="read_file", arguments={"path": path}, raw_arguments="")
 
 
@@ -160,6 +162,8 @@ def test_known_files_lists_a_link_and_its_target(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("a.txt")
     context = AgentContext(workspace=str(tmp_path))
     tools = TurnTools(MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, ()), context)
-    known = Previewer(tools, AgentState(context=context)).known_files([named("link"), named("no"), named("../x")])
-    assert set(known) == {"link", "a.txt", "no"}
-    assert known["link"] == known["a.txt"] != known["no"] == ""
+    files = Previewer(tools, AgentState(context=context)).known_files(
+        [read_call("link"), read_call("no"), read_call("../x")]
+    )
+    assert set(files) == {"link", "a.txt", "no"}
+    assert files["link"] == files["a.txt"] != files["no"] == ""

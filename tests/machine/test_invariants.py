@@ -86,7 +86,7 @@ def request(text: str = "Mend calc.py; notes.txt may help.") -> Any:
     return {"messages": [HumanMessage(text)]}
 
 
-def fresh(folder: Path) -> Path:
+def new_folder(folder: Path) -> Path:
     """A new folder below this one."""
     return Path(tempfile.mkdtemp(dir=folder))
 
@@ -99,7 +99,7 @@ def fresh(folder: Path) -> Path:
 def test_run_with_any_replies_keeps_all_invariants(
     tmp_path: Path, story: Story, profile: Profile, limits: JsonMap, tight: JsonMap
 ) -> None:
-    run = Run.prepared(story, profile, limits | tight, fresh(tmp_path))
+    run = Run.prepared(story, profile, limits | tight, new_folder(tmp_path))
     machine = run.machine()
     parts = [
         (node, update or {})
@@ -170,7 +170,7 @@ def astream(machine: Machine, run: Run) -> None:
     asyncio.run(read_all())
 
 
-def resumed_after_every_step(machine: Machine, run: Run) -> None:
+def resume_after_every_step(machine: Machine, run: Run) -> None:
     """Each step in a new call, which does not get the context again."""
     machine.invoke(request(), run.config, context=run.context, interrupt_after=NODES)
     while machine.get_state(run.config).next:
@@ -183,8 +183,8 @@ def test_invoke_stream_astream_and_resume_have_the_same_outcome(
     tmp_path: Path, story: Story, profile: Profile, limits: JsonMap
 ) -> None:
     ends = [
-        end_of(Run.prepared(story, profile, limits, fresh(tmp_path)), way)
-        for way in (invoke, stream, astream, resumed_after_every_step)
+        end_of(Run.prepared(story, profile, limits, new_folder(tmp_path)), way)
+        for way in (invoke, stream, astream, resume_after_every_step)
     ]
     assert ends == ends[:1] * len(ends)
 
@@ -205,7 +205,7 @@ def end_of(run: Run, way: Callable[[Machine, Run], None]) -> tuple[JsonMap, list
 @rich
 @given(story=stories(same_in_both=True), limits=contexts())
 def test_text_and_native_protocol_visit_the_same_nodes(tmp_path: Path, story: Story, limits: JsonMap) -> None:
-    ways = [way_of(Run.prepared(story, profile, limits, fresh(tmp_path))) for profile in PROFILES[:2]]
+    ways = [way_of(Run.prepared(story, profile, limits, new_folder(tmp_path))) for profile in PROFILES[:2]]
     assert ways[0] == ways[1]
 
 

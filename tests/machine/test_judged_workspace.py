@@ -59,9 +59,9 @@ def test_file_with_a_secret_is_denied_to_every_tool_under_every_name(
     assert (root / name).read_text() == FILES[name]
     os.link(root / name, root / "notes.py")
     (root / "link.py").symlink_to(name)
-    for each in (name, "notes.py", "link.py"):
-        assert is_denied(workspace.read_file(each))
-        assert is_denied(workspace.denied(each))
+    for path in (name, "notes.py", "link.py"):
+        assert is_denied(workspace.read_file(path))
+        assert is_denied(workspace.denied(path))
 
 
 def test_link_named_like_a_settings_file_is_judged_as_one(root: Path, workspace: Workspace) -> None:
@@ -96,7 +96,7 @@ def commands(root: Path) -> Commands:
     return opened
 
 
-def says(commands: Commands, script: str) -> str:
+def output_of(commands: Commands, script: str) -> str:
     result = commands.run(["sh", "-c", script])
     assert not isinstance(result, ToolError), result
     return result.stdout.head.decode()
@@ -106,18 +106,18 @@ def test_programs_cannot_see_a_file_with_a_secret_under_any_name(root: Path, com
     os.link(root / "sa.json", root / "notes.py")
     script = "cat sa.json notes.py deploy/kubeconfig .npmrc gradle.properties app/.npmrc 2>&1"
     for _ in range(2):  # the second time it is remembered
-        said = says(commands, script)
-        assert LITERAL not in said
-        assert "save-exact=true" in said
+        output = output_of(commands, script)
+        assert LITERAL not in output
+        assert "save-exact=true" in output
 
 
-def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool = True) -> None:
+def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, exists: bool = True) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(path))
-    for name in ("runs", "workspaces", "spending") if made else ():
+    for name in ("runs", "workspaces", "spending") if exists else ():
         (path / name).mkdir(parents=True)
 
 
-def denied(workspace: Path, *names: str) -> list[bool]:
+def denied_names(workspace: Path, *names: str) -> list[bool]:
     rules = own_rules(str(workspace), records_folders(), user_places())
     return [judge_path(name, for_write=False, rules=rules) is not None for name in names]
 
@@ -126,20 +126,20 @@ def test_run_records_and_only_they_are_denied_under_their_real_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("var/runs", "var/runs/t-1/audit.jsonl", "VAR/Workspaces/x", "var/other", "runs", "a.py")
-    for made in (False, True):
-        data_folder(tmp_path / "var", monkeypatch, made=made)
-        assert denied(tmp_path, *names) == [True, True, True, False, False, False]
+    for exists in (False, True):
+        data_folder(tmp_path / "var", monkeypatch, exists=exists)
+        assert denied_names(tmp_path, *names) == [True, True, True, False, False, False]
     workspace = tmp_path / "project"
     (workspace / "kept").mkdir(parents=True)
     (tmp_path / "data").symlink_to(workspace / "kept")
     data_folder(tmp_path / "data", monkeypatch)
-    assert denied(workspace, "kept/runs/t-1") == [True]
+    assert denied_names(workspace, "kept/runs/t-1") == [True]
 
 
 def test_user_settings_and_prices_are_denied_even_if_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
     names = (".config/mendgraph/config.toml", ".Config/mendgraph/PRICES.toml", ".config/mendgraph/x", "config.toml")
-    assert denied(home, *names) == [True, True, False, False]
-    assert denied(home / ".config" / "mendgraph", "config.toml") == [True]
+    assert denied_names(home, *names) == [True, True, False, False]
+    assert denied_names(home / ".config" / "mendgraph", "config.toml") == [True]
     assert own_rules(str(home / "project"), records_folders(), user_places()) == ()

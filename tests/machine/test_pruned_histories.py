@@ -14,7 +14,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from mendgraph import PrunedHistoryError, build_graph, run_task
 from tests.doubles.replies import Say
-from tests.langchain.embedding import context, told
+from tests.langchain.embedding import context, native_model
 from tests.surfaces.persistence.any_saver import opened_saver
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
@@ -49,7 +49,7 @@ def prune(saver: Any, keep: int) -> None:
 
 def conversation(saver: Any, folder: Path) -> tuple[Any, Any]:
     """A machine after turns in one thread, and its model."""
-    model = told(*(Say(f"Answer {number}.") for number in range(1, 9)))
+    model = native_model(*(Say(f"Answer {number}.") for number in range(1, 9)))
     machine = build_graph(saver, model=model, context=context(folder))
     for request in REQUESTS:
         machine.invoke({"messages": [HumanMessage(request)]}, THREAD)
@@ -91,7 +91,7 @@ def test_thread_with_deleted_writes_is_refused(tmp_path: Path) -> None:
 def test_async_run_in_a_thread_with_deleted_checkpoints_is_refused(tmp_path: Path) -> None:
     async def refused() -> None:
         async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
-            model = told(*[Say("Yes.")] * 9)
+            model = native_model(*[Say("Yes.")] * 9)
             machine = build_graph(saver, model=model, context=context(tmp_path / "project"))
             for request in REQUESTS:
                 await machine.ainvoke({"messages": [HumanMessage(request)]}, THREAD)
@@ -107,7 +107,7 @@ def test_async_run_in_a_thread_with_deleted_checkpoints_is_refused(tmp_path: Pat
 
 def test_task_in_a_thread_with_deleted_checkpoints_ends_with_history_pruned(tmp_path: Path) -> None:
     saver = InMemorySaver()
-    model = told(*[Say("Yes.")] * 9)
+    model = native_model(*[Say("Yes.")] * 9)
     options: Any = {"model": model, "checkpointer": saver, "thread_id": "t"}
     run_task("I am Ann.", context(tmp_path / "project"), **options)
     prune(saver, 1)
@@ -151,7 +151,7 @@ def test_fork_of_a_thread_continues_from_its_own_history(tmp_path: Path) -> None
 
 def test_long_thread_is_read_from_snapshots_after_older_checkpoints_are_deleted(tmp_path: Path) -> None:
     saver = InMemorySaver()
-    machine = build_graph(saver, model=told(*[Say("Yes.")] * 99), context=context(tmp_path / "project"))
+    machine = build_graph(saver, model=native_model(*[Say("Yes.")] * 99), context=context(tmp_path / "project"))
     for number in range(30):
         machine.invoke({"messages": [HumanMessage(str(number))]}, THREAD)
     before = texts(machine)

@@ -47,21 +47,21 @@ def folder(tmp_path: Path) -> Path:
     return project(tmp_path / "project")
 
 
-def kept(value: Any) -> Iterator[str]:
+def strings_of(value: Any) -> Iterator[str]:
     """All texts that a saver holds, in any encoding."""
     if isinstance(value, dict):
-        for key, each in value.items():
-            yield from kept(key)
-            yield from kept(each)
+        for key, item in value.items():
+            yield from strings_of(key)
+            yield from strings_of(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from kept(each)
+        for item in value:
+            yield from strings_of(item)
     else:
         yield value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def holds(saver: InMemorySaver) -> str:
-    return "\n".join(kept([saver.storage, dict(saver.writes), dict(saver.blobs)]))
+    return "\n".join(strings_of([saver.storage, dict(saver.writes), dict(saver.blobs)]))
 
 
 def machine(saver: InMemorySaver, *lines: Line) -> Any:
@@ -75,13 +75,13 @@ def start(folder: Path, **more: Any) -> dict[str, Any]:
 def test_literal_runs_as_written_and_is_in_no_checkpoint_update_or_message(folder: Path) -> None:
     saver = InMemorySaver()
     graph = machine(saver, use(*WRITE), Say(SAID))
-    told = list(graph.stream(**start(folder), stream_mode=["updates", "values", "custom", "debug"]))
+    events = list(graph.stream(**start(folder), stream_mode=["updates", "values", "custom", "debug"]))
     assert (folder / "a.py").read_text() == CODE.format(ONE)
     assert (folder / "b.py").read_text() == CODE.format(TWO)
     state = graph.get_state(CONFIG).values
-    for shown in (holds(saver), repr(told), repr(state)):
-        assert ONE not in shown
-        assert TWO not in shown
+    for text in (holds(saver), repr(events), repr(state)):
+        assert ONE not in text
+        assert TWO not in text
     assert SAID.replace(ONE, MARK) in repr(state["outcome"])
 
 
@@ -91,7 +91,7 @@ def test_another_process_refuses_the_call_with_a_literal_and_the_model_repeats_i
     dying.invoke(**start(folder), interrupt_after=["guard"])
     assert not (folder / "a.py").exists()
     state = machine(saver, use(*WRITE[:1]), use(*WRITE[:1])).invoke(None, CONFIG)
-    refused = [each.text for each in state["messages"] if each.type == "tool"]
+    refused = [message.text for message in state["messages"] if message.type == "tool"]
     assert "write the call again with the value" in refused[0]
     assert (folder / "a.py").read_text() == CODE.format(ONE)
     assert ONE not in holds(saver)
@@ -132,7 +132,7 @@ def test_approval_does_not_apply_to_another_call_with_the_same_redacted_argument
     graph: Any = build_graph(InMemorySaver(), model=model)
     graph.invoke(**start(folder, mode="ask"))
     first = graph.get_state(CONFIG).config
-    again = next(each.config for each in graph.get_state_history(CONFIG) if each.next == ("call_model",))
+    again = next(snapshot.config for snapshot in graph.get_state_history(CONFIG) if snapshot.next == ("call_model",))
     graph.invoke(None, again)
     graph.invoke(Command(resume="approve"), first)
     assert not (folder / "a.py").exists()
@@ -164,7 +164,7 @@ def in_an_overwrite(data: bytes) -> bytes:
     return ormsgpack.packb(ormsgpack.Ext(EXT_CONSTRUCTOR_KW_ARGS, inner))
 
 
-def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
+def store_and_load(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
     """The bytes of a value, and what comes back from them."""
     kind, data = serde.dumps_typed(value)
     return data, serde.loads_typed((kind, data))
@@ -176,7 +176,7 @@ def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
 def test_known_secret_is_redacted_in_every_encoding() -> None:
     encoded = (base64.b64encode(KNOWN.encode()).decode(), KNOWN.encode().hex())
     for form in (KNOWN, json.dumps(KNOWN)[1:-1], quote(KNOWN, safe=""), *encoded):
-        data, back = stored({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
+        data, back = store_and_load({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
         assert form.encode() not in data
         mark = "*" * len(form.encode())
         assert (back["a"][0].content, back["b"][0], list(back.values())[2]) == (f"x {mark} y", 1, None)
@@ -187,7 +187,7 @@ def test_known_secret_is_redacted_in_every_type_of_value(subtests: pytest.Subtes
     context = AgentContext(workspace=f"/{KNOWN}")
     for value in ([AIMessage(f"It is {KNOWN}.")], call, context, {KNOWN: 1}, RuntimeError(KNOWN), KNOWN.encode()):
         with subtests.test(type=type(value).__name__):
-            data, back = stored(value)
+            data, back = store_and_load(value)
             assert KNOWN.encode() not in data
             assert json.dumps(KNOWN)[1:-1].encode() not in data
             assert KNOWN not in repr(back)
@@ -204,7 +204,7 @@ def test_known_secret_is_redacted_in_every_type_of_value(subtests: pytest.Subtes
 )
 def test_value_without_a_secret_is_restored_unchanged(value: Any) -> None:
     plain = serializer().loads_typed(serializer().dumps_typed(value))
-    assert stored(value)[1] == plain
+    assert store_and_load(value)[1] == plain
 
 
 # --- What a person typed
@@ -227,7 +227,7 @@ def test_request_is_stored_without_secrets(subtests: pytest.Subtests) -> None:
             for _ in range(depth):
                 value = {"channel_values": value}
             with subtests.test(name=name, depth=depth):
-                data, back = stored(value)
+                data, back = store_and_load(value)
                 assert (SHAPED.encode() in data, SHAPED in repr(back), MARK in repr(back)) == (False, False, True)
 
 

@@ -93,16 +93,16 @@ def test_transition_table_equals_the_compiled_graph() -> None:
 
 def test_transition_table_equals_the_picture_in_the_readme() -> None:
     block = re.compile(r"<!-- machine\b[^>]*-->\n+```mermaid\n(.*?)\n```\n+<!-- /machine -->", re.DOTALL)
-    found = block.search(text_of("README.md"))
-    assert found is not None, "README.md has no Mermaid block between <!-- machine --> and <!-- /machine -->"
-    assert found[1] == routes.mermaid()
+    match = block.search(text_of("README.md"))
+    assert match is not None, "README.md has no Mermaid block between <!-- machine --> and <!-- /machine -->"
+    assert match[1] == routes.mermaid()
 
 
 def line_of_notes(number: int) -> Message:
     return message_of(use(("read_file", {"path": "n.txt", "start_line": number, "limit": 1})), Protocol.TEXT)
 
 
-def printed(number: int) -> Message:
+def printed_call(number: int) -> Message:
     return Say(f'{{"name": "read_file", "arguments": {{"path": "n.txt", "start_line": {number}}}}}')
 
 
@@ -120,7 +120,7 @@ def test_result_of_a_model_call_selects_the_next_node() -> None:
         assert routes.after_call_model(state) == "budget exhausted"
 
 
-@pytest.mark.parametrize(("speak", "calls"), [(line_of_notes, 1), (line_of_notes, 7), (printed, 7)])
+@pytest.mark.parametrize(("speak", "calls"), [(line_of_notes, 1), (line_of_notes, 7), (printed_call, 7)])
 def test_own_limits_stop_a_run_before_the_recursion_limit(
     speak: Callable[[int], Message], calls: int, tmp_path: Path
 ) -> None:

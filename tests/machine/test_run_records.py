@@ -64,7 +64,7 @@ def test_request_of_a_resumed_task_contains_the_task_once() -> None:
     assert again == "Go on with this task, which is not finished yet: Mend it."
     assert afresh == "Your changes of the files were taken back since, so read them again. The task is: Mend it."
     assert resuming_request(again) == resuming_request(afresh) == again
-    assert [is_resuming(each) for each in ("Mend it.", again, afresh)] == [False, True, False]
+    assert [is_resuming(request) for request in ("Mend it.", again, afresh)] == [False, True, False]
 
 
 def test_text_of_a_run_record_is_cut_at_its_limit() -> None:

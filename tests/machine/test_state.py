@@ -178,10 +178,10 @@ def types_in(hint: Any) -> set[type]:
 
 def test_state_holds_only_listed_types() -> None:
     hints = get_type_hints(AgentState, include_extras=False)
-    held = set(chain.from_iterable(types_in(hint) for hint in hints.values()))
-    ours = {kind for kind in held if kind.__module__.startswith("mendgraph.")}
+    types = set(chain.from_iterable(types_in(hint) for hint in hints.values()))
+    ours = {kind for kind in types if kind.__module__.startswith("mendgraph.")}
     assert ours <= set(CHECKPOINT_TYPES)
-    assert {kind.__module__.split(".")[0] for kind in held - ours} == {"builtins", "langchain_core"}
+    assert {kind.__module__.split(".")[0] for kind in types - ours} == {"builtins", "langchain_core"}
 
 
 def test_langgraph_json_lists_the_same_types() -> None:
@@ -205,14 +205,14 @@ def shape(kind: type[Any]) -> Any:
 
 def without_prose(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_prose(each) for key, each in value.items() if key not in {"title", "description"}}
-    return [without_prose(each) for each in value] if isinstance(value, list) else value
+        return {key: without_prose(item) for key, item in value.items() if key not in {"title", "description"}}
+    return [without_prose(item) for item in value] if isinstance(value, list) else value
 
 
 def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iterable[str], tables: str) -> str:
     shapes = {f"{kind.__module__}.{kind.__qualname__}": shape(kind) for kind in types}
-    whole = [shapes, sorted(channels), sorted(nodes), tables.split()]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+    parts = [shapes, sorted(channels), sorted(nodes), tables.split()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def test_change_of_a_stored_type_needs_a_new_fingerprint() -> None:

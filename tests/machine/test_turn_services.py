@@ -26,7 +26,7 @@ OWN_PRICES = """
 
 
 @contextmanager
-def calling(model: Any = None) -> Iterator[MachineModels]:
+def machine_models(model: Any = None) -> Iterator[MachineModels]:
     bound = MachineModels(model, Redactor, None)
     try:
         yield bound
@@ -34,15 +34,15 @@ def calling(model: Any = None) -> Iterator[MachineModels]:
         bound.close()
 
 
-def guarded(bound: MachineModels, model: str, base_url: str) -> GuardedModel:
+def guarded_model(bound: MachineModels, model: str, base_url: str) -> GuardedModel:
     connected = bound._connect(None, ModelChoice(model=model, base_url=base_url))
     assert isinstance(connected, GuardedModel)
     return connected
 
 
 def test_runs_share_one_circuit_breaker_per_model() -> None:
-    with ScriptedServer() as server, calling() as bound:
-        first, second, other = (guarded(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
+    with ScriptedServer() as server, machine_models() as bound:
+        first, second, other = (guarded_model(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
         assert first is second
         assert other is not first
 
@@ -67,7 +67,7 @@ def test_price_comes_from_the_context_or_the_list_and_is_never_guessed(
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     for settings, name, price in PRICES:
-        with subtests.test(settings=settings, name=name), calling() as bound:
+        with subtests.test(settings=settings, name=name), machine_models() as bound:
             assert TurnModel(bound, AgentContext(**settings)).price(name) == price
 
 
@@ -86,7 +86,7 @@ PROBLEMS: list[tuple[dict[str, Any], str | None]] = [
 
 @rows(*PROBLEMS)
 def test_cost_limit_needs_a_price_for_every_model(settings: dict[str, Any], words: str | None) -> None:
-    with calling() as bound:
+    with machine_models() as bound:
         problem = TurnModel(bound, AgentContext(**settings)).problem()
         assert problem == "" if words is None else words in problem
 
@@ -109,7 +109,7 @@ def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_book")
 def test_unmarked_thread_ignores_calls_of_other_threads_with_its_name() -> None:
-    with calling(ScriptedModel([])) as bound:
+    with machine_models(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 2)
         fresh = TurnModel(bound, CONTEXT).spent_before(None, "r", marked=False)
         assert fresh == Spending(booked=2)
@@ -120,7 +120,7 @@ def test_unmarked_thread_ignores_calls_of_other_threads_with_its_name() -> None:
 
 @pytest.mark.usefixtures("own_book")
 def test_marked_thread_is_charged_for_calls_that_earlier_turns_lost() -> None:
-    with calling(ScriptedModel([])) as bound:
+    with machine_models(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 1)
         bound.book.begin(book_thread(CONTEXT, "r"), first=True)
         lose(bound, CONTEXT, 3)
@@ -141,6 +141,6 @@ WINDOWS: list[tuple[dict[str, Any], bool, int | None]] = [
 
 def test_window_comes_from_the_context_or_the_model_name() -> None:
     for settings, embedded, tokens in WINDOWS:
-        with calling() as bound:
+        with machine_models() as bound:
             window = TurnModel(bound, AgentContext(**settings)).window_tokens(Profile(embedded=embedded))
         assert window == tokens

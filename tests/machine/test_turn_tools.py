@@ -36,7 +36,7 @@ FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
 READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
 SPECS = {
-    each.name: each.spec for each in (*default_tools(), read_skill, remember, ask_user, web_search) if not each.child
+    tool.name: tool.spec for tool in (*default_tools(), read_skill, remember, ask_user, web_search) if not tool.child
 }
 NAMES = frozenset(SPECS)
 LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
@@ -61,28 +61,30 @@ def gateway(
     return MachineTools(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
 
 
-def ran(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, ScriptedModel]:
+def run_replies(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, ScriptedModel]:
     """The end of a run in thread "t", and the model of it. `context` overrides the context's defaults."""
     model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
     context = AgentContext(workspace=str(root), **more.pop("context", {}))
     return run_task("Look.", context, model=model, thread_id="t", **more), model
 
 
-def told(model: ScriptedModel) -> set[str]:
+def offered_tools(model: ScriptedModel) -> set[str]:
     """The tools that the model's first prompt offers."""
-    return {each["function"]["name"] for each in model.calls[0].prompt.tools}
+    return {schema["function"]["name"] for schema in model.calls[0].prompt.tools}
 
 
 def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
     """The results that the model saw in a call, counted from 0."""
-    return [json.loads(each["content"]) for each in model.calls[call].prompt.messages if each["role"] == "tool"]
+    return [
+        json.loads(message["content"]) for message in model.calls[call].prompt.messages if message["role"] == "tool"
+    ]
 
 
 # --- Roles
 
 
 def test_role_selects_the_tools(root: Path) -> None:
-    known = gateway(roles={"mine": ["read_file"]})
+    tools_of_runs = gateway(roles={"mine": ["read_file"]})
     for role, names in {
         None: NAMES,
         "reader": LOOKING,
@@ -90,16 +92,16 @@ def test_role_selects_the_tools(root: Path) -> None:
         "operator": NAMES,
         "mine": {"read_file", "run_checks", "final_answer"},
     }.items():
-        assert TurnTools(known, AgentContext(workspace=str(root), role=role)).allowed == names
+        assert TurnTools(tools_of_runs, AgentContext(workspace=str(root), role=role)).allowed == names
 
 
 def test_run_with_writable_paths_starts_no_program(root: Path) -> None:
     programs = {name for name, spec in SPECS.items() if spec.effect is Effect.EXECUTE}
-    known = gateway(roles={"mine": sorted(NAMES)})
+    tools_of_runs = gateway(roles={"mine": sorted(NAMES)})
     assert "run_command" in programs
     for role in (None, "operator", "mine"):
         context = AgentContext(workspace=str(root), role=role, writable_paths=("a.py",), allowed_programs=("make",))
-        tools = TurnTools(known, context)
+        tools = TurnTools(tools_of_runs, context)
         assert tools.allowed == NAMES - programs
         assert tools.commands() is None
 
@@ -119,17 +121,17 @@ def test_users_skills_are_available_only_to_the_users_own_runs(root: Path) -> No
     write_files(skill, {"SKILL.md": "---\nname: deploy\ndescription: Deploys.\n---\n"})
     try:
         for served, notes, told_of in ((False, True, True), (False, False, False), (True, True, False)):
-            known = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
-            tools = TurnTools(known, AgentContext(workspace=str(root), project_notes=notes))
+            tools_of_runs = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
+            tools = TurnTools(tools_of_runs, AgentContext(workspace=str(root), project_notes=notes))
             names = [name for folder in tools.skills for name in folder.names]
             assert (names, "read_skill" in tools.usable()) == (["deploy"] * told_of, told_of)
     finally:
         shutil.rmtree(skill.parent.parent)
 
 
-@pytest.mark.parametrize(("limit", "left"), [(None, inf), (25.0, 15.0)])
+@pytest.mark.parametrize(("limit", "seconds_left"), [(None, inf), (25.0, 15.0)])
 def test_tool_context_has_the_seconds_left_of_max_seconds(
-    limit: float | None, left: float, root: Path, monkeypatch: pytest.MonkeyPatch
+    limit: float | None, seconds_left: float, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock(monkeypatch, seconds_per_call=10.0)
     seen: list[float] = []
@@ -140,14 +142,16 @@ def test_tool_context_has_the_seconds_left_of_max_seconds(
         seen.append(context.seconds_left)
         return "seen"
 
-    result, _ = ran(root, use(("look", {})), DONE, tools=(*default_tools(), look), context={"max_seconds": limit})
+    result, _ = run_replies(
+        root, use(("look", {})), DONE, tools=(*default_tools(), look), context={"max_seconds": limit}
+    )
     assert result.ok
-    assert seen == [pytest.approx(left, abs=1.0)]
+    assert seen == [pytest.approx(seconds_left, abs=1.0)]
 
 
 def test_limit_for_an_unknown_tool_ends_the_run_before_any_model_call(root: Path) -> None:
     for field in ("tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"):
-        result, model = ran(root, DONE, context={field: {"read_fil": 1}})
+        result, model = run_replies(root, DONE, context={field: {"read_fil": 1}})
         assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, []), field
         words = "The context limits an unknown tool, 'read_fil'. Did you mean read_file"
         assert words in result.outcome.message
@@ -155,9 +159,9 @@ def test_limit_for_an_unknown_tool_ends_the_run_before_any_model_call(root: Path
 
 def test_tool_outside_the_role_is_not_offered_and_is_denied(root: Path) -> None:
     write = use(("write_file", {"path": "b.py", "content": "b = 1\n"}), ("read_file", {"path": "a.py"}))
-    result, model = ran(root, write, DONE, context={"role": "looker"}, roles={"looker": ["read_file"]})
+    result, model = run_replies(root, write, DONE, context={"role": "looker"}, roles={"looker": ["read_file"]})
     assert (result.outcome.kind, result.changes) == (OutcomeKind.FINISHED, ())
-    assert told(model) == {"read_file", "final_answer"}
+    assert offered_tools(model) == {"read_file", "final_answer"}
     denied, read = results_of(model, 1)
     message = "The role of this run does not include write_file. Use another tool, or answer without it."
     assert denied == {"ok": False, "error": {"code": "permission_denied", "message": message, "suggestions": []}}
@@ -193,19 +197,19 @@ def test_tool_without_its_requirements_is_not_offered(
         set_sandbox_problem(patch, problem)
         usable = TurnTools(gateway(), AgentContext(workspace=str(root), **context)).usable()
         assert usable == NAMES - missing - {"read_skill", "remember", "ask_user", "web_search"}
-        _, model = ran(root, DONE, context=context)
-        assert told(model) & NEEDY == NEEDY - missing
+        _, model = run_replies(root, DONE, context=context)
+        assert offered_tools(model) & NEEDY == NEEDY - missing
 
 
 def test_job_tools_are_not_offered_in_modes_read_only_and_plan(root: Path) -> None:
     for mode in ("read-only", "plan"):
-        _, model = ran(root, DONE, context={**PROGRAM, "jobs": True, "sandbox": "bubblewrap", "mode": mode})
-        assert not told(model) & NEEDY
+        _, model = run_replies(root, DONE, context={**PROGRAM, "jobs": True, "sandbox": "bubblewrap", "mode": mode})
+        assert not offered_tools(model) & NEEDY
 
 
 def test_tool_whose_paths_cannot_be_determined_is_denied(root: Path) -> None:
     """It fails closed, and raises no exception out of the run."""
-    result, model = ran(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))
+    result, model = run_replies(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))
     [refused] = results_of(model, 1)
     assert (result.outcome.kind, refused["ok"]) == (OutcomeKind.FINISHED, False)
     assert [line["verdict"] for line in lines(root.parent / "data")] == ["deny"]
@@ -246,9 +250,9 @@ def test_audit_log_has_a_line_for_each_call_even_if_denied(root: Path, tmp_path:
         use(("read_file", {"path": "none.py"})),
         DONE,
     )
-    ran(root, *replies, context={"evidence": False})
-    found = lines(tmp_path / "data")
-    for line in found:
+    run_replies(root, *replies, context={"evidence": False})
+    audit_lines = lines(tmp_path / "data")
+    for line in audit_lines:
         assert line.pop("time").endswith("+00:00")
         assert line.pop("ms") >= 0
         if line["verdict"] == "deny":
@@ -270,7 +274,7 @@ def test_audit_log_has_a_line_for_each_call_even_if_denied(root: Path, tmp_path:
     malformed = {**denied, "rule": "malformed", "path": ""}
     secret = {**denied, "tool": "read_file", "rule": "env_file", "path": ".env"}
     secret["arguments_sha256"] = fingerprint("read_file", '{"limit":0,"path":".env","start_column":1,"start_line":1}')
-    assert [{**line, "arguments_sha256": ""} for line in found] == [
+    assert [{**line, "arguments_sha256": ""} for line in audit_lines] == [
         {**line, "arguments_sha256": ""}
         for line in (
             {**read, "step": 1, "path": "a.py"},
@@ -288,12 +292,12 @@ def test_audit_log_has_a_line_for_each_call_even_if_denied(root: Path, tmp_path:
             {**read, "step": 4, "path": "none.py", "ok": False, "error_type": "not_found"},
         )
     ]
-    assert found[1]["arguments_sha256"] == secret["arguments_sha256"] == found[5]["arguments_sha256"]
-    assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
+    assert audit_lines[1]["arguments_sha256"] == secret["arguments_sha256"] == audit_lines[5]["arguments_sha256"]
+    assert audit_lines[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
 
 
 def test_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
-    ran(root, READ, DONE, context={"audit": False})
+    run_replies(root, READ, DONE, context={"audit": False})
     assert lines(tmp_path / "data") == []
 
 
@@ -303,7 +307,7 @@ def test_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
 def test_run_refuses_a_workspace_below_a_denied_folder(root: Path) -> None:
     for folder in (".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"):
         write_files(root / folder, FILES)
-        result, model = ran(root / folder, READ)
+        result, model = run_replies(root / folder, READ)
         assert model.calls == []
         assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
 
@@ -318,7 +322,7 @@ ROLES: list[tuple[str, dict[str, list[str]], str]] = [
 
 def test_invalid_role_ends_the_run_before_any_model_call(root: Path) -> None:
     for role, roles, message in ROLES:
-        result, model = ran(root, context={"role": role}, roles=roles)
+        result, model = run_replies(root, context={"role": role}, roles=roles)
         assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
         assert message in result.outcome.message
 
@@ -332,6 +336,8 @@ def own_ask_user(text: str) -> dict[str, str]:
 @pytest.mark.parametrize("questions", [False, True])
 def test_users_tool_named_ask_user_is_an_ordinary_tool(root: Path, questions: bool) -> None:
     ask = use(("ask_user", {"text": "Which?"}))
-    result, model = ran(root, ask, DONE, tools=(*default_tools(), own_ask_user), context={"questions": questions})
-    assert "ask_user" in told(model)
+    result, model = run_replies(
+        root, ask, DONE, tools=(*default_tools(), own_ask_user), context={"questions": questions}
+    )
+    assert "ask_user" in offered_tools(model)
     assert (result.outcome.kind, results_of(model, 1)[0]["data"]["answer"]) == (OutcomeKind.FINISHED, "mine: Which?")

@@ -35,9 +35,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def folder(root: str) -> str:
-    made = run_folder.workspace_folder(root)
-    assert isinstance(made, str)
-    return made
+    path = run_folder.workspace_folder(root)
+    assert isinstance(path, str)
+    return path
 
 
 def journal_of(root: str, events: list[TraceEvent]) -> Any:
@@ -97,21 +97,23 @@ def test_change_that_cannot_be_recovered_is_an_error_instead_of_a_journal(
     assert journal_of(root, []) == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
-@pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
-def test_empty_git_folder_of_a_killed_command_is_removed(root: str, folder: str, effect: str, left: list[str]) -> None:
+@pytest.mark.parametrize(("effect", "remaining"), [("execute", []), ("write", [".git"])])
+def test_empty_git_folder_of_a_killed_command_is_removed(
+    root: str, folder: str, effect: str, remaining: list[str]
+) -> None:
     Journal(folder).begin(KEY._replace(effect=effect))
     Path(root, ".git").mkdir()
     assert recover_open_changes(Journal(folder), root) == ()
-    assert [path.name for path in Path(root).iterdir()] == left
+    assert [path.name for path in Path(root).iterdir()] == remaining
 
 
 def test_damaged_journal_is_an_error_that_names_the_file(root: str, folder: str) -> None:
     store = Path(folder, FILE_NAME)
     store.write_bytes(b"no database at all" * 100)
-    found = journal_of(root, [])
-    assert isinstance(found, ToolError)
-    assert (found.code, str(store) in found.message) == (ToolErrorCode.IO_ERROR, True)
+    result = journal_of(root, [])
+    assert isinstance(result, ToolError)
+    assert (result.code, str(store) in result.message) == (ToolErrorCode.IO_ERROR, True)
     assert (kept_content(root, "0" * 64), first_hashes(root, "run")) == (None, {})
     files, sink = judged_workspace(root, ()), TraceSink("run", "1", forward=lambda _: None)
-    taken = WorkspaceRecords().take_back(files, "run", 1, sink, ["a.txt"])
-    assert taken.sentence.startswith("The files could not be restored; `mendgraph undo` does that. The database ")
+    restored = WorkspaceRecords().take_back(files, "run", 1, sink, ["a.txt"])
+    assert restored.sentence.startswith("The files could not be restored; `mendgraph undo` does that. The database ")

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from tests.providers.openrouter import EXPECTED_THINKING
 from tests.providers.provider_server import ProviderServer
-from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.script import Reply, Request, State, Turn
 from tests.providers.wire import JsonMap, RefusedError, arguments_of, dumps, names, pieces, sse, tokens
 
 DOCS: Final = "Please consult our documentation at https://docs.claude.com/en/docs/build-with-claude/extended-thinking"
@@ -42,8 +42,8 @@ def check_parameters(body: JsonMap) -> None:
     for name in ("max_tokens", "messages"):
         if body.get(name) is None:
             refuse(f"{name}: Field required", name)
-    if (found := dumps(body).count('"cache_control"')) > 4:
-        refuse(f"A maximum of 4 blocks with cache_control may be provided. Found {found}.", "cache_control")
+    if (blocks := dumps(body).count('"cache_control"')) > 4:
+        refuse(f"A maximum of 4 blocks with cache_control may be provided. Found {blocks}.", "cache_control")
     if any(blocks_of(message, "tool_use") for message in body["messages"]) and not body.get("tools"):
         refuse("Requests which include `tool_use` or `tool_result` blocks must define tools", "tools")
 
@@ -94,23 +94,23 @@ def check_messages(messages: list[JsonMap]) -> None:
 
 
 def _check_results(place: int, before: JsonMap, after: JsonMap) -> None:
-    used = [block["id"] for block in blocks_of(before, "tool_use")] if before["role"] == "assistant" else []
+    call_ids = [block["id"] for block in blocks_of(before, "tool_use")] if before["role"] == "assistant" else []
     first: list[Any] = after["content"] if isinstance(after["content"], list) else []
-    results = [block.get("tool_use_id") for block in first[: len(used)]]
-    missing = [name for name in used if name not in results]
+    results = [block.get("tool_use_id") for block in first[: len(call_ids)]]
+    missing = [name for name in call_ids if name not in results]
     if missing:
         text = f"`tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(missing)}. "
         text += "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
         refuse(f"messages.{place - 1}: {text}", "tool_result is missing")
     for position, block in enumerate(first):
-        if block["type"] == "tool_result" and block["tool_use_id"] not in used:
+        if block["type"] == "tool_result" and block["tool_use_id"] not in call_ids:
             text = f"unexpected `tool_use_id` found in `tool_result` blocks: {block['tool_use_id']}. "
             text += "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
             refuse(f"messages.{place}.content.{position}: {text}", "tool_result without tool_use")
 
 
-def refuse_first_block(place: int, found: str) -> NoReturn:
-    refuse(EXPECTED_THINKING.format(place).replace("found `tool_use`", f"found `{found}`"), "thinking is missing")
+def refuse_first_block(place: int, block_type: str) -> NoReturn:
+    refuse(EXPECTED_THINKING.format(place).replace("found `tool_use`", f"found `{block_type}`"), "thinking is missing")
 
 
 def refuse_changed(place: int, position: int) -> NoReturn:
@@ -134,14 +134,14 @@ class Anthropic(ProviderServer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._kept = 0
+        self._cached_tokens = 0
         self._handed: dict[str, tuple[Reply, State, bool]] = {}
 
-    def check(self, asked: Asked) -> None:
-        body = asked.body
-        if asked.path != "/v1/messages":
+    def check(self, request: Request) -> None:
+        body = request.body
+        if request.path != "/v1/messages":
             refuse("Not found", "path", 404, "not_found_error")
-        self._check_headers(asked.headers)
+        self._check_headers(request.headers)
         if body.get("model") != self.model:
             refuse(f"model: {body.get('model')}", "model", 404, "not_found_error")
         check_parameters(body)
@@ -192,26 +192,26 @@ class Anthropic(ProviderServer):
     def answered(self, body: JsonMap) -> int:
         return sum(message["role"] == "assistant" for message in body["messages"])
 
-    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
-        size, marked = tokens(asked.body), "cache_control" in dumps(asked.body)
-        plain, read, written = (0, self._kept, max(0, size - self._kept)) if marked else (size, 0, 0)
-        self._kept = size if marked else self._kept
-        said = tokens(reply.text + "".join(call.arguments for call in reply.calls))
-        thought = tokens(state.thinking) if reply.thinks and self._does_think(asked) else 0
+    def usage(self, request: Request, reply: Reply, state: State) -> JsonMap:
+        size, marked = tokens(request.body), "cache_control" in dumps(request.body)
+        plain, read, written = (0, self._cached_tokens, max(0, size - self._cached_tokens)) if marked else (size, 0, 0)
+        self._cached_tokens = size if marked else self._cached_tokens
+        output_tokens = tokens(reply.text + "".join(call.arguments for call in reply.calls))
+        thought = tokens(state.thinking) if reply.thinks and self._does_think(request) else 0
         return {
             "input_tokens": plain,
             "cache_creation_input_tokens": written,
             "cache_read_input_tokens": read,
             "cache_creation": {"ephemeral_5m_input_tokens": written, "ephemeral_1h_input_tokens": 0},
-            "output_tokens": said + thought,
+            "output_tokens": output_tokens + thought,
             "service_tier": "standard",
         }
 
-    def _does_think(self, asked: Asked) -> bool:
-        return (asked.body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+    def _does_think(self, request: Request) -> bool:
+        return (request.body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
 
     def content(self, turn: Turn) -> list[JsonMap]:
-        thinks = turn.reply.thinks and self._does_think(turn.asked)
+        thinks = turn.reply.thinks and self._does_think(turn.request)
         content: list[JsonMap] = []
         if thinks:
             self.hand_out(turn.state.thinking, turn.state.signature)

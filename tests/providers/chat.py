@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 from tests.providers.provider_server import ProviderServer
-from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.script import Reply, Request, State, Turn
 from tests.providers.wire import CREATED, JsonMap, RefusedError, dumps, pieces, sse, tokens
 
 
@@ -21,30 +21,30 @@ class ChatServer(ProviderServer):
         self._handed: dict[str, tuple[Reply, State]] = {}
 
     @abstractmethod
-    def check_request(self, asked: Asked) -> None:
+    def check_request(self, request: Request) -> None:
         """The rules of the family, once the way in is found."""
 
-    def check(self, asked: Asked) -> None:
-        self.check_path(asked)
-        self.check_key(asked)
-        self.check_model(asked)
-        self.check_request(asked)
+    def check(self, request: Request) -> None:
+        self.check_path(request)
+        self.check_key(request)
+        self.check_model(request)
+        self.check_request(request)
 
-    def check_path(self, asked: Asked) -> None:
-        if asked.path not in self.paths:
-            raise RefusedError(404, self.error(404, f"Invalid URL (POST {asked.path})"), "path")
+    def check_path(self, request: Request) -> None:
+        if request.path not in self.paths:
+            raise RefusedError(404, self.error(404, f"Invalid URL (POST {request.path})"), "path")
 
-    def check_key(self, asked: Asked) -> None:
-        if asked.headers.get("authorization") != f"Bearer {self.key}":
-            raise RefusedError(401, self.wrong_key(asked), "key")
+    def check_key(self, request: Request) -> None:
+        if request.headers.get("authorization") != f"Bearer {self.key}":
+            raise RefusedError(401, self.wrong_key(request), "key")
 
-    def check_model(self, asked: Asked) -> None:
-        if asked.body.get("model") not in (self.model, *self.models):
-            status, body = self.wrong_model(str(asked.body.get("model")))
+    def check_model(self, request: Request) -> None:
+        if request.body.get("model") not in (self.model, *self.models):
+            status, body = self.wrong_model(str(request.body.get("model")))
             raise RefusedError(status, body, "model")
 
-    def wrong_key(self, asked: Asked) -> JsonMap:
-        return self.error(401, f"no such key: {asked.headers.get('authorization', '')}")
+    def wrong_key(self, request: Request) -> JsonMap:
+        return self.error(401, f"no such key: {request.headers.get('authorization', '')}")
 
     def wrong_model(self, name: str) -> tuple[int, JsonMap]:
         return 404, self.error(404, f"no such model: {name}")
@@ -71,8 +71,8 @@ class ChatServer(ProviderServer):
     def finish_reason(self, reply: Reply) -> str:
         return "length" if reply.finish == "length" else "tool_calls" if reply.calls else "stop"
 
-    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
-        prompt = dumps([asked.body.get("tools"), asked.body["messages"]])
+    def usage(self, request: Request, reply: Reply, state: State) -> JsonMap:
+        prompt = dumps([request.body.get("tools"), request.body["messages"]])
         reasoning = tokens(state.thinking) if reply.thinks else 0
         completion = tokens(reply.text + "".join(call.arguments for call in reply.calls)) + reasoning
         return {
@@ -111,23 +111,23 @@ class ChatServer(ProviderServer):
 
     def chunks(self, turn: Turn, choices: list[list[JsonMap]]) -> list[bytes]:
         """Usage is told where it is asked for: in a last chunk that has no choices, and as null in all others."""
-        wanted = (turn.asked.body.get("stream_options") or {}).get("include_usage") is True
-        frame = self.frame(turn) | {"object": "chat.completion.chunk"} | ({"usage": None} if wanted else {})
-        last = [sse(frame | {"choices": [], "usage": turn.usage})] if wanted else []
+        include_usage = (turn.request.body.get("stream_options") or {}).get("include_usage") is True
+        frame = self.frame(turn) | {"object": "chat.completion.chunk"} | ({"usage": None} if include_usage else {})
+        last = [sse(frame | {"choices": [], "usage": turn.usage})] if include_usage else []
         return [sse(frame | {"choices": one}) for one in choices] + last
 
     def call_deltas(self, turn: Turn, position: int) -> list[JsonMap]:
-        whole: JsonMap = {"index": position} | self.call(turn, position)
+        call: JsonMap = {"index": position} | self.call(turn, position)
         if not self.calls_in_pieces:
-            return [{"tool_calls": [whole]}]
-        arguments = whole["function"]["arguments"]
-        whole["function"] = whole["function"] | {"arguments": ""}
+            return [{"tool_calls": [call]}]
+        arguments = call["function"]["arguments"]
+        call["function"] = call["function"] | {"arguments": ""}
         parts = [{"index": position, "function": {"arguments": piece}} for piece in pieces(arguments)]
-        return [{"tool_calls": [part]} for part in [whole, *parts]]
+        return [{"tool_calls": [part]} for part in [call, *parts]]
 
     def frame(self, turn: Turn) -> JsonMap:
         name = f"chatcmpl-{turn.state.letters('reply', 29)}"
-        model = turn.asked.body.get("model", self.model)
+        model = turn.request.body.get("model", self.model)
         return {"id": name, "created": CREATED, "model": model, "system_fingerprint": None}
 
 

@@ -29,8 +29,8 @@ def _openai(server: ProviderServer, **options: Any) -> BaseChatModel:
 
 
 def _responses(server: ProviderServer, **options: Any) -> BaseChatModel:
-    kept = {"store": False, "include": ["reasoning.encrypted_content"]}
-    return _openai(server, **{"use_responses_api": True} | kept | options)
+    stateless = {"store": False, "include": ["reasoning.encrypted_content"]}
+    return _openai(server, **{"use_responses_api": True} | stateless | options)
 
 
 def _azure(server: ProviderServer, **options: Any) -> BaseChatModel:

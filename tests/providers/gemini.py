@@ -10,7 +10,7 @@ from base64 import b64decode
 from typing import Any, ClassVar, Final, NoReturn
 
 from tests.providers.provider_server import ProviderServer
-from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.script import Reply, Request, State, Turn
 from tests.providers.wire import JsonMap, RefusedError, arguments_of, names, pieces, sse, tokens
 
 SKIP: Final = "skip_thought_signature_validator"
@@ -33,34 +33,34 @@ class Gemini(ProviderServer):
         self._handed: dict[str, str] = {}
         """The name of the function call that each signature came with."""
 
-    def check(self, asked: Asked) -> None:
-        found = re.fullmatch(r"/v1beta/models/([^:/]+):(\w+)", asked.path)
-        if not found or found[2] not in self.methods:
+    def check(self, request: Request) -> None:
+        match = re.fullmatch(r"/v1beta/models/([^:/]+):(\w+)", request.path)
+        if not match or match[2] not in self.methods:
             raise RefusedError(404, self.error(404, "Not Found"), "path")
-        given = asked.headers.get("x-goog-api-key")
-        if given is None:
+        key = request.headers.get("x-goog-api-key")
+        if key is None:
             text = "Method doesn't allow unregistered callers (callers without established identity). Please use API "
             _refuse(
                 f"{text}Key or other form of API consumer identity to call this API.", "key", 403, "PERMISSION_DENIED"
             )
-        if given != self.key:
+        if key != self.key:
             _refuse("API key not valid. Please pass a valid API key.", "key")
-        if found[1] != self.model:
-            text = f"models/{found[1]} is not found for API version v1beta, or is not supported for {found[2]}. "
+        if match[1] != self.model:
+            text = f"models/{match[1]} is not found for API version v1beta, or is not supported for {match[2]}. "
             text += "Call ListModels to see the list of available models and their supported methods."
             _refuse(text, "model", 404, "NOT_FOUND")
-        for name in sorted(asked.body):
+        for name in sorted(request.body):
             if _camel(name) in KNOWN:
                 continue
             _refuse(f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.', "unknown field")
-        self._check_responses(asked.body["contents"])
-        self._check_signatures(asked.body["contents"])
+        self._check_responses(request.body["contents"])
+        self._check_signatures(request.body["contents"])
 
     def _check_responses(self, contents: list[JsonMap]) -> None:
         calls = 0
         for content in contents:
-            given = len(_parts(content, "functionResponse"))
-            if given != calls:
+            responses = len(_parts(content, "functionResponse"))
+            if responses != calls:
                 text = (
                     "Please ensure that the number of function response parts is equal to the number of function call "
                 )
@@ -90,28 +90,32 @@ class Gemini(ProviderServer):
             _refuse(text, "thought_signature is missing")
         if signature == SKIP:
             self.skipped += 1
-        elif name not in [self._handed[known] for known in self._handed if _bytes(known) == _bytes(signature)]:
+        elif name not in [self._handed[issued] for issued in self._handed if _bytes(issued) == _bytes(signature)]:
             _refuse("Corrupted thought signature.", "thought_signature")
 
-    def same(self, secret: str, given: str) -> bool:
-        return _bytes(secret) == _bytes(given)
+    def same(self, secret: str, value: str) -> bool:
+        return _bytes(secret) == _bytes(value)
 
-    def wants_stream(self, asked: Asked) -> bool:
-        return asked.path.endswith(":streamGenerateContent")
+    def wants_stream(self, request: Request) -> bool:
+        return request.path.endswith(":streamGenerateContent")
 
     def answered(self, body: JsonMap) -> int:
         return sum(content.get("role") == "model" for content in body["contents"])
 
-    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
-        prompt = tokens([asked.body.get("systemInstruction"), asked.body.get("tools"), asked.body["contents"]])
-        said = tokens(reply.text + "".join(call.arguments for call in reply.calls))
+    def usage(self, request: Request, reply: Reply, state: State) -> JsonMap:
+        prompt = tokens([request.body.get("systemInstruction"), request.body.get("tools"), request.body["contents"]])
+        output_tokens = tokens(reply.text + "".join(call.arguments for call in reply.calls))
         thought = tokens(state.thinking) if reply.thinks else 0
-        counts = {"promptTokenCount": prompt, "candidatesTokenCount": said, "totalTokenCount": prompt + said + thought}
+        counts = {
+            "promptTokenCount": prompt,
+            "candidatesTokenCount": output_tokens,
+            "totalTokenCount": prompt + output_tokens + thought,
+        }
         return counts | ({"thoughtsTokenCount": thought} if thought else {})
 
     def parts(self, turn: Turn, size: int) -> list[JsonMap] | None:
         """The parts of a reply, its texts in pieces; None where the model wrote a call that is no JSON object."""
-        options = _camel_keys(turn.asked.body).get("generationConfig", {}).get("thinkingConfig", {})
+        options = _camel_keys(turn.request.body).get("generationConfig", {}).get("thinkingConfig", {})
         parts: list[JsonMap] = []
         if turn.reply.thinks and options.get("includeThoughts"):
             parts += [{"text": piece, "thought": True} for piece in pieces(turn.state.thinking, size)]

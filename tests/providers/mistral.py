@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from tests.providers.chat import ChatServer
-from tests.providers.script import Asked, State, Turn
+from tests.providers.script import Request, State, Turn
 from tests.providers.wire import JsonMap, RefusedError, names, pieces, sse
 
 KNOWN: Final = names("""
@@ -31,10 +31,10 @@ class Mistral(ChatServer):
     models = ("magistral-medium-latest",)
     calls_in_pieces = False
 
-    def check_request(self, asked: Asked) -> None:
-        self._check_fields(asked.body)
-        self._check_order(asked.body["messages"])
-        for message in asked.body["messages"]:
+    def check_request(self, request: Request) -> None:
+        self._check_fields(request.body)
+        self._check_order(request.body["messages"])
+        for message in request.body["messages"]:
             ids = [call.get("id") for call in message.get("tool_calls") or []]
             if message["role"] == "tool":
                 ids.append(message.get("tool_call_id"))
@@ -104,7 +104,7 @@ class Mistral(ChatServer):
         return [{"content": [self._thought(turn, piece)]} for piece in pieces(turn.state.thinking, 30)]
 
     def _reasons(self, turn: Turn) -> bool:
-        return str(turn.asked.body["model"]).startswith("magistral")
+        return str(turn.request.body["model"]).startswith("magistral")
 
     def _thought(self, turn: Turn, text: str) -> JsonMap:
         self.hand_out(turn.state.thinking)
@@ -116,7 +116,7 @@ class Mistral(ChatServer):
         last["choices"][0]["delta"] = {"content": ""}
         return [*map(sse, before), sse(last | {"usage": turn.usage})]
 
-    def wrong_key(self, asked: Asked) -> JsonMap:  # noqa: ARG002 - Mistral says no more
+    def wrong_key(self, request: Request) -> JsonMap:  # noqa: ARG002 - Mistral says no more
         return {"detail": "Unauthorized"}
 
     def wrong_model(self, name: str) -> tuple[int, JsonMap]:

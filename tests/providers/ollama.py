@@ -6,7 +6,7 @@ Bodies: ollama#14795 (tools); the others are the texts of its routes.
 from typing import Any, ClassVar
 
 from tests.providers.provider_server import ProviderServer
-from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.script import Reply, Request, State, Turn
 from tests.providers.wire import JsonMap, RefusedError, arguments_of, dumps, pieces, tokens
 
 
@@ -19,10 +19,10 @@ class Ollama(ProviderServer):
     root = ""
     stream_type = "application/x-ndjson"
 
-    def check(self, asked: Asked) -> None:
-        body = asked.body
+    def check(self, request: Request) -> None:
+        body = request.body
         name = body.get("model")
-        if asked.path != "/api/chat":
+        if request.path != "/api/chat":
             raise RefusedError(404, "404 page not found", "path")
         if name not in (self.model, self.model_without_tools):
             raise RefusedError(404, self.error(404, f"model '{name}' not found"), "model")
@@ -45,27 +45,27 @@ class Ollama(ProviderServer):
         if where:
             raise RefusedError(400, self.error(400, f"json: cannot unmarshal {where}"), "type of a field")
 
-    def wants_stream(self, asked: Asked) -> bool:
-        return asked.body.get("stream") is not False
+    def wants_stream(self, request: Request) -> bool:
+        return request.body.get("stream") is not False
 
     def answered(self, body: JsonMap) -> int:
         return sum(message["role"] == "assistant" for message in body["messages"])
 
-    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
-        said = reply.text + "".join(call.arguments for call in reply.calls)
-        thought = tokens(state.thinking) if self._thinks(asked, reply) else 0
-        prompt = tokens([asked.body.get("tools"), asked.body["messages"]])
+    def usage(self, request: Request, reply: Reply, state: State) -> JsonMap:
+        output = reply.text + "".join(call.arguments for call in reply.calls)
+        thought = tokens(state.thinking) if self._thinks(request, reply) else 0
+        prompt = tokens([request.body.get("tools"), request.body["messages"]])
         times = {"total_duration": 9, "load_duration": 1, "prompt_eval_duration": 4, "eval_duration": 4}
-        return times | {"prompt_eval_count": prompt, "eval_count": tokens(said) + thought}
+        return times | {"prompt_eval_count": prompt, "eval_count": tokens(output) + thought}
 
     def document(self, turn: Turn) -> JsonMap:
-        thinking = {"thinking": self._thought(turn)} if self._thinks(turn.asked, turn.reply) else {}
+        thinking = {"thinking": self._thought(turn)} if self._thinks(turn.request, turn.reply) else {}
         calls = {"tool_calls": self._calls(turn)} if turn.reply.calls else {}
         return self._line(turn, {"content": turn.reply.text} | thinking | calls) | self._end(turn)
 
     def events(self, turn: Turn) -> list[bytes]:
         messages: list[JsonMap] = []
-        if self._thinks(turn.asked, turn.reply):
+        if self._thinks(turn.request, turn.reply):
             messages += [{"content": "", "thinking": piece} for piece in pieces(self._thought(turn), 30)]
         messages += [{"content": piece} for piece in pieces(turn.reply.text)]
         messages += [{"content": "", "tool_calls": [call]} for call in self._calls(turn)]
@@ -76,9 +76,9 @@ class Ollama(ProviderServer):
     def error(self, status: int, message: str) -> JsonMap:  # noqa: ARG002 - Ollama says no more
         return {"error": message}
 
-    def _thinks(self, asked: Asked, reply: Reply) -> bool:
+    def _thinks(self, request: Request, reply: Reply) -> bool:
         """A model that can think does so unless it is told not to."""
-        return reply.thinks and asked.body.get("think") is not False and asked.body["model"] == self.model
+        return reply.thinks and request.body.get("think") is not False and request.body["model"] == self.model
 
     def _thought(self, turn: Turn) -> str:
         self.hand_out(turn.state.thinking)
@@ -95,7 +95,7 @@ class Ollama(ProviderServer):
         return calls
 
     def _line(self, turn: Turn, message: JsonMap) -> JsonMap:
-        frame: dict[str, Any] = {"model": turn.asked.body["model"], "created_at": "2023-11-14T22:13:20.123456789Z"}
+        frame: dict[str, Any] = {"model": turn.request.body["model"], "created_at": "2023-11-14T22:13:20.123456789Z"}
         return frame | {"message": {"role": "assistant"} | message, "done": False}
 
     def _end(self, turn: Turn) -> JsonMap:

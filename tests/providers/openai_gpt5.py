@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from tests.providers.chat import ChatServer
 from tests.providers.openai_rules import check_chat_request, openai_error, refuse, wrong_openai_key
-from tests.providers.script import Asked, Turn
+from tests.providers.script import Request, Turn
 from tests.providers.wire import JsonMap, RefusedError, sse
 
 UNSUPPORTED: Final = (
@@ -28,8 +28,8 @@ class OpenAIGpt5(ChatServer):
     model = "gpt-5-mini"
     models = ("gpt-5", "gpt-5-nano")
 
-    def check_request(self, asked: Asked) -> None:
-        body = asked.body
+    def check_request(self, request: Request) -> None:
+        body = request.body
         check_chat_request(body)
         if body.get("max_tokens") is not None:
             text = "Unsupported parameter: 'max_tokens' is not supported with this model. "
@@ -42,8 +42,8 @@ class OpenAIGpt5(ChatServer):
             text = f"Unsupported value: 'temperature' does not support {body['temperature']} with this model."
             refuse(f"{text} Only the default (1) value is supported.", "temperature", "unsupported_value")
 
-    def wrong_key(self, asked: Asked) -> JsonMap:
-        return wrong_openai_key(asked.headers.get("authorization", ""))
+    def wrong_key(self, request: Request) -> JsonMap:
+        return wrong_openai_key(request.headers.get("authorization", ""))
 
     def wrong_model(self, name: str) -> tuple[int, JsonMap]:
         text = f"The model `{name}` does not exist or you do not have access to it."
@@ -63,25 +63,25 @@ class Azure(OpenAIGpt5):
     """The deployment's name."""
     api_version: ClassVar[str] = "2025-04-01-preview"
 
-    def check_path(self, asked: Asked) -> None:
-        found = re.fullmatch(r"/openai/deployments/([^/]+)/chat/completions", asked.path)
-        if not found or "api-version" not in asked.query:
+    def check_path(self, request: Request) -> None:
+        match = re.fullmatch(r"/openai/deployments/([^/]+)/chat/completions", request.path)
+        if not match or "api-version" not in request.query:
             raise RefusedError(404, {"error": {"code": "404", "message": "Resource not found"}}, "path")
-        if asked.headers.get("api-key") != self.key:
+        if request.headers.get("api-key") != self.key:
             text = (
                 "Access denied due to invalid subscription key or wrong API endpoint. Make sure to provide a valid key "
                 "for an active subscription and use a correct regional API endpoint for your resource."
             )
             raise RefusedError(401, {"error": {"code": "401", "message": text}}, "key")
-        if found[1] != self.model:
+        if match[1] != self.model:
             text = "The API deployment for this resource does not exist. If you created the deployment within the last "
             text += "5 minutes, please wait a moment and try again."
             raise RefusedError(404, {"error": {"code": "DeploymentNotFound", "message": text}}, "deployment")
 
-    def check_key(self, asked: Asked) -> None:
+    def check_key(self, request: Request) -> None:
         """It was looked at before the deployment."""
 
-    def check_model(self, asked: Asked) -> None:
+    def check_model(self, request: Request) -> None:
         """The deployment was looked at."""
 
     def events(self, turn: Turn) -> list[bytes]:
@@ -97,9 +97,9 @@ class NoStreaming(OpenAIGpt5):
     family = "no_streaming"
     key = "sk-proj-loopback-unverified"
 
-    def check_request(self, asked: Asked) -> None:
-        super().check_request(asked)
-        if asked.body.get("stream"):
+    def check_request(self, request: Request) -> None:
+        super().check_request(request)
+        if request.body.get("stream"):
             text = (
                 "Your organization must be verified to stream this model. Please go to: "
                 "https://platform.openai.com/settings/organization/general and click on Verify Organization. "

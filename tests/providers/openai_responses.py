@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NoReturn
 
 from tests.providers.openai_rules import openai_error, wrong_openai_key
 from tests.providers.provider_server import ProviderServer
-from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.script import Reply, Request, State, Turn
 from tests.providers.wire import CREATED, JsonMap, RefusedError, dumps, names, pieces, sse, tokens
 
 KNOWN: Final = names("""
@@ -33,12 +33,12 @@ class OpenAIResponses(ProviderServer):
         """The reasoning item before each item, by the ids of items and calls."""
         self._unstored: set[str] = set()
 
-    def check(self, asked: Asked) -> None:
-        body = asked.body
-        if asked.path != self.path:
-            raise RefusedError(404, openai_error(f"Invalid URL (POST {asked.path})"), "path")
-        if asked.headers.get("authorization") != f"Bearer {self.key}":
-            raise RefusedError(401, wrong_openai_key(asked.headers.get("authorization", "")), "key")
+    def check(self, request: Request) -> None:
+        body = request.body
+        if request.path != self.path:
+            raise RefusedError(404, openai_error(f"Invalid URL (POST {request.path})"), "path")
+        if request.headers.get("authorization") != f"Bearer {self.key}":
+            raise RefusedError(401, wrong_openai_key(request.headers.get("authorization", "")), "key")
         if body.get("model") != self.model:
             text = f"The requested model '{body.get('model')}' does not exist."
             _refuse(text, "model", "model_not_found")
@@ -52,16 +52,16 @@ class OpenAIResponses(ProviderServer):
         self._check_outputs(items)
 
     def items(self, body: JsonMap) -> list[JsonMap]:
-        given = body["input"]
-        return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        content = body["input"]
+        return [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
 
     def _check_pairs(self, items: list[JsonMap]) -> None:
         """Reasoning stands right before what it led to, and is what it was."""
-        here: list[str] = []
+        ids: list[str] = []
         for place, item in enumerate(items):
             if item.get("type") == "reasoning":
                 self._check_reasoning(item)
-                here.append(item.get("id", ""))
+                ids.append(item.get("id", ""))
                 after = items[place + 1] if place + 1 < len(items) else {}
                 if after.get("type") != "function_call" and after.get("role") != "assistant":
                     text = (
@@ -71,25 +71,25 @@ class OpenAIResponses(ProviderServer):
             elif item.get("type") == "function_call" or item.get("role") == "assistant":
                 name = item.get("id") or item.get("call_id", "")
                 reason = self._reasons.get(name)
-                if reason is not None and reason not in here:
+                if reason is not None and reason not in ids:
                     kind = item.get("type", "message")
-                    shown = item.get("id") or f"fc_{name.removeprefix('call_')}"
-                    text = f"Item '{shown}' of type '{kind}' was provided without its required 'reasoning' item:"
+                    item_id = item.get("id") or f"fc_{name.removeprefix('call_')}"
+                    text = f"Item '{item_id}' of type '{kind}' was provided without its required 'reasoning' item:"
                     _refuse(f"{text} '{reason}'.", "input", None)
             else:
-                here = []
+                ids = []
 
     def _check_reasoning(self, item: JsonMap) -> None:
         name = item.get("id", "")
-        given = item.get("encrypted_content")
-        if given is None:
+        content = item.get("encrypted_content")
+        if content is None:
             if name not in self._reasons.values() or name in self._unstored:
                 text = (
                     f"Item with id '{name}' not found. Items are not persisted when `store` is set to false. Try again "
                 )
                 text += "with `store` set to true, or remove this item from your input."
                 _refuse(text, "input", None, 404)
-        elif given not in self.secrets_of_state or name not in self._reasons.values():
+        elif content not in self.secrets_of_state or name not in self._reasons.values():
             text = (
                 f"The encrypted content for item {name} could not be verified. Reason: Encrypted content could not be "
             )
@@ -107,23 +107,23 @@ class OpenAIResponses(ProviderServer):
 
     def answered(self, body: JsonMap) -> int:
         """Items of the model's own that stand together are one turn."""
-        own = [item.get("type") in OWN[:2] or item.get("role") == "assistant" for item in self.items(body)]
-        return sum(mine and not before for before, mine in zip([False, *own], own, strict=False))
+        outputs = [item.get("type") in OWN[:2] or item.get("role") == "assistant" for item in self.items(body)]
+        return sum(mine and not before for before, mine in zip([False, *outputs], outputs, strict=False))
 
-    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
-        prompt = dumps([asked.body.get("instructions"), asked.body.get("tools"), self.items(asked.body)])
+    def usage(self, request: Request, reply: Reply, state: State) -> JsonMap:
+        prompt = dumps([request.body.get("instructions"), request.body.get("tools"), self.items(request.body)])
         thought = tokens(state.thinking) if reply.thinks else 0
-        said = tokens(reply.text + "".join(call.arguments for call in reply.calls)) + thought
+        output_tokens = tokens(reply.text + "".join(call.arguments for call in reply.calls)) + thought
         return {
             "input_tokens": tokens(prompt),
             "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": said,
+            "output_tokens": output_tokens,
             "output_tokens_details": {"reasoning_tokens": thought},
-            "total_tokens": tokens(prompt) + said,
+            "total_tokens": tokens(prompt) + output_tokens,
         }
 
     def output(self, turn: Turn) -> list[JsonMap]:
-        state, body = turn.state, turn.asked.body
+        state, body = turn.state, turn.request.body
         items: list[JsonMap] = []
         reason = f"rs_{state.letters('reasoning', 48)}"
         if turn.reply.thinks:
@@ -156,11 +156,11 @@ class OpenAIResponses(ProviderServer):
     def events(self, turn: Turn) -> list[bytes]:
         items = self.output(turn)
         empty: JsonMap = {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
-        whole = self._response(turn, items)
-        return response_events(whole | empty, items, whole)
+        response = self._response(turn, items)
+        return response_events(response | empty, items, response)
 
     def _response(self, turn: Turn, items: list[JsonMap]) -> JsonMap:
-        body = turn.asked.body
+        body = turn.request.body
         name = f"resp_{turn.state.letters('reply', 48)}"
         cut = turn.reply.finish == "length"
         return {
@@ -196,39 +196,40 @@ def _refuse(message: str, param: str | None, code: str | None, status: int = 400
     raise RefusedError(status, openai_error(message, param, code), param or code or message)
 
 
-def response_events(begun: JsonMap, items: list[JsonMap], whole: JsonMap) -> list[bytes]:
-    events: list[JsonMap] = [{"type": f"response.{name}", "response": begun} for name in ("created", "in_progress")]
+def response_events(initial: JsonMap, items: list[JsonMap], final: JsonMap) -> list[bytes]:
+    events: list[JsonMap] = [{"type": f"response.{name}", "response": initial} for name in ("created", "in_progress")]
     for index, item in enumerate(items):
         place: JsonMap = {"item_id": item["id"], "output_index": index}
         opened, inner = _OPENED[item["type"]](place, item)
         events.append({"type": "response.output_item.added", "output_index": index, "item": opened})
         events += inner
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    events.append({"type": f"response.{whole['status']}", "response": whole})
+    events.append({"type": f"response.{final['status']}", "response": final})
     return [sse(event | {"sequence_number": number}, event["type"]) for number, event in enumerate(events)]
 
 
 def _reasoning(place: JsonMap, item: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
     events: list[JsonMap] = []
     for index, part in enumerate(item["summary"]):
-        here = place | {"summary_index": index}
+        position = place | {"summary_index": index}
         name = "response.reasoning_summary"
-        events.append(here | {"type": f"{name}_part.added", "part": part | {"text": ""}})
-        events += [here | {"type": f"{name}_text.delta", "delta": piece} for piece in pieces(part["text"], 17)]
-        events.append(here | {"type": f"{name}_text.done", "text": part["text"]})
-        events.append(here | {"type": f"{name}_part.done", "part": part})
+        events.append(position | {"type": f"{name}_part.added", "part": part | {"text": ""}})
+        events += [position | {"type": f"{name}_text.delta", "delta": piece} for piece in pieces(part["text"], 17)]
+        events.append(position | {"type": f"{name}_text.done", "text": part["text"]})
+        events.append(position | {"type": f"{name}_part.done", "part": part})
     return item | {"summary": []}, events
 
 
 def _message(place: JsonMap, item: JsonMap) -> tuple[JsonMap, list[JsonMap]]:
-    here = place | {"content_index": 0}
+    position = place | {"content_index": 0}
     part = item["content"][0]
-    events = [here | {"type": "response.content_part.added", "part": part | {"text": ""}}]
+    events = [position | {"type": "response.content_part.added", "part": part | {"text": ""}}]
     events += [
-        here | {"type": "response.output_text.delta", "delta": piece, "logprobs": []} for piece in pieces(part["text"])
+        position | {"type": "response.output_text.delta", "delta": piece, "logprobs": []}
+        for piece in pieces(part["text"])
     ]
-    events.append(here | {"type": "response.output_text.done", "text": part["text"], "logprobs": []})
-    events.append(here | {"type": "response.content_part.done", "part": part})
+    events.append(position | {"type": "response.output_text.done", "text": part["text"], "logprobs": []})
+    events.append(position | {"type": "response.content_part.done", "part": part})
     return item | {"status": "in_progress", "content": []}, events
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tests.providers.chat import ChatServer
 from tests.providers.openai_rules import check_tool_messages
-from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.script import Reply, Request, State, Turn
 from tests.providers.wire import JsonMap, RefusedError, dumps, pieces, sse
 
 PROCESSING = b": OPENROUTER PROCESSING\n\n"
@@ -23,13 +23,13 @@ class OpenRouter(ChatServer):
     root = "/api/v1"
     paths = ("/api/v1/chat/completions",)
 
-    def check_request(self, asked: Asked) -> None:
-        if asked.body.get("tools") and asked.body["model"] == self.model_without_tools:
+    def check_request(self, request: Request) -> None:
+        if request.body.get("tools") and request.body["model"] == self.model_without_tools:
             where = "https://openrouter.ai/docs/guides/routing/provider-selection"
             text = f"No endpoints found that support tool use. To learn more about provider routing, visit: {where}"
             raise RefusedError(404, self.error(404, text), "tools")
-        check_tool_messages(asked.body["messages"])
-        for place, message in enumerate(asked.body["messages"]):
+        check_tool_messages(request.body["messages"])
+        for place, message in enumerate(request.body["messages"]):
             if message["role"] == "assistant" and message.get("tool_calls"):
                 self._check_details(message, place)
 
@@ -37,11 +37,11 @@ class OpenRouter(ChatServer):
         handed = self.handed(message)
         if handed is None or not handed[0].thinks:
             return
-        given = message.get("reasoning_details")
-        if not given:
+        details = message.get("reasoning_details")
+        if not details:
             text = EXPECTED_THINKING.format(place)
             raise RefusedError(400, self._upstream(text), "reasoning_details are missing")
-        if [_bare(detail) for detail in given] != [_bare(detail) for detail in self._details(handed[1])]:
+        if [_bare(detail) for detail in details] != [_bare(detail) for detail in self._details(handed[1])]:
             text = f"messages.{place}.content.0: Invalid `signature` in `thinking` block"
             raise RefusedError(400, self._upstream(text), "reasoning_details are not what they were")
 
@@ -74,8 +74,8 @@ class OpenRouter(ChatServer):
         parts += [(None, frame | {"signature": text["signature"]}), (None, data)]
         return [{"reasoning": words, "reasoning_details": [detail]} for words, detail in parts]
 
-    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
-        usage = super().usage(asked, reply, state)
+    def usage(self, request: Request, reply: Reply, state: State) -> JsonMap:
+        usage = super().usage(request, reply, state)
         return usage | {"cost": usage["prompt_tokens"] * 3e-6 + usage["completion_tokens"] * 15e-6, "is_byok": False}
 
     def chunks(self, turn: Turn, choices: list[list[JsonMap]]) -> list[bytes]:
@@ -94,8 +94,10 @@ class OpenRouter(ChatServer):
     def frame(self, turn: Turn) -> JsonMap:
         return super().frame(turn) | {"id": f"gen-1700000000-{turn.state.letters('reply', 20)}"}
 
-    def wrong_key(self, asked: Asked) -> JsonMap:
-        return self.error(401, "User not found." if asked.headers.get("authorization") else "No auth credentials found")
+    def wrong_key(self, request: Request) -> JsonMap:
+        return self.error(
+            401, "User not found." if request.headers.get("authorization") else "No auth credentials found"
+        )
 
     def wrong_model(self, name: str) -> tuple[int, JsonMap]:
         return 400, self.error(400, f"{name} is not a valid model ID")

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.doubles.listener import ConnectionHandler, Listener
-from tests.providers.script import Asked, Refusal, Reply, State, Turn
+from tests.providers.script import Refusal, Reply, Request, State, Turn
 from tests.providers.wire import JsonMap, RefusedError, dumps, strings
 
 
@@ -43,7 +43,7 @@ class ProviderServer(ABC):
     def __init__(self, script: Iterable[Reply] = (), *, play: Literal["history", "position"] = "history") -> None:
         self.script = list(script)
         self.play = play
-        self.requests: list[Asked] = []
+        self.requests: list[Request] = []
         self.refusals: list[Refusal] = []
         self.secrets_of_state: list[str] = []
         self._turn = threading.Lock()
@@ -60,33 +60,35 @@ class ProviderServer(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._listener.stop()
 
-    def answer(self, asked: Asked | None, raw: bytes) -> Answer:
-        """Judge a request and say what goes back; `asked` is None where its body is not a JSON object."""
+    def answer(self, request: Request | None, raw: bytes) -> Answer:
+        """Judge a request and say what goes back; `request` is None where its body is not a JSON object."""
         with self._turn:
-            if asked is None:
-                return self._refused(Asked("", {}, {}, {}), 400, self.error(400, "the body is not JSON"), raw.decode())
+            if request is None:
+                return self._refused(
+                    Request("", {}, {}, {}), 400, self.error(400, "the body is not JSON"), raw.decode()
+                )
             try:
-                return self._reply(asked)
+                return self._reply(request)
             except RefusedError as error:
-                return self._refused(asked, error.status, error.body, error.why)
+                return self._refused(request, error.status, error.body, error.why)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                return self._refused(asked, 400, self.error(400, f"malformed request: {error!r}"), "malformed")
+                return self._refused(request, 400, self.error(400, f"malformed request: {error!r}"), "malformed")
 
     def hand_out(self, *secrets: str) -> None:
         self.secrets_of_state.extend(secret for secret in secrets if secret not in self.secrets_of_state)
 
-    def returned(self, asked: Asked) -> list[str]:
-        given = list(strings(asked.body))
-        return [secret for secret in self.secrets_of_state if any(self.same(secret, text) for text in given)]
+    def returned(self, request: Request) -> list[str]:
+        texts = list(strings(request.body))
+        return [secret for secret in self.secrets_of_state if any(self.same(secret, text) for text in texts)]
 
-    def same(self, secret: str, given: str) -> bool:
-        return secret == given
+    def same(self, secret: str, value: str) -> bool:
+        return secret == value
 
-    def wants_stream(self, asked: Asked) -> bool:
-        return asked.body.get("stream") is True
+    def wants_stream(self, request: Request) -> bool:
+        return request.body.get("stream") is True
 
     @abstractmethod
-    def check(self, asked: Asked) -> None:
+    def check(self, request: Request) -> None:
         """Raise RefusedError if the request breaks a rule."""
 
     @abstractmethod
@@ -94,7 +96,7 @@ class ProviderServer(ABC):
         """How many assistant turns the request holds."""
 
     @abstractmethod
-    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
+    def usage(self, request: Request, reply: Reply, state: State) -> JsonMap:
         """What the request is billed, in the provider's words."""
 
     @abstractmethod
@@ -109,23 +111,23 @@ class ProviderServer(ABC):
     def error(self, status: int, message: str) -> JsonMap:
         """An error of no particular kind, in the provider's shape."""
 
-    def _reply(self, asked: Asked) -> Answer:
-        self.check(asked)
-        number = self.answered(asked.body) if self.play == "history" else len(self.requests)
+    def _reply(self, request: Request) -> Answer:
+        self.check(request)
+        number = self.answered(request.body) if self.play == "history" else len(self.requests)
         if number >= len(self.script):
             text = f"the script is exhausted: reply {number} is asked for, {len(self.script)} are scripted"
             raise RefusedError(400, self.error(400, text), "script exhausted")
         state = State(self.family, number)
         reply = self.script[number]
-        turn = Turn(reply, state, asked, self.usage(asked, reply, state))
-        stream = self.wants_stream(asked)
+        turn = Turn(reply, state, request, self.usage(request, reply, state))
+        stream = self.wants_stream(request)
         events = self.events(turn) if stream else None
         document = b"" if stream else dumps(self.document(turn)).encode()
-        self.requests.append(asked)
+        self.requests.append(request)
         return Answer(200, document, events)
 
-    def _refused(self, asked: Asked, status: int, body: JsonMap | str, why: str) -> Answer:
-        self.refusals.append(Refusal(status, body, why, asked))
+    def _refused(self, request: Request, status: int, body: JsonMap | str, why: str) -> Answer:
+        self.refusals.append(Refusal(status, body, why, request))
         document = body if isinstance(body, str) else dumps(body)
         return Answer(status, document.encode())
 
@@ -136,7 +138,7 @@ class _Connection(ConnectionHandler):
     def do_POST(self) -> None:  # noqa: N802 - http.server calls it
         raw = self.read_body()
         provider = cast("ProviderServer", cast("Listener", self.server).endpoint)
-        answer = provider.answer(self._asked(raw), raw)
+        answer = provider.answer(self._read_request(raw), raw)
         try:
             if answer.events is None:
                 self.send_document(answer.status, answer.document)
@@ -145,14 +147,14 @@ class _Connection(ConnectionHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client went away
 
-    def _asked(self, raw: bytes) -> Asked | None:
+    def _read_request(self, raw: bytes) -> Request | None:
         try:
             body = json.loads(raw)
         except ValueError:
             return None
         parts = urlsplit(self.path)
         query = dict(parse_qsl(parts.query))
-        return Asked(unquote(parts.path), query, self.request_headers, body) if type(body) is dict else None
+        return Request(unquote(parts.path), query, self.request_headers, body) if type(body) is dict else None
 
     def _stream(self, answer: Answer, events: list[bytes], provider: ProviderServer) -> None:
         self.start_answer(answer.status, {"Content-Type": provider.stream_type, "Transfer-Encoding": "chunked"})

@@ -66,7 +66,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A request as it came; header names are lower-case."""
 
     path: str
@@ -81,7 +81,7 @@ class Turn:
 
     reply: Reply
     state: State
-    asked: Asked
+    request: Request
     usage: JsonMap = field(default_factory=dict)
     """In the provider's own words."""
 
@@ -93,4 +93,4 @@ class Refusal:
     status: int
     body: JsonMap | str
     why: str
-    asked: Asked
+    request: Request

@@ -20,9 +20,9 @@ from tests.providers.openai_likes import DeepSeek, NoTools
 from tests.providers.openai_responses import OpenAIResponses
 from tests.providers.openrouter import OpenRouter
 from tests.providers.provider_server import ProviderServer
-from tests.providers.script import Asked, Call, Refusal, Reply, say, use
+from tests.providers.script import Call, Refusal, Reply, Request, say, use
 
-__all__ = ["FAMILIES", "Asked", "Call", "ProviderServer", "Refusal", "Reply", "say", "use"]
+__all__ = ["FAMILIES", "Call", "ProviderServer", "Refusal", "Reply", "Request", "say", "use"]
 
 FAMILIES: Final[dict[str, type[ProviderServer]]] = {
     one.family: one

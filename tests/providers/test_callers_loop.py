@@ -159,8 +159,8 @@ def in_forked_child(project: Project) -> list[str]:
     if child == 0:
         signal.alarm(int(WAIT_S))  # a child that hangs fails this test and blocks no other
         try:
-            said = [project.run(), asyncio.run(project.arun()), project.run()]
-            os.write(writing, "\n".join(said).encode())
+            child_answers = [project.run(), asyncio.run(project.arun()), project.run()]
+            os.write(writing, "\n".join(child_answers).encode())
         except BaseException as error:  # noqa: BLE001 - the parent has to hear of it
             os.write(writing, repr(error).encode())
         finally:
@@ -228,7 +228,7 @@ def test_connections_are_reused_within_an_event_loop_and_closed_with_it(tmp_path
         for _ in range(3):
             graph.invoke({"messages": [HumanMessage(REQUEST)]})
     gc.collect()
-    assert [str(each.message) for each in caught if "socket" in str(each.message).lower()] == []
+    assert [str(warning.message) for warning in caught if "socket" in str(warning.message).lower()] == []
 
 
 class SilentEndpoint:

@@ -24,7 +24,7 @@ OTHER = PIXEL.replace(b"\x18\xdd\x8d\xb0", b"\x18\xdd\x8d\xb1")
 FAMILIES_WITH_IMAGES = ("openai_gpt5", "openai_responses", "anthropic", "gemini")
 
 
-def encoded(image: bytes) -> str:
+def encode(image: bytes) -> str:
     return b64encode(image).decode()
 
 
@@ -40,8 +40,8 @@ def test_images_of_the_request_and_of_a_file_reach_the_model(family: str, tmp_pa
         refusals = [refusal.why for refusal in server.refusals]
     assert result.outcome.kind == "FINISHED", result.outcome.message
     assert not refusals
-    assert [encoded(PIXEL) in body for body in bodies] == [True, True]
-    assert [encoded(OTHER) in body for body in bodies] == [False, True]
+    assert [encode(PIXEL) in body for body in bodies] == [True, True]
+    assert [encode(OTHER) in body for body in bodies] == [False, True]
     assert "image/png" in bodies[1]
     assert "image/jpeg" not in bodies[1]
     assert result.outcome.usage["total_input_tokens"] < 20_000
@@ -92,7 +92,7 @@ def test_command_sends_the_images_of_its_task_and_options(
         code = cli.main(["--model", server.model, "--image", "b.png", "Which colour has @a.png?"])
         body = json.dumps(server.requests[0].body)
     assert code == 0, capsys.readouterr().err
-    assert (encoded(PIXEL) in body, encoded(OTHER) in body) == (True, True)
+    assert (encode(PIXEL) in body, encode(OTHER) in body) == (True, True)
     assert cli.main(["chat", "--image", "b.png"]) == 2
     assert "--image is for a task" in capsys.readouterr().err
 
@@ -110,7 +110,7 @@ def test_compacted_conversation_says_that_its_image_was_removed(tmp_path: Path) 
         )
         last = json.dumps(server.requests[-1].body)
     assert result.outcome.kind == "FINISHED", result.outcome.message
-    assert encoded(PIXEL) not in last
+    assert encode(PIXEL) not in last
     assert "[image, which is not shown any more]" in last
 
 
@@ -135,5 +135,5 @@ def test_model_without_vision_gets_a_note_instead_of_an_image(tmp_path: Path) ->
         outcome = run_task("Which colour is it?", workspace=str(tmp_path), model=blind).outcome
         body = json.dumps(server.requests[1].body)
     assert outcome.kind == "FINISHED", outcome.message
-    assert encoded(PIXEL) not in body
+    assert encode(PIXEL) not in body
     assert "[image, not shown: the model does not take it]" in body

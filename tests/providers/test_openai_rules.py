@@ -24,12 +24,12 @@ def post(server: ScriptedServer, body: Body, headers: dict[str, str]) -> httpx2.
         return client.post(f"{server.base_url}/chat/completions", json=body, headers=headers)
 
 
-def without(name: str) -> Body:
+def request_without(name: str) -> Body:
     return {key: value for key, value in REQUEST.items() if key != name}
 
 
-def messages(*given: Body) -> Body:
-    return REQUEST | {"messages": [*given]}
+def messages(*message_list: Body) -> Body:
+    return REQUEST | {"messages": [*message_list]}
 
 
 def tool_with(**changes: object) -> Body:
@@ -37,9 +37,9 @@ def tool_with(**changes: object) -> Body:
 
 
 REFUSED: list[tuple[Body, str]] = [
-    (without("model"), "you must provide a model parameter"),
+    (request_without("model"), "you must provide a model parameter"),
     (messages(), "Invalid 'messages': empty array."),
-    (without("messages"), "Missing required parameter: 'messages'."),
+    (request_without("messages"), "Missing required parameter: 'messages'."),
     (REQUEST | {"top_k": 1}, "Unrecognized request argument supplied: top_k"),
     (messages(USER | {"role": "person"}), "Invalid value: 'person'."),
     (messages(USER | {"content": 1}), "Invalid type for 'messages[0].content'"),
@@ -58,7 +58,7 @@ REFUSED: list[tuple[Body, str]] = [
     (tool_with(name="n" * 65), "Invalid 'tools[0].function.name': string too long."),
     (tool_with(parameters={"type": "string"}), "Invalid schema for function 'read_file': schema must be a JSON Schema"),
     (tool_with(parameters={"type": "object", "properties": {"a": {"type": "array"}}}), "array schema missing items."),
-    (without("tools") | {"tool_choice": "auto"}, "'tool_choice' is only allowed when"),
+    (request_without("tools") | {"tool_choice": "auto"}, "'tool_choice' is only allowed when"),
     (REQUEST | {"stream_options": {}}, "The 'stream_options' parameter"),
     (REQUEST | {"max_tokens": 9, "max_completion_tokens": 9}, "Setting 'max_tokens' and"),
     (REQUEST | {"max_completion_tokens": 0}, "integer below minimum value."),
@@ -93,7 +93,7 @@ def test_scripted_server_accepts_valid_requests_on_one_connection() -> None:
 
 def test_unexpected_refusal_of_the_scripted_server_fails_the_test() -> None:
     with pytest.raises(AssertionError, match="you must provide a model parameter"), ScriptedServer() as server:
-        post(server, without("model"), KEY)
+        post(server, request_without("model"), KEY)
 
 
 def test_lenient_server_accepts_invalid_request_without_a_key() -> None:

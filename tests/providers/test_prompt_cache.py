@@ -30,12 +30,12 @@ BEFORE_MESSAGES = (
 """The fields that providers put in front of the messages, or key their cache by."""
 
 
-def unmarked(value: Any) -> Any:
+def without_cache_marks(value: Any) -> Any:
     """A request without its cache marks, which are not part of the cached text."""
     if isinstance(value, list):
-        return [unmarked(item) for item in value]
+        return [without_cache_marks(item) for item in value]
     if isinstance(value, dict):
-        return {name: unmarked(item) for name, item in value.items() if name != "cache_control"}
+        return {name: without_cache_marks(item) for name, item in value.items() if name != "cache_control"}
     return value
 
 
@@ -47,7 +47,7 @@ def requests_of(family: str, folder: Path) -> list[Any]:
         refused = [refusal.body for refusal in server.refusals]
         bodies = [request.body for request in server.requests if request.body not in refused]
     assert result.ok, result
-    return [unmarked(body) for body in bodies[-4:]]
+    return [without_cache_marks(body) for body in bodies[-4:]]
 
 
 @pytest.mark.parametrize("family", NATIVE)

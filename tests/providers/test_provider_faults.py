@@ -42,7 +42,7 @@ class Provider:
 
     def answers(self, replies: Sequence[Reply], call: Call = CALL) -> list[Result]:
         """The result of each reply, which must be the same for sync and async calls."""
-        model = connected(self.base_url)
+        model = connect(self.base_url)
         synchronous = self._answers_here(model, replies, call)
         asynchronous = asyncio.run(self._answers(model, replies, call))
         assert synchronous == asynchronous
@@ -72,12 +72,12 @@ class Provider:
         """The result without values that differ from run to run: port, time and received characters."""
         if isinstance(result, ModelReply):
             return result.model_copy(update={"seconds": 0.0})
-        came = 0 if result.kind is Kind.TIMEOUT else result.received_characters
+        received = 0 if result.kind is Kind.TIMEOUT else result.received_characters
         message = result.message.replace(self.base_url, "URL")
-        return result.model_copy(update={"message": message, "received_characters": came})
+        return result.model_copy(update={"message": message, "received_characters": received})
 
 
-def connected(base_url: str) -> ChatModel:
+def connect(base_url: str) -> ChatModel:
     model = endpoint_model(Endpoint(model="m", base_url=base_url, api_key=SecretStr("hunter2-hunter2")), PLAIN)
     assert isinstance(model, ChatModel)
     return model
@@ -122,10 +122,10 @@ def end_of_event(body: str, word: str) -> int:
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["broken", "clean"])
-@pytest.mark.parametrize("whole", [TWO_CALLS, TEXT], ids=["two calls", "text"])
-def test_reply_cut_at_any_byte_is_complete_or_a_failure(provider: Provider, whole: ModelReply, clean: bool) -> None:
+@pytest.mark.parametrize("expected", [TWO_CALLS, TEXT], ids=["two calls", "text"])
+def test_reply_cut_at_any_byte_is_complete_or_a_failure(provider: Provider, expected: ModelReply, clean: bool) -> None:
     """With its finish event a reply is complete, however the body ends; its usage may be missing."""
-    body = streamed_body(whole)
+    body = streamed_body(expected)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
     sent = Status(200, body, {"Content-Type": "text/event-stream"})
     length = len(body.encode())
@@ -133,17 +133,17 @@ def test_reply_cut_at_any_byte_is_complete_or_a_failure(provider: Provider, whol
     places = sorted({*range(0, length, 16), *turns[:-1], *(turn - 1 for turn in turns)})
     results = provider.answers([CutAt(at, sent, clean) for at in places])
     begins = Kind.SERVER_ERROR if clean else Kind.CONNECTION
-    said = len(whole.text) + sum(len(call.arguments) for call in whole.calls)
+    written = len(expected.text) + sum(len(call.arguments) for call in expected.calls)
     for at, result in zip(places, results, strict=True):
         if isinstance(result, ModelReply):
             assert at >= finished
             tokens = {"input_tokens": 0, "output_tokens": 0}
-            assert result.model_copy(update=tokens) == whole
+            assert result.model_copy(update=tokens) == expected
             assert (result.input_tokens > 0) is (at >= counted)
         else:
             assert at < finished
             assert failure(result) == (begins if at < first else Kind.INCOMPLETE_STREAM, None)
-            assert result.received_characters <= said
+            assert result.received_characters <= written
     assert isinstance(results[-1], ModelReply)
 
 
@@ -162,13 +162,13 @@ def test_broken_connection_is_a_failure(provider: Provider) -> None:
 
 def test_refused_connection_is_a_failure() -> None:
     with nobody_listening() as url:
-        model = connected(url)
-        results = [model.complete(CALL, lambda _: None), asyncio.run(asked(model))]
+        model = connect(url)
+        results = [model.complete(CALL, lambda _: None), asyncio.run(complete_in_a_loop(model))]
     assert [failure(result) for result in results] == [(Kind.CONNECTION, None)] * 2
     assert results[0] == results[1]
 
 
-async def asked(model: ChatModel) -> Result:
+async def complete_in_a_loop(model: ChatModel) -> Result:
     try:
         return await model.acomplete(CALL, lambda _: None)
     finally:

@@ -62,12 +62,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return set_clock(monkeypatch)
 
 
-def both(folder: Path, waits: list[float], *scripts: Script, **settings: Any) -> Ended:
+def run_twice(folder: Path, waits: list[float], *scripts: Script, **settings: Any) -> Ended:
     """How a run ends against servers with these scripts, of which all but the first are fallbacks."""
-    found = [_ended(folder, waits, scripts, settings, asynchronous=asynchronous) for asynchronous in (False, True)]
-    assert found[0] == found[1]
-    assert KEY not in repr(found[0])
-    return found[0]
+    ends = [_ended(folder, waits, scripts, settings, asynchronous=asynchronous) for asynchronous in (False, True)]
+    assert ends[0] == ends[1]
+    assert KEY not in repr(ends[0])
+    return ends[0]
 
 
 def _ended(
@@ -79,8 +79,8 @@ def _ended(
         servers = [stack.enter_context(ScriptedServer(script)) for script in scripts]
         fallbacks = tuple(f"model-{place} @ {server.base_url}" for place, server in enumerate(servers[1:], start=2))
         off = dict.fromkeys(("evidence", "read_ahead", "audit"), False)
-        given: JsonMap = {"protocol": "native", "fallback_models": fallbacks, **off, **settings}
-        context = AgentContext(workspace=str(folder), model="model-1", base_url=servers[0].base_url, **given)
+        fields: JsonMap = {"protocol": "native", "fallback_models": fallbacks, **off, **settings}
+        context = AgentContext(workspace=str(folder), model="model-1", base_url=servers[0].base_url, **fields)
         values, parts = asyncio.run(_arun(context)) if asynchronous else _run(context)
         for server in servers[1:]:  # a key is for the endpoint that it was set for
             assert all(KEY not in headers.get("authorization", "") for headers in server.headers)
@@ -89,19 +89,19 @@ def _ended(
             text = text.replace(server.base_url, f"http://server-{place}/v1")
         traces = [part for part in parts if part["type"] == "trace"]
         return Ended(
-            outcome=timeless(Outcome.model_validate_json(text)),
+            outcome=without_seconds(Outcome.model_validate_json(text)),
             messages=[(m.type, m.content, getattr(m, "tool_calls", None)) for m in values["messages"][:-1]],
             waits=list(waits),
             usage=[{**t["payload"], "seconds": 0.0} for t in traces if t["name"] == "model.usage"],
             compactions=[t["payload"] for t in traces if t["name"] == "context.compacted"],
-            requests=[[each["messages"] for each in server.requests] for server in servers],
+            requests=[[request["messages"] for request in server.requests] for server in servers],
         )
 
 
 def _run(context: AgentContext) -> tuple[Any, list[JsonMap]]:
     values: Any = {}
     parts: list[Any] = []
-    for mode, part in build_graph().stream(*_asked(context), context=context, stream_mode=["values", "custom"]):
+    for mode, part in build_graph().stream(*_turn_input(context), context=context, stream_mode=["values", "custom"]):
         values = part if mode == "values" else values
         parts += [part] if mode == "custom" else []
     return values, parts
@@ -110,23 +110,23 @@ def _run(context: AgentContext) -> tuple[Any, list[JsonMap]]:
 async def _arun(context: AgentContext) -> tuple[Any, list[JsonMap]]:
     values: Any = {}
     parts: list[Any] = []
-    stream = build_graph().astream(*_asked(context), context=context, stream_mode=["values", "custom"])
+    stream = build_graph().astream(*_turn_input(context), context=context, stream_mode=["values", "custom"])
     async for mode, part in stream:
         values = part if mode == "values" else values
         parts += [part] if mode == "custom" else []
     return values, parts
 
 
-def _asked(context: AgentContext) -> tuple[Any, Any]:
+def _turn_input(context: AgentContext) -> tuple[Any, Any]:
     return {"messages": [HumanMessage(TASK)]}, {"recursion_limit": 20 * context.max_calls_per_turn}
 
 
-def timeless(outcome: Outcome) -> Outcome:
+def without_seconds(outcome: Outcome) -> Outcome:
     usage = {name: value for name, value in outcome.usage.items() if "seconds" not in name}
     return outcome.model_copy(update={"usage": usage})
 
 
-def finished(ended: Ended) -> tuple[str, str, int]:
+def end_of(ended: Ended) -> tuple[str, str, int]:
     return ended.outcome.kind, ended.outcome.answer, ended.outcome.usage["total_calls"]
 
 
@@ -150,27 +150,27 @@ PASSING: tuple[tuple[Reply, float], ...] = (
 
 def test_transient_failure_is_retried_after_a_wait(tmp_path: Path, waits: list[float]) -> None:
     for first, waited in PASSING:
-        ended = both(tmp_path, waits, [first, FINE])
-        assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), [waited]), first
-        assert [each["model"] for each in ended.usage] == ["model-1", "model-1"]
+        ended = run_twice(tmp_path, waits, [first, FINE])
+        assert (end_of(ended), ended.waits) == (("FINISHED", "All is well.", 2), [waited]), first
+        assert [row["model"] for row in ended.usage] == ["model-1", "model-1"]
         assert ended.requests[0][0] == ended.requests[0][1]
 
 
 def test_retry_after_that_is_too_long_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Status(429, headers={"Retry-After": "31"}), FINE])
+    ended = run_twice(tmp_path, waits, [Status(429, headers={"Retry-After": "31"}), FINE])
     assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert (ended.waits, len(ended.requests[0])) == ([], 1)
 
 
 @pytest.mark.parametrize("stalls", [Stall(2, Chunked(FINE, 3)), Drip(2, Chunked(FINE, 3))], ids=["silent", "comments"])
 def test_stalled_reply_is_given_up_and_retried(stalls: Reply, tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [stalls, FINE], idle_timeout_s=0.15, request_timeout_s=30.0)
-    assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), [0.5])
+    ended = run_twice(tmp_path, waits, [stalls, FINE], idle_timeout_s=0.15, request_timeout_s=30.0)
+    assert (end_of(ended), ended.waits) == (("FINISHED", "All is well.", 2), [0.5])
     assert ended.outcome.usage["total_input_tokens"] > 100  # the estimate of the first, as its endpoint had begun
 
 
 def test_reply_that_never_starts_times_out(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Stall(0)], request_timeout_s=0.15, provider_retries=0)
+    ended = run_twice(tmp_path, waits, [Stall(0)], request_timeout_s=0.15, provider_retries=0)
     assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed")
     assert "did not answer in time" in ended.outcome.message
     assert ended.outcome.diagnostics == ("provider error: timeout",)
@@ -195,7 +195,7 @@ LASTING: tuple[tuple[Reply, str, str], ...] = (
 
 def test_permanent_failure_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
     for bad, words, diagnostics in LASTING:
-        ended = both(tmp_path, waits, [bad] * 3)
+        ended = run_twice(tmp_path, waits, [bad] * 3)
         assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "provider_failed"), bad
         assert ended.outcome.diagnostics == (f"provider error: {diagnostics}",)
         assert len(ended.requests[0]) == (3 if "3 tries" in diagnostics else 1)
@@ -225,37 +225,37 @@ def test_base_url_without_v1_is_corrected_once(tmp_path: Path, waits: list[float
 
 
 def test_next_model_answers_after_all_retries(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Status(500)] * 3, [READ, FINE])
+    ended = run_twice(tmp_path, waits, [Status(500)] * 3, [READ, FINE])
     # each call begins with the run's own model, whose circuit is open after five failures: its last try is not sent
-    assert finished(ended) == ("FINISHED", "All is well.", 3 + 1 + 2 + 1)
+    assert end_of(ended) == ("FINISHED", "All is well.", 3 + 1 + 2 + 1)
     assert [len(requests) for requests in ended.requests] == [5, 2]
     assert ended.requests[1][0] == ended.requests[0][0]
-    assert [each["model"] for each in ended.usage] == [*["model-1"] * 3, "model-2", *["model-1"] * 3, "model-2"]
+    assert [row["model"] for row in ended.usage] == [*["model-1"] * 3, "model-2", *["model-1"] * 3, "model-2"]
     assert ended.waits == [0.5, 1.0, 0.5, 1.0]
 
 
 def test_refused_key_is_named_and_never_shown(tmp_path: Path, waits: list[float]) -> None:
     quoted = {"error": {"message": f"Incorrect API key provided: {KEY}.", "code": "invalid_api_key"}}
-    ended = both(tmp_path, waits, [Status(401, quoted)])
+    ended = run_twice(tmp_path, waits, [Status(401, quoted)])
     assert (ended.outcome.reason, ended.waits, len(ended.requests[0])) == ("provider_failed", [], 1)
     assert "check OPENAI_API_KEY" in ended.outcome.message
 
 
 def test_refused_key_moves_on_to_the_next_model(tmp_path: Path, waits: list[float]) -> None:
     for status in (401, 402, 403):
-        ended = both(tmp_path, waits, [Status(status)], [FINE])
-        assert (finished(ended), ended.waits) == (("FINISHED", "All is well.", 2), []), status
-        assert [each["input_tokens"] for each in ended.usage] == [0, 100]
+        ended = run_twice(tmp_path, waits, [Status(status)], [FINE])
+        assert (end_of(ended), ended.waits) == (("FINISHED", "All is well.", 2), []), status
+        assert [row["input_tokens"] for row in ended.usage] == [0, 100]
 
 
 def test_error_names_the_key_variable_of_the_fallbacks_host(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Status(404)], [Status(403)])
+    ended = run_twice(tmp_path, waits, [Status(404)], [Status(403)])
     assert "check MENDGRAPH_API_KEY_127_0_0_1" in ended.outcome.message
     assert ended.outcome.diagnostics == ("model-1: model unavailable; model-2 at 127.0.0.1: authentication",)
 
 
 def test_bad_request_is_sent_to_no_other_model(tmp_path: Path, waits: list[float]) -> None:
-    ended = both(tmp_path, waits, [Status(400)], [FINE])
+    ended = run_twice(tmp_path, waits, [Status(400)], [FINE])
     assert (ended.outcome.reason, [len(requests) for requests in ended.requests]) == ("provider_failed", [1, 0])
 
 
@@ -264,11 +264,11 @@ def test_bad_request_is_sent_to_no_other_model(tmp_path: Path, waits: list[float
 
 def test_second_context_overflow_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
     on = [Calls([("read_file", f'{{"path":"big.txt","start_line":{at},"limit":120}}')]) for at in (121, 241)]
-    ended = both(tmp_path, waits, [READ, *on, *[Status(400, OVERFLOW)] * 5])
+    ended = run_twice(tmp_path, waits, [READ, *on, *[Status(400, OVERFLOW)] * 5])
     assert (ended.outcome.kind, ended.outcome.reason) == ("SYSTEM_ERROR", "context_overflow")
     assert (len(ended.requests[0]), len(ended.compactions)) == (5, 1)
 
-    nothing_to_clear = both(tmp_path, waits, [Status(400, OVERFLOW)] * 5)
+    nothing_to_clear = run_twice(tmp_path, waits, [Status(400, OVERFLOW)] * 5)
     assert nothing_to_clear.outcome.reason == "context_overflow"
     assert (len(nothing_to_clear.requests[0]), nothing_to_clear.compactions) == (1, [])
     assert "nothing more can be left out" in nothing_to_clear.outcome.message
@@ -289,15 +289,15 @@ def test_summary_of_a_compaction_is_charged_and_reported_like_any_call(tmp_path:
         call = json.dumps({"path": "big.txt", "start_line": place + 1, "limit": 1})
         return Calls([("read_file", call)], text="I look at it once more. " * 60)
 
-    ended = both(
+    ended = run_twice(
         tmp_path, waits, [answer] * 30, window_tokens=6_000, max_output_tokens_per_call=300, max_calls_per_turn=30
     )
-    assert finished(ended)[:2] == ("FINISHED", "All is well.")
-    assert "summary" in [each["purpose"] for each in ended.usage]
+    assert end_of(ended)[:2] == ("FINISHED", "All is well.")
+    assert "summary" in [row["purpose"] for row in ended.usage]
     assert ended.outcome.usage["total_calls"] == len(ended.usage) == len(ended.requests[0])
-    assert ended.outcome.usage["total_input_tokens"] == sum(each["input_tokens"] for each in ended.usage)
-    assert ended.outcome.usage["total_output_tokens"] == sum(each["output_tokens"] for each in ended.usage)
-    assert "summarised" in [told["kind"] for told in ended.compactions]
+    assert ended.outcome.usage["total_input_tokens"] == sum(row["input_tokens"] for row in ended.usage)
+    assert ended.outcome.usage["total_output_tokens"] == sum(row["output_tokens"] for row in ended.usage)
+    assert "summarised" in [compaction["kind"] for compaction in ended.compactions]
 
 
 # --- Unusable replies
@@ -315,9 +315,9 @@ KINDS: tuple[tuple[Reply, str, str], ...] = (
 
 def test_each_kind_of_unusable_reply_has_its_own_stop_reason(tmp_path: Path, waits: list[float]) -> None:
     for reply, kind, reason in KINDS:
-        ended = both(tmp_path, waits, [reply] * 10)
+        ended = run_twice(tmp_path, waits, [reply] * 10)
         assert (ended.outcome.kind, ended.outcome.reason, ended.waits) == (kind, reason, []), reply
-        assert ended.outcome.usage["total_input_tokens"] == sum(each["input_tokens"] for each in ended.usage) > 0
+        assert ended.outcome.usage["total_input_tokens"] == sum(row["input_tokens"] for row in ended.usage) > 0
         cut = "The model's reply was still cut at the token limit after 3 retries."
         assert (ended.outcome.message == cut) is (reason == "healing_exhausted")
 
@@ -339,9 +339,9 @@ def test_token_details_never_exceed_the_totals(tmp_path: Path, waits: list[float
     for counts, (cached, written, reasoning) in PARTS:
         of_output = {name: counts[name] for name in counts.keys() & {"reasoning_tokens"}}
         of_input = {name: count for name, count in counts.items() if name not in of_output}
-        told: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10}
-        told |= {"prompt_tokens_details": of_input, "completion_tokens_details": of_output}
-        usage = both(tmp_path, waits, [Say("All is well.", usage=told)], **prices).outcome.usage
+        reported_usage: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10}
+        reported_usage |= {"prompt_tokens_details": of_input, "completion_tokens_details": of_output}
+        usage = run_twice(tmp_path, waits, [Say("All is well.", usage=reported_usage)], **prices).outcome.usage
         parts = usage["cached_tokens"], usage["cache_write_tokens"], usage["reasoning_tokens"]
         assert parts == (cached, written, reasoning), counts
         cost = ((100 - cached - written) * 10.0 + cached * 1.0 + written * 100.0 + 10 * 20.0) / 1_000_000

@@ -65,17 +65,17 @@ def machine(server: ProviderServer, saver: InMemorySaver, **options: Any) -> Mac
     return build_graph(saver, model=client(server), **options)
 
 
-def asked() -> Any:
+def task() -> Any:
     return {"messages": [HumanMessage(TASK)]}
 
 
 def in_a_thread(graph: Machine, settings: AgentContext) -> list[Any]:
-    return list(graph.stream(asked(), THREAD, context=settings, stream_mode=["updates", "custom"]))
+    return list(graph.stream(task(), THREAD, context=settings, stream_mode=["updates", "custom"]))
 
 
 def in_a_loop(graph: Machine, settings: AgentContext) -> list[Any]:
     async def parts() -> list[Any]:
-        streamed = graph.astream(asked(), THREAD, context=settings, stream_mode=["updates", "custom"])
+        streamed = graph.astream(task(), THREAD, context=settings, stream_mode=["updates", "custom"])
         return [part async for part in streamed]
 
     return asyncio.run(parts())
@@ -83,16 +83,16 @@ def in_a_loop(graph: Machine, settings: AgentContext) -> list[Any]:
 
 def with_listeners(graph: Machine, settings: AgentContext) -> list[Any]:
     modes: Any = ["updates", "custom", "messages"]
-    return list(graph.stream(asked(), THREAD, context=settings, stream_mode=modes))
+    return list(graph.stream(task(), THREAD, context=settings, stream_mode=modes))
 
 
 WAYS: dict[str, Way] = {"sync": in_a_thread, "async": in_a_loop, "streamed": with_listeners}
 
 
-def played(parts: list[Any], graph: Machine) -> Played:
+def played_run(parts: list[Any], graph: Machine) -> Played:
     path = [node for mode, part in parts if mode == "updates" for node in part]
-    used = [part for mode, part in parts if mode == "custom" and part.get("name") == "model.usage"]
-    return Played(path, graph.get_state(THREAD).values["outcome"], len(used))
+    reports = [part for mode, part in parts if mode == "custom" and part.get("name") == "model.usage"]
+    return Played(path, graph.get_state(THREAD).values["outcome"], len(reports))
 
 
 EACH_WAY = zip(FAMILIES, [*WAYS] * len(FAMILIES), strict=False)
@@ -107,7 +107,7 @@ def test_repair_is_the_same_run_on_every_provider(family: str, protocol: str, wa
     script = SCRIPTS["text" if family == "no_tools" else protocol]
     with FAMILIES[family](script) as server:
         graph = machine(server, InMemorySaver(serde=serializer()))
-        run = played(WAYS[way](graph, context(project(tmp_path), protocol)), graph)
+        run = played_run(WAYS[way](graph, context(project(tmp_path), protocol)), graph)
         refused = [refusal.why for refusal in server.refusals]
     assert (run.path, run.outcome.kind, run.outcome.answer) == (PATH, "FINISHED", ANSWER), run.outcome.message
     assert (tmp_path / "calc.py").read_text() == MENDED
@@ -162,7 +162,7 @@ def test_run_resumed_after_each_step_sends_all_provider_state_back(family: str, 
     settings = context(project(tmp_path), "native")
     with FAMILIES[family](SCRIPTS["native"]) as server:
         path: list[str] = []
-        request = asked()
+        request = task()
         while True:  # each call and each tool in a machine and on a chat model of its own, as after a kill
             graph = machine(server, saver)
             options: Any = {"stream_mode": "updates", "interrupt_after": ["call_model", "execute_tools"]}
@@ -184,14 +184,14 @@ def test_reasoning_of_a_model_is_in_no_stream_result_or_log(family: str, tmp_pat
     with FAMILIES[family](SCRIPTS["native"]) as server:
         graph = machine(server, saver)
         parts = with_listeners(graph, context(project(tmp_path), "native"))
-        secrets = [json.dumps(each)[1:-1] for each in server.secrets_of_state]
+        secrets = [json.dumps(secret)[1:-1] for secret in server.secrets_of_state]
     streamed = [part for mode, part in parts if mode == "custom" or (mode == "messages" and part[0].type != "ai")]
     spoken = [part[0] for mode, part in parts if mode == "messages" and part[0].type == "AIMessageChunk"]
-    shown = json.dumps([*streamed, *(chunk.model_dump() for chunk in spoken)], default=str)
-    shown += graph.get_state(THREAD).values["outcome"].model_dump_json()
-    shown += "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
+    streamed_text = json.dumps([*streamed, *(chunk.model_dump() for chunk in spoken)], default=str)
+    streamed_text += graph.get_state(THREAD).values["outcome"].model_dump_json()
+    streamed_text += "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
     assert secrets
-    assert [secret for secret in secrets if secret in shown] == []
+    assert [secret for secret in secrets if secret in streamed_text] == []
 
 
 @pytest.mark.parametrize("family", ["anthropic", "openai_responses"])

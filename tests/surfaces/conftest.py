@@ -51,8 +51,8 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         if typed is not None:
             monkeypatch.setattr("sys.stdin", typed)
         code = cli.main(words)
-        shown = capsys.readouterr()
-        return code, shown.out, without_first_line(shown.err)
+        captured = capsys.readouterr()
+        return code, captured.out, without_first_line(captured.err)
 
     return called
 
@@ -69,7 +69,7 @@ def store(any_store: str, tmp_path: Path, clock: Clock) -> Iterator[SpendingStor
 
 
 @pytest.fixture
-def other(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
+def other_process_store(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
     """Another process's."""
     with closing(SpendingStore(str(tmp_path), clock)) as opened:
         yield opened

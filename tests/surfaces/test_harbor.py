@@ -55,8 +55,10 @@ class Shell:
         self._folder, self._logs = folder, logs
 
     async def exec(self, command: str, env: dict[str, str], **_: object) -> ExecResult:
-        here = command.replace("/logs/agent", str(self._logs)).replace("$HOME/.local/bin", str(COMMAND.parent))
-        shell = await asyncio.create_subprocess_exec("bash", "-c", here, cwd=self._folder, env={**os.environ, **env})
+        local_command = command.replace("/logs/agent", str(self._logs)).replace("$HOME/.local/bin", str(COMMAND.parent))
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-c", local_command, cwd=self._folder, env={**os.environ, **env}
+        )
         return ExecResult(return_code=await shell.wait())
 
 

@@ -42,16 +42,16 @@ class Letter:
 
     def spoken(self, step: int, protocol: Protocol) -> Line:
         line = self.say(step)
-        return line if isinstance(line, ProviderFailure) else told(message_of(line, protocol))
+        return line if isinstance(line, ProviderFailure) else as_protocol(message_of(line, protocol))
 
 
-def told(message: Message) -> Message:
+def as_protocol(message: Message) -> Message:
     """The message with a count of tokens that does not depend on its protocol."""
-    parts = {each.name: getattr(message, each.name) for each in fields(message)}
+    parts = {field.name: getattr(message, field.name) for field in fields(message)}
     return message if message.usage is not None else Message(**{**parts, "usage": USAGE})
 
 
-def using(*calls: tuple[str, JsonMap | str], cut: bool = False) -> Use:
+def calls_line(*calls: tuple[str, JsonMap | str], cut: bool = False) -> Use:
     return Use(calls, USAGE, cut)
 
 
@@ -66,19 +66,19 @@ def failure(kind: ProviderErrorKind) -> ProviderFailure:
 SAME_READ = ("read_file", {"path": "calc.py"})
 BAD_JSON = ("read_file", '{"path": calc.py}')
 
-READ = Letter("read", lambda step: using(read_line(step)))
+READ = Letter("read", lambda step: calls_line(read_line(step)))
 MADE = "made"
 """The folder of what is written."""
-WRITE = Letter("write", lambda step: using(("write_file", {"path": f"{MADE}/{step}.txt", "content": f"{step}\n"})))
-LOOP = Letter("loop", lambda _: using(SAME_READ))
-DENIED = Letter("denied", lambda _: using(("read_file", {"path": ".env"})))
-MIXED = Letter("mixed", lambda step: using(read_line(step), BAD_JSON, ("read_file", {"path": ".env"})))
-UNKNOWN = Letter("unknown tool", lambda _: using(("read_files", {"path": "calc.py"})))
-INVALID_JSON = Letter("invalid JSON", lambda _: using(BAD_JSON))
-INVALID_ARGUMENTS = Letter("invalid arguments", lambda _: using(("read_file", {})))
-OVERSIZED = Letter("oversized", lambda _: using(("read_file", f'{{"path": "{"x" * MAX_ARGUMENT_CHARS}"}}')))
+WRITE = Letter("write", lambda step: calls_line(("write_file", {"path": f"{MADE}/{step}.txt", "content": f"{step}\n"})))
+LOOP = Letter("loop", lambda _: calls_line(SAME_READ))
+DENIED = Letter("denied", lambda _: calls_line(("read_file", {"path": ".env"})))
+MIXED = Letter("mixed", lambda step: calls_line(read_line(step), BAD_JSON, ("read_file", {"path": ".env"})))
+UNKNOWN = Letter("unknown tool", lambda _: calls_line(("read_files", {"path": "calc.py"})))
+INVALID_JSON = Letter("invalid JSON", lambda _: calls_line(BAD_JSON))
+INVALID_ARGUMENTS = Letter("invalid arguments", lambda _: calls_line(("read_file", {})))
+OVERSIZED = Letter("oversized", lambda _: calls_line(("read_file", f'{{"path": "{"x" * MAX_ARGUMENT_CHARS}"}}')))
 """A megabyte of arguments: not in the alphabet, as nothing with so much to read is repeated thousands of times."""
-NO_NAME = Letter("no name", lambda _: using(("", {})))
+NO_NAME = Letter("no name", lambda _: calls_line(("", {})))
 NO_PREFIX = Letter(
     "no prefix", lambda _: Say('I would call {"name": "read_file", "arguments": {"path": "calc.py"}} now')
 )
@@ -91,7 +91,7 @@ PRINTED = Letter(
 NO_OPENING = Letter("no opening parenthesis", lambda _: Say("tool: read_file"), only=Protocol.TEXT)
 NO_CLOSING = Letter("no closing parenthesis", lambda _: Say('tool: read_file({"path": "calc.py"}'), only=Protocol.TEXT)
 TRUNCATED = Letter(
-    "truncated", lambda step: using(("write_file", {"path": f"{MADE}/{step}.txt", "content": "half"}), cut=True)
+    "truncated", lambda step: calls_line(("write_file", {"path": f"{MADE}/{step}.txt", "content": "half"}), cut=True)
 )
 EMPTY = Letter("empty", lambda _: Empty())
 THOUGHT = Letter("only a thought", lambda _: Think("Let me see."))
@@ -101,12 +101,13 @@ CLAIM = Letter("claim", lambda _: Say("I have fixed calc.py."))
 ERROR = Letter("error", lambda _: failure(ProviderErrorKind.AUTHENTICATION))
 BUSY = Letter("busy", lambda _: failure(ProviderErrorKind.RATE_LIMITED))
 BUSY_AT_FIRST = Letter(
-    "busy at first", lambda step: using(read_line(step)), first=failure(ProviderErrorKind.RATE_LIMITED)
+    "busy at first", lambda step: calls_line(read_line(step)), first=failure(ProviderErrorKind.RATE_LIMITED)
 )
 FINAL = Letter("final", lambda _: Say("Nothing is wrong there."))
-TERMINAL_TOOL = Letter("final answer", lambda _: using(("final_answer", {"answer": "Nothing is wrong there."})))
+TERMINAL_TOOL = Letter("final answer", lambda _: calls_line(("final_answer", {"answer": "Nothing is wrong there."})))
 ANSWER_BESIDE = Letter(
-    "answer beside a call", lambda step: using(read_line(step), ("final_answer", {"answer": "Nothing is wrong there."}))
+    "answer beside a call",
+    lambda step: calls_line(read_line(step), ("final_answer", {"answer": "Nothing is wrong there."})),
 )
 
 ALPHABET: tuple[Letter, ...] = (
@@ -130,5 +131,5 @@ REPRESENTATIVES: tuple[Letter, ...] = (
 """One letter for each class that the machine can tell from the others, but for replies of several calls, and claims."""
 
 
-def spellable(protocol: Protocol, letters: Iterable[Letter] = ALPHABET) -> list[Letter]:
+def letters_of(protocol: Protocol, letters: Iterable[Letter] = ALPHABET) -> list[Letter]:
     return [letter for letter in letters if letter.only in {None, protocol}]

@@ -29,29 +29,22 @@ from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind
 from tests.machine.exploration import alphabet, tally
-from tests.machine.exploration.alphabet import Letter, failure, using
+from tests.machine.exploration.alphabet import Letter, calls_line, failure
 from tests.machine.exploration.replay import differences
 from tests.machine.exploration.teller import Spoken, Teller
 from tests.machine.exploration.watch import START, Now, Watch, id_of
-from tests.machine.exploration.world import (
-    POINTS,
-    SECRET,
-    UNDISTURBING,
-    Database,
-    KilledInTool,
-    Memory,
-    World,
-    prepared,
-)
+from tests.machine.exploration.world import POINTS, SECRET, UNDISTURBING, Database, KilledInTool, Memory, World, prepare
 from tests.surfaces.runs.run_plays import Killed
 from tests.vocabulary import Protocol
 
-RING = Letter("ring", lambda step: using(("ring", {"mark": f"m{step}"}), ("stamp", {"mark": f"s{step}"})))
-RING_AGAIN = Letter("ring again", lambda _: using(("ring", {"mark": "again"})))
-APPEND = Letter("append", lambda step: using(("append_file", {"path": "made/log.txt", "content": f"m{step}\n"})))
-TELL = Letter("tell", lambda step: using(("write_file", {"path": f"made/{step}.txt", "content": f"key={SECRET}\n"})))
-OUT = Letter("out", lambda _: using(("write_file", {"path": "../outside.txt", "content": "mine\n"})))
-BOTH = Letter("both", lambda step: using(("read_file", {"path": ".env"}), ("ring", {"mark": f"m{step}"})))
+RING = Letter("ring", lambda step: calls_line(("ring", {"mark": f"m{step}"}), ("stamp", {"mark": f"s{step}"})))
+RING_AGAIN = Letter("ring again", lambda _: calls_line(("ring", {"mark": "again"})))
+APPEND = Letter("append", lambda step: calls_line(("append_file", {"path": "made/log.txt", "content": f"m{step}\n"})))
+TELL = Letter(
+    "tell", lambda step: calls_line(("write_file", {"path": f"made/{step}.txt", "content": f"key={SECRET}\n"}))
+)
+OUT = Letter("out", lambda _: calls_line(("write_file", {"path": "../outside.txt", "content": "mine\n"})))
+BOTH = Letter("both", lambda step: calls_line(("read_file", {"path": ".env"}), ("ring", {"mark": f"m{step}"})))
 OWN: Final = (RING, RING, RING_AGAIN, APPEND, TELL, OUT, BOTH)
 """Letters whose effects are counted, or that tell or ask for what nobody may have."""
 EFFECTS: Final = (RING.name, RING_AGAIN.name, APPEND.name)
@@ -92,9 +85,9 @@ class Process:
         cls, saver: BaseCheckpointSaver[Any], model: Teller, world: World, middleware: Sequence[Any]
     ) -> "Process":
         stop = StopRequest()
-        given: JsonMap = {"model": model, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
-        given["middleware"] = middleware
-        return cls(*build_machine(saver, **given, secrets=(SECRET,), stop=stop), stop)
+        settings: JsonMap = {"model": model, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
+        settings["middleware"] = middleware
+        return cls(*build_machine(saver, **settings, secrets=(SECRET,), stop=stop), stop)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -113,12 +106,12 @@ class AnyOrder(RuleBasedStateMachine):
         self.folder = Path(mkdtemp(prefix="mendgraph-any-order-"))
         self.world = World(self.folder / "world")
         self.exits = ExitStack()
-        self.exits.enter_context(prepared(self.world))
+        self.exits.enter_context(prepare(self.world))
         self.disk = self.kept_on(self.world)
         self.teller = Teller(self.world.fuse)
         self.now = Now()
         self.thread: Any = {"configurable": {"thread_id": "t"}}
-        self.spoken, self.asked_of = 0, dict[int, int]()
+        self.spoken, self.calls_of = 0, dict[int, int]()
         self.undisturbed, self.forked, self.broken = True, False, False
         self.running: Process | None = None
         self.replied = True  # since the last request
@@ -154,16 +147,16 @@ class AnyOrder(RuleBasedStateMachine):
         self.teller.begin_again()
         self.now.stopping = False
 
-    def advance(self, given: Any, way: str, after: Sequence[str] = (), at: Any = None) -> None:
+    def advance(self, turn_input: Any, way: str, after: Sequence[str] = (), at: Any = None) -> None:
         """Give this to the machine, and check its state when a reply is due."""
-        epoch, asked = self.watch.pasts[self.head].epoch if self.head else 0, self.teller.asked
+        epoch, calls_before = self.watch.pasts[self.head].epoch if self.head else 0, self.teller.calls
         config = {**self.thread, "configurable": {**self.thread["configurable"], **(at or {})}}
         settings: JsonMap = {"interrupt_before": [REST], "interrupt_after": list(after), "durability": "sync"}
         going_on_with = self.watch.pasts[self.head].next if self.head else ""
-        if isinstance(given, dict) or going_on_with in {START, "begin_turn"}:  # it has stored no context yet
+        if isinstance(turn_input, dict) or going_on_with in {START, "begin_turn"}:  # it has stored no context yet
             settings["context"] = self.context
         try:
-            run(self.process.machine, way, given, config, settings)
+            run(self.process.machine, way, turn_input, config, settings)
         except (Killed, KilledInTool):
             self.died()
         finally:
@@ -172,7 +165,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.next = state.next[0] if state.next else ""
         self.asks = state.interrupts[0].value if state.interrupts else {}
         self.head = id_of(state.config)
-        self.asked_of[epoch] = self.asked_of.get(epoch, 0) + self.teller.asked - asked
+        self.calls_of[epoch] = self.calls_of.get(epoch, 0) + self.teller.calls - calls_before
         self.check()
 
     def arm(self, kill: tuple[str, int] | None) -> None:
@@ -242,15 +235,17 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(answer=st.sampled_from(ANSWERS), way=st.sampled_from(WAYS), kill=st.none() | KILLS)
     def answer(self, answer: str, way: str, kill: tuple[str, int] | None) -> None:
         places = [call["index"] for call in self.asks["calls"]]
-        given: Any = answer
+        turn_input: Any = answer
         approved = frozenset(places if answer == "approve" else ())
         if answer == "some":
             approved = frozenset(places[::2])
-            rest = {"action": "reject", "reason": f"not with {SECRET}"}
-            given = {"decisions": {str(each): {"action": "approve"} if each in approved else rest for each in places}}
-        self.now.decisions[self.head] = (given, approved)
+            rejection = {"action": "reject", "reason": f"not with {SECRET}"}
+            turn_input = {
+                "decisions": {str(place): {"action": "approve"} if place in approved else rejection for place in places}
+            }
+        self.now.decisions[self.head] = (turn_input, approved)
         self.arm(kill)
-        self.advance(Command(resume=given), way)
+        self.advance(Command(resume=turn_input), way)
 
     @precondition(lambda self: self.next and self.running)
     @rule()
@@ -267,13 +262,13 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(back=st.integers(0, 40), letter=st.sampled_from([alphabet.READ.name, *EFFECTS]), way=READ_TO_THE_END)
     def fork(self, back: int, letter: str, way: str) -> None:
         """Continue from an earlier checkpoint, of this branch or of another."""
-        places = [own for own, past in self.watch.pasts.items() if past.next in NODES]
-        own = places[-1 - back % len(places)]
+        places = [checkpoint for checkpoint, past in self.watch.pasts.items() if past.next in NODES]
+        checkpoint = places[-1 - back % len(places)]
         self.choose(LETTERS[letter])
         self.forked = self.watch.forked = True
-        self.head = own
-        note(f"forks before {self.watch.pasts[own].next}")
-        self.advance(None, way, at={"checkpoint_id": own})
+        self.head = checkpoint
+        note(f"forks before {self.watch.pasts[checkpoint].next}")
+        self.advance(None, way, at={"checkpoint_id": checkpoint})
 
     # --- What holds at any time
 
@@ -283,20 +278,20 @@ class AnyOrder(RuleBasedStateMachine):
         may = Counter[str]()
         for (_, mark), times in self.watch.allowed.items():
             may[mark] += times
-        told = {mark for tool, mark in self.watch.done if tool in COUNTED}
+        marks = {mark for tool, mark in self.watch.done if tool in COUNTED}
         most = self.context.max_calls_per_session, self.context.max_calls_per_turn
-        asked = self.teller.asked, max(self.asked_of.values())
+        call_counts = self.teller.calls, max(self.calls_of.values())
         self.hold(
             [
                 *self.watch.problems,
                 *self.world.problems(),
                 *(f"the model was shown {word}" for word in self.teller.heard),
                 *(f"{mark} was done {n} times, and allowed {may[mark]}" for mark, n in done.items() if n > may[mark]),
-                *(f"{mark} is told to be done, and is not" for mark in told if not done[mark]),
+                *(f"{mark} is told to be done, and is not" for mark in marks if not done[mark]),
                 *(
-                    f"{made} calls, and {limit} are allowed"
-                    for made, limit in zip(asked, most, strict=True)
-                    if made > limit
+                    f"{calls} calls, and {limit} are allowed"
+                    for calls, limit in zip(call_counts, most, strict=True)
+                    if calls > limit
                 ),
             ]
         )
@@ -337,19 +332,19 @@ class AnyOrder(RuleBasedStateMachine):
             self.hold(differences(self, turns, state))
 
 
-def run(machine: Machine, way: str, given: Any, config: Any, settings: JsonMap) -> None:
+def run(machine: Machine, way: str, turn_input: Any, config: Any, settings: JsonMap) -> None:
     """Play on in one of the ways in which a program can; a stream that is `left` is not read to its end."""
     if way == "invoke":
-        machine.invoke(given, config, **settings)
+        machine.invoke(turn_input, config, **settings)
     elif way == "ainvoke":
-        asyncio.run(_ended(machine.ainvoke(given, config, **settings)))
+        asyncio.run(_ended(machine.ainvoke(turn_input, config, **settings)))
     elif way == "stream":
-        for _ in machine.stream(given, config, stream_mode=["messages", "custom", "updates"], **settings):
+        for _ in machine.stream(turn_input, config, stream_mode=["messages", "custom", "updates"], **settings):
             pass
     elif way == "astream":
-        asyncio.run(_read(machine.astream(given, config, stream_mode=["custom", "values"], **settings)))
+        asyncio.run(_read(machine.astream(turn_input, config, stream_mode=["custom", "values"], **settings)))
     else:
-        parts = machine.stream(given, config, stream_mode="updates", **settings)
+        parts = machine.stream(turn_input, config, stream_mode="updates", **settings)
         list(islice(parts, 2))
         parts.close()  # type: ignore[attr-defined]  # it is a generator
 

@@ -83,12 +83,12 @@ class Voice(CallModel):
         self.letter: Letter | None = None
         self.protocol = protocol
         self.step = 0
-        self.asked = 0
+        self.calls = 0
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         assert self.letter is not None
-        self.asked += 1
-        if self.letter.first is not None and self.asked == 1:
+        self.calls += 1
+        if self.letter.first is not None and self.calls == 1:
             return self.letter.first
         line = self.letter.spoken(self.step, self.protocol)
         if isinstance(line, ProviderFailure):
@@ -129,10 +129,10 @@ class LiveObjects:
     """
 
     def dumps_typed(self, value: Any) -> tuple[str, Any]:
-        return "live", _copied(value)
+        return "live", _copy(value)
 
     def loads_typed(self, typed: tuple[str, Any]) -> Any:
-        return _copied(typed[1])
+        return _copy(typed[1])
 
 
 class OneBranch(SpendingStore):
@@ -153,7 +153,7 @@ class OneBranch(SpendingStore):
     def reserve(self, *_: object) -> int:
         return 0
 
-    def settle(self, number: int, used: Used) -> None:
+    def settle(self, number: int, usage: Used) -> None:
         """Nothing is kept."""
 
 
@@ -174,7 +174,7 @@ def no_threads(_config: object) -> Iterator[InThisThread]:
     yield InThisThread()
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, dict) and "versions_seen" in value:
         seen = {node: dict(versions) for node, versions in value["versions_seen"].items()}
         return {name: dict(part) if isinstance(part, dict) else part for name, part in value.items()} | {
@@ -244,7 +244,7 @@ class Explorer:
 
         The retries of a call are within the step.
         """
-        self.voice.letter, self.voice.step, self.voice.asked = letter, number, 0
+        self.voice.letter, self.voice.step, self.voice.calls = letter, number, 0
         noted, config, pending = Noted(), place.config, True
         while pending:
             parts = self.machine.stream(
@@ -258,9 +258,9 @@ class Explorer:
             config = BEGINNING.config
         self.steps += 1
         self.transitions += len(noted.path)
-        after, standing = self._place(place.calls + self.voice.asked)
+        after, standing = self._place(place.calls + self.voice.calls)
         self.letter, self.number, self.standing = letter, number, standing
-        self.made = {path.name: path.read_text() for path in (self.folder / MADE).glob("*")}
+        self.files_written = {path.name: path.read_text() for path in (self.folder / MADE).glob("*")}
         shutil.rmtree(self.folder / MADE, ignore_errors=True)  # the next branch creates it again
         return noted.edge(standing), after
 
@@ -285,10 +285,12 @@ class Noted:
     def note(self, node: str, update: JsonMap) -> None:
         self.path.append(node)
         if node == "guard":
-            self.verdicts.append(tuple(f"{each.kind.value} {each.rule}".strip() for each in update["verdicts"]))
+            self.verdicts.append(
+                tuple(f"{verdict.kind.value} {verdict.rule}".strip() for verdict in update["verdicts"])
+            )
             self.results.append(())
         if node in {"guard", "execute_tools"}:
-            errors = [each.result.error for each in update["results"]]
+            errors = [result.result.error for result in update["results"]]
             self.results[-1:] = [tuple(error.code.value if error else "ok" for error in errors)]
         if update.get("outcome") is not None:
             self.outcomes.append(update["outcome"])
@@ -314,8 +316,8 @@ def standing_of(values: JsonMap, repeatable: Collection[str], *, counted: bool, 
     usage, corrections = values["spending"].usage, values.get("corrections") or []
     attempts = values.get("healing_attempts") or []
     loop: LoopRecord = values.get("loop") or LoopRecord()
-    schema = sum(each.schema_repair for each in corrections)
-    open_claims = sum(each.claim for each in corrections)
+    schema = sum(correction.schema_repair for correction in corrections)
+    open_claims = sum(correction.claim for correction in corrections)
     return Standing(
         spent=(usage.calls_in_current_turn, values["spending"].steps) if counted else (0, 0),
         form=values["profile"].edit_form.value,
@@ -323,7 +325,7 @@ def standing_of(values: JsonMap, repeatable: Collection[str], *, counted: bool, 
         schema_failures=schema,
         claims=(open_claims, sum(map(is_unfounded, (attempt.errors for attempt in attempts)))),
         recent=tuple(tuple(name if name in repeatable else "" for name in step) for step in loop.recent),
-        overrides=tuple((each.signature, each.repeats, each.obeyed) for each in loop.overrides),
+        overrides=tuple((override.signature, override.repeats, override.obeyed) for override in loop.overrides),
         failed_tries=loop.failed_tries,
         missed=loop.missed,
         changed=bool(values.get("changes")) and claiming,
@@ -345,7 +347,7 @@ class Explored:
 def explore(explorer: Explorer, depth: int, look: Callable[[Explorer, Edge], None]) -> Explored:
     """Every letter in every state that fewer letters lead to; `look` sees each edge, with the state behind it."""
     place, start = explorer.begin()
-    explored, frontier, known = Explored(start), {start: place}, {start}
+    explored, frontier, seen = Explored(start), {start: place}, {start}
     for number in range(1, depth + 1):
         explored.layers.append(len(frontier))
         behind: dict[Standing, Place] = {}
@@ -354,8 +356,8 @@ def explore(explorer: Explorer, depth: int, look: Callable[[Explorer, Edge], Non
                 edge, after = explorer.say(at, number, letter)
                 explored.edges[standing, letter.name] = edge
                 look(explorer, edge)
-                if isinstance(edge.to, Standing) and edge.to not in known:
-                    known.add(edge.to)
+                if isinstance(edge.to, Standing) and edge.to not in seen:
+                    seen.add(edge.to)
                     behind[edge.to] = after
         frontier = behind
     return explored

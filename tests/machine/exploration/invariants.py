@@ -23,7 +23,7 @@ def check_edge(explorer: Explorer, edge: Edge) -> None:
     check_end(explorer, edge)
     check_patience(explorer, edge)
     wrote = explorer.letter is WRITE and edge.results == ("ok",)
-    assert explorer.made == ({f"{explorer.number}.txt": f"{explorer.number}\n"} if wrote else {})
+    assert explorer.files_written == ({f"{explorer.number}.txt": f"{explorer.number}\n"} if wrote else {})
     values = explorer.values
     assert history_problems(values["messages"], explorer.protocol) == []
     assert (values.get("outcome") is not None) is isinstance(edge.to, Ended)
@@ -52,7 +52,7 @@ def check_guarded(edge: Edge) -> None:
     assert before.get("execute_tools", "guard") == "guard"
     assert ("execute_tools" in edge.path) is any(allowed)
     assert len(edge.results) == len(edge.verdicts)
-    assert not [each for each, may in zip(edge.results, allowed, strict=True) if each == "ok" and not may]
+    assert not [status for status, may in zip(edge.results, allowed, strict=True) if status == "ok" and not may]
 
 
 def check_end(explorer: Explorer, edge: Edge) -> None:
@@ -74,15 +74,17 @@ def check_patience(explorer: Explorer, edge: Edge) -> None:
     borne = loop.max_overrides
     lasting = [repeats - loop.threshold - (obeyed and borne > 0) for _, repeats, obeyed in standing.overrides]
     assert (standing.malformed <= most[0], standing.schema_failures <= most[1]) == (True, True)
-    assert (standing.malformed == most[0]) or not ended(edge, StopReason.HEALING_EXHAUSTED, StopReason.EMPTY_REPLY)
-    assert (standing.schema_failures == most[1]) or not ended(edge, StopReason.SCHEMA_REPAIR_EXHAUSTED)
-    assert (max(lasting, default=0) >= borne) == ended(edge, StopReason.LOOP_PERSISTED)
+    assert (standing.malformed == most[0]) or not ended_with(edge, StopReason.HEALING_EXHAUSTED, StopReason.EMPTY_REPLY)
+    assert (standing.schema_failures == most[1]) or not ended_with(edge, StopReason.SCHEMA_REPAIR_EXHAUSTED)
+    assert (max(lasting, default=0) >= borne) == ended_with(edge, StopReason.LOOP_PERSISTED)
     if edge.path[-1:] == ("loop_check",) and explorer.values["loop"].verdict is LoopVerdict.OVERRIDE:
-        told = explorer.values["messages"][-1].text
-        assert "loop_override" in told or "It is refused until" in told, "nobody told the model of the override"
+        last_text = explorer.values["messages"][-1].text
+        assert "loop_override" in last_text or "It is refused until" in last_text, (
+            "nobody told the model of the override"
+        )
 
 
-def ended(edge: Edge, *reasons: StopReason) -> bool:
+def ended_with(edge: Edge, *reasons: StopReason) -> bool:
     return isinstance(edge.to, Ended) and edge.to.reason in reasons
 
 

@@ -14,7 +14,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, OutcomeKind
 from tests.machine.exploration.teller import Teller
 from tests.machine.exploration.watch import Turn
-from tests.machine.exploration.world import SECRET, MortalSaver, World, prepared
+from tests.machine.exploration.world import SECRET, MortalSaver, World, prepare
 
 
 class Play(Shape):
@@ -35,35 +35,43 @@ def differences(play: Play, turns: Sequence[Turn], state: StateSnapshot) -> list
     """
     world = World(play.folder / "replayed")
     teller = Teller(world.fuse)
-    with prepared(world):
-        values = replayed(world, teller, play.context.model_copy(update={"workspace": str(world.root)}), play, turns)
-    lost = teller.asked != play.teller.asked
+    with prepare(world):
+        values = replay_values(
+            world, teller, play.context.model_copy(update={"workspace": str(world.root)}), play, turns
+        )
+    lost = teller.calls != play.teller.calls
     if lost and OutcomeKind.BUDGET_STOP in (*(turn.ended for turn in turns), values["outcome"].kind):
         return []
-    here, there = ending(state.values, play.world, lost), ending(values, world, lost)
-    return [f"{name}: {here[name]} instead of {there[name]}" for name in here if here[name] != there[name]]
+    replayed_end, played_end = ending(state.values, play.world, lost), ending(values, world, lost)
+    return [
+        f"{name}: {replayed_end[name]} instead of {played_end[name]}"
+        for name in replayed_end
+        if replayed_end[name] != played_end[name]
+    ]
 
 
-def replayed(world: World, teller: Teller, context: AgentContext, play: Play, turns: Sequence[Turn]) -> Any:
+def replay_values(world: World, teller: Teller, context: AgentContext, play: Play, turns: Sequence[Turn]) -> Any:
     stop = StopRequest()
-    given: JsonMap = {"model": teller, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
-    machine, nodes = build_machine(MortalSaver(world.fuse), **given, secrets=(SECRET,), stop=stop)
+    machine_options: JsonMap = {"model": teller, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
+    machine, nodes = build_machine(MortalSaver(world.fuse), **machine_options, secrets=(SECRET,), stop=stop)
     try:
         for turn in turns:
             stop.clear()
             teller.say(*turn.lines)
             answers = iter(turn.answers)
-            ran = 0
+            finished_nodes = 0
             sent: Any = {"messages": [HumanMessage(turn.request)]}
-            while not (ran and not machine.get_state(play.thread).next) and (turn.ended or ran < turn.nodes):
-                stepwise = not turn.ended or (turn.stop_at is not None and ran < turn.stop_at)
-                if turn.stop_at is not None and ran >= turn.stop_at:
+            while not (finished_nodes and not machine.get_state(play.thread).next) and (
+                turn.ended or finished_nodes < turn.nodes
+            ):
+                stepwise = not turn.ended or (turn.stop_at is not None and finished_nodes < turn.stop_at)
+                if turn.stop_at is not None and finished_nodes >= turn.stop_at:
                     stop.ask("by a person")
                 settings: JsonMap = {"interrupt_after": NODES if stepwise else []}
-                if ran == 0:
+                if finished_nodes == 0:
                     settings["context"] = context
                 parts = machine.stream(sent, play.thread, stream_mode="updates", **settings)
-                ran += sum(node in NODES for part in parts for node in part)
+                finished_nodes += sum(node in NODES for part in parts for node in part)
                 sent = Command(resume=next(answers)) if machine.get_state(play.thread).interrupts else None
         return machine.get_state(play.thread).values
     finally:
@@ -75,5 +83,5 @@ def ending(values: Any, world: World, lost: bool) -> JsonMap:
     outcome = values["outcome"].model_dump()
     usage = {name: count for name, count in outcome["usage"].items() if not name.startswith("seconds")}
     history = [message.model_dump(exclude={"id"}) for message in values["messages"]]
-    told = {**outcome, "usage": {} if lost else usage}
-    return {"outcome": told, "history": history, "files": world.files(), "rung": dict(world.rung)}
+    report = {**outcome, "usage": {} if lost else usage}
+    return {"outcome": report, "history": history, "files": world.files(), "rung": dict(world.rung)}

@@ -25,10 +25,10 @@ class Spoken:
 
 
 class Teller(CallModel):
-    """A user's own model. `asked` counts its calls; `heard` is what it was shown that nobody may show."""
+    """A user's own model. `calls` counts its calls; `heard` is what it was shown that nobody may show."""
 
     def __init__(self, fuse: Fuse) -> None:
-        self.asked, self.heard = 0, list[str]()
+        self.calls, self.heard = 0, list[str]()
         self._fuse = fuse
         self._lines: list[Spoken] = []
         self._tries = 0
@@ -42,19 +42,19 @@ class Teller(CallModel):
         self._tries = 0
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        self.asked += 1
-        shown = str(call.prompt.messages)
-        self.heard += [word for word in (SECRET, HIDDEN) if word in shown]
+        self.calls += 1
+        prompt_text = str(call.prompt.messages)
+        self.heard += [word for word in (SECRET, HIDDEN) if word in prompt_text]
         self._fuse.burn("model")
         if call.quiet:
             return reply_of(ACCOUNT, 0, call)
         line = self._lines[0]
-        said = line.tries[min(self._tries, len(line.tries) - 1)]
+        reply = line.tries[min(self._tries, len(line.tries) - 1)]
         self._tries += 1
-        if isinstance(said, ProviderFailure):
-            return said
+        if isinstance(reply, ProviderFailure):
+            return reply
         if len(self._lines) > 1:
             self.say(*self._lines[1:])
-        if said.text:
-            on_text(said.text)
-        return reply_of(said, line.number, call)
+        if reply.text:
+            on_text(reply.text)
+        return reply_of(reply, line.number, call)

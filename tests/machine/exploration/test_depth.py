@@ -34,7 +34,7 @@ from tests.machine.exploration.alphabet import (
     READ,
     REPRESENTATIVES,
     Letter,
-    spellable,
+    letters_of,
 )
 from tests.machine.exploration.explorer import TASK, Edge, Ended, Explored, Explorer, Noted, Standing, explore
 from tests.machine.exploration.invariants import check_edge
@@ -70,17 +70,19 @@ def to_depth(
     depth: int, protocol: Protocol, folder: Path, letters: tuple[Letter, ...], limits: JsonMap | None = None
 ) -> Explored:
     """All states to depth `depth` in one protocol, with each edge checked."""
-    with Explorer(protocol, folder / protocol.value, spellable(protocol, letters), limits or {}) as explorer:
+    with Explorer(protocol, folder / protocol.value, letters_of(protocol, letters), limits or {}) as explorer:
         explored = explore(explorer, depth, check_edge)
         tally.count(explorer.transitions, explorer.steps)
     return explored
 
 
-def both(folder: Path, letters: tuple[Letter, ...], depth: int, limits: JsonMap | None = None) -> list[Explored]:
+def explore_protocols(
+    folder: Path, letters: tuple[Letter, ...], depth: int, limits: JsonMap | None = None
+) -> list[Explored]:
     return [to_depth(depth, protocol, folder, letters, limits) for protocol in (Protocol.TEXT, Protocol.NATIVE)]
 
 
-def alike(
+def explore_alike(
     folder: Path, letters: tuple[Letter, ...], depths: tuple[int, int, int], limits: JsonMap | None = None
 ) -> Explored:
     """What there is to a depth in the text protocol, which is given for each extent.
@@ -102,11 +104,11 @@ def in_both(explored: Explored, letters: tuple[Letter, ...]) -> dict[tuple[Stand
     return {where: edge for where, edge in explored.edges.items() if where[1] in names}
 
 
-def passed(explored: list[Explored]) -> set[tuple[str, str]]:
+def walked_edges(explored: list[Explored]) -> set[tuple[str, str]]:
     """The edges of the table that were walked, within a step and to the next model call."""
     walked = set()
-    for each in explored:
-        for edge in each.edges.values():
+    for exploration in explored:
+        for edge in exploration.edges.values():
             path = (*edge.path, *(() if isinstance(edge.to, Ended) else ("call_model",)))
             walked |= {*pairwise(path)}
     return walked
@@ -115,7 +117,7 @@ def passed(explored: list[Explored]) -> set[tuple[str, str]]:
 @sampled
 def test_every_sequence_of_reply_classes_has_the_same_path_in_both_protocols(tmp_path: Path) -> None:
     """All sequences of nine classes; sequences that lead to the same state are continued once."""
-    text = alike(tmp_path, REPRESENTATIVES, (3, 6, 7))
+    text = explore_alike(tmp_path, REPRESENTATIVES, (3, 6, 7))
     ends = {edge.to for edge in text.edges.values() if isinstance(edge.to, Ended)}
     after_four = {StopReason.HEALING_EXHAUSTED, StopReason.LOOP_PERSISTED} if LEVEL else set()
     errors = {StopReason.REFUSED, StopReason.PROVIDER_FAILED, StopReason.SCHEMA_REPAIR_EXHAUSTED, *after_four}
@@ -125,15 +127,15 @@ def test_every_sequence_of_reply_classes_has_the_same_path_in_both_protocols(tmp
 @sampled
 def test_equivalent_replies_lead_to_the_same_state(tmp_path: Path) -> None:
     """Each letter in each state; letters declared alike lead to the same state, or to the same end."""
-    text, native = both(tmp_path, ALPHABET, (1, 2, 3)[LEVEL])
+    text, native = explore_protocols(tmp_path, ALPHABET, (1, 2, 3)[LEVEL])
     assert in_both(text, ALPHABET) == in_both(native, ALPHABET)
     for explored in (text, native):
         for standing, name in explored.edges:
             for letter, others in ALIKE.items():
                 if name == letter.name:
-                    found = {other.name: explored.edges.get((standing, other.name)) for other in others}
+                    edges = {other.name: explored.edges.get((standing, other.name)) for other in others}
                     expected = _end(explored.edges[standing, name])
-                    assert {_end(edge) for edge in found.values() if edge} == {expected}, (standing, found)
+                    assert {_end(edge) for edge in edges.values() if edge} == {expected}, (standing, edges)
 
 
 def _end(edge: Edge) -> Standing | str:
@@ -143,7 +145,7 @@ def _end(edge: Edge) -> Standing | str:
 
 @sampled
 def test_several_calls_and_claims_have_the_same_path_in_both_protocols(tmp_path: Path) -> None:
-    alike(tmp_path, SEVERAL_AT_ONCE, (2, 3, 4))
+    explore_alike(tmp_path, SEVERAL_AT_ONCE, (2, 3, 4))
 
 
 @sampled
@@ -151,7 +153,7 @@ def test_several_calls_and_claims_have_the_same_path_in_both_protocols(tmp_path:
 def test_no_sequence_of_replies_exceeds_a_tight_limit(tmp_path: Path, limits: str) -> None:
     """Here every count is a part of the state's name."""
     letters = (READ, DENIED, INVALID_JSON, FINAL, *((LOOP, INVALID_ARGUMENTS) if LEVEL else ()))
-    text = alike(tmp_path, letters, (4, 5, 6) if limits == "session" else (3, 4, 5), TIGHT[limits])
+    text = explore_alike(tmp_path, letters, (4, 5, 6) if limits == "session" else (3, 4, 5), TIGHT[limits])
     stops = {edge.to.reason for edge in text.edges.values() if isinstance(edge.to, Ended)}
     assert STOP_OF[limits] in stops
 
@@ -159,11 +161,11 @@ def test_no_sequence_of_replies_exceeds_a_tight_limit(tmp_path: Path, limits: st
 @sampled
 def test_every_transition_that_a_reply_can_cause_is_explored(tmp_path: Path) -> None:
     """A few letters are enough to reach all these transitions of the table."""
-    walked = passed(both(tmp_path / "a", ALPHABET, 1))
-    walked |= passed(both(tmp_path / "b", (LOOP, INVALID_JSON), 5))
-    walked |= passed(both(tmp_path / "c", (READ, INVALID_JSON), 2, {"max_calls_per_turn": 2}))
-    walked |= passed(both(tmp_path / "d", (READ,), 2, TIGHT["tokens"]))
-    table = {(each.source, each.target) for each in TRANSITIONS if each.target != "__end__"}
+    walked = walked_edges(explore_protocols(tmp_path / "a", ALPHABET, 1))
+    walked |= walked_edges(explore_protocols(tmp_path / "b", (LOOP, INVALID_JSON), 5))
+    walked |= walked_edges(explore_protocols(tmp_path / "c", (READ, INVALID_JSON), 2, {"max_calls_per_turn": 2}))
+    walked |= walked_edges(explore_protocols(tmp_path / "d", (READ,), 2, TIGHT["tokens"]))
+    table = {(transition.source, transition.target) for transition in TRANSITIONS if transition.target != "__end__"}
     assert table - walked == NOT_BY_REPLIES
 
 
@@ -242,8 +244,8 @@ def test_random_runs_follow_the_explored_transitions(name: str, tmp_path: Path) 
         noted = world.played(words[: len(edges)])
         path = [node for edge in edges for node in edge.path]
         last = edges[-1].to
-        rest = [] if isinstance(last, Ended) else ["call_model", "parse", "FINISHED"]
-        assert noted.path == ["begin_turn", *path, *rest]
+        ending = [] if isinstance(last, Ended) else ["call_model", "parse", "FINISHED"]
+        assert noted.path == ["begin_turn", *path, *ending]
         assert noted.verdicts == [edge.verdicts for edge in edges if edge.verdicts]
         assert noted.results == [edge.results for edge in edges if edge.verdicts]
         assert noted.ends == [last if isinstance(last, Ended) else Ended("FINISHED", StopReason.ANSWERED)]

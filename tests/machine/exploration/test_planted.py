@@ -62,9 +62,9 @@ def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     """Build machines with this module's table and routers from now on."""
     monkeypatch.setattr(build, "routes", module)
     for node, router in list(build._ROUTERS.items()):
-        found: Callable[..., str] = getattr(module, router.__name__)
-        found.__annotations__ = get_type_hints(found, vars(module))  # LangGraph looks for them in its own way
-        monkeypatch.setitem(build._ROUTERS, node, found)
+        planted: Callable[..., str] = getattr(module, router.__name__)
+        planted.__annotations__ = get_type_hints(planted, vars(module))  # LangGraph looks for them in its own way
+        monkeypatch.setitem(build._ROUTERS, node, planted)
 
 
 def check(folder: Path) -> None:

@@ -16,37 +16,39 @@ def arrows(machine: Machine) -> Arrows:
     return {node: frozenset(edge.target for edge in drawn.edges if edge.source == node) for node in drawn.nodes}
 
 
-def reached(graph: Arrows, start: str, without: Iterable[str] = ()) -> set[str]:
+def reachable(graph: Arrows, start: str, without: Iterable[str] = ()) -> set[str]:
     """The nodes that can be reached from a node without passing any of `without`."""
     closed = set(without)
-    found: set[str] = set()
+    visited: set[str] = set()
     waiting = [start]
     while waiting:
-        new = graph[waiting.pop()] - found - closed
-        found |= new
+        new = graph[waiting.pop()] - visited - closed
+        visited |= new
         waiting += new
-    return found
+    return visited
 
 
 def problems(graph: Arrows) -> list[str]:
     """The problems of a machine with these arrows; none for the machine as designed."""
     nodes = set(graph) - {START, END}
-    found = [f"{node} is never reached" for node in sorted(nodes - reached(graph, START))]
-    found += [f"{node} never ends" for node in sorted(nodes) if END not in reached(graph, node)]
-    found += [f"{node} leads on to {graph[node]}" for node in TERMINALS if graph[node] != {END}]
-    if "execute_tools" in reached(graph, START, without=["guard"]):
-        found.append("execute_tools is reached without guard")
-    found += [f"{node} leads to execute_tools" for node in sorted(nodes - {"guard"}) if "execute_tools" in graph[node]]
-    found += [
+    messages = [f"{node} is never reached" for node in sorted(nodes - reachable(graph, START))]
+    messages += [f"{node} never ends" for node in sorted(nodes) if END not in reachable(graph, node)]
+    messages += [f"{node} leads on to {graph[node]}" for node in TERMINALS if graph[node] != {END}]
+    if "execute_tools" in reachable(graph, START, without=["guard"]):
+        messages.append("execute_tools is reached without guard")
+    messages += [
+        f"{node} leads to execute_tools" for node in sorted(nodes - {"guard"}) if "execute_tools" in graph[node]
+    ]
+    messages += [
         f"{node} turns in a circle without a model call"
         for node in sorted(nodes - {"call_model"})
-        if node in reached(graph, node, without=["call_model"])
+        if node in reachable(graph, node, without=["call_model"])
     ]
     asking = sorted(node for node in nodes - {"begin_turn"} if "call_model" in graph[node])  # a first call is checked
-    found += [f"{node} calls the model and never stops" for node in asking if "BUDGET_STOP" not in graph[node]]
+    messages += [f"{node} calls the model and never stops" for node in asking if "BUDGET_STOP" not in graph[node]]
     if "BUDGET_STOP" not in graph["call_model"]:
-        found.append("call_model cannot refuse a call that does not fit")
-    return found
+        messages.append("call_model cannot refuse a call that does not fit")
+    return messages
 
 
 def test_compiled_graph_passes_the_static_checks() -> None:
@@ -67,5 +69,5 @@ def test_unsound_graph_fails_the_static_checks() -> None:
     ]
     sound = arrows(build_graph())
     for node, targets, problem in planted:
-        found = problems({**sound, node: frozenset(targets)})
-        assert any(each.startswith(problem) for each in found), problem
+        messages = problems({**sound, node: frozenset(targets)})
+        assert any(message.startswith(problem) for message in messages), problem

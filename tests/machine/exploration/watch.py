@@ -83,7 +83,7 @@ class Watch:
         return self.machine.get_state(self._thread)
 
     def _check(self, snapshot: StateSnapshot) -> None:
-        own, parent = id_of(snapshot.config), id_of(snapshot.parent_config)
+        checkpoint, parent = id_of(snapshot.config), id_of(snapshot.parent_config)
         before = self.pasts.get(parent, Past())
         target = snapshot.next[0] if snapshot.next else "__end__"
         source = str((snapshot.metadata or {}).get("source"))
@@ -93,11 +93,11 @@ class Watch:
         if source == "input":
             turns = (*before.turns, Turn(self._now.request))
             self._epochs += 1
-            self.pasts[own] = Past(target, self._epochs, turns)
+            self.pasts[checkpoint] = Past(target, self._epochs, turns)
         elif source == "fork":
             self._epochs += 1  # a restarted turn restarts its counters
             begins = target in {START, "begin_turn"}
-            self.pasts[own] = replace(before, epoch=self._epochs) if begins else before
+            self.pasts[checkpoint] = replace(before, epoch=self._epochs) if begins else before
             self._allow(snapshot, target)  # a fork may repeat the effect
             if before.next != target:
                 self._say(snapshot, f"a fork before {before.next} goes on with {target}")
@@ -105,7 +105,7 @@ class Watch:
             if (before.next, target) not in EDGES:
                 self._say(snapshot, f"no edge from {before.next} to {target}")
             self.transitions += before.next != START
-            self.pasts[own] = replace(before, next=target, turns=self._turns(before, parent, values))
+            self.pasts[checkpoint] = replace(before, next=target, turns=self._turns(before, parent, values))
             if before.next != START and (values.get("outcome") is None) != bool(snapshot.next):
                 self._say(snapshot, f"the outcome is {values.get('outcome')} before {target}")
         for problem in history_problems(values.get("messages", []), self._protocol()):
@@ -116,7 +116,7 @@ class Watch:
         if target == "execute_tools":
             self._judged(snapshot, parent)
         if before.next == "execute_tools":
-            self._ran(snapshot)
+            self._check_finished(snapshot)
         if before.next in TERMINALS:
             self._ended(snapshot, before.next)
 
@@ -161,7 +161,7 @@ class Watch:
             if item.tool in EFFECTS and (mode == "read-only" or (mode == "ask" and place not in approved)):
                 self._say(snapshot, f"{item.tool} may run in mode {mode}, and nobody approved it")
 
-    def _ran(self, snapshot: StateSnapshot) -> None:
+    def _check_finished(self, snapshot: StateSnapshot) -> None:
         values = snapshot.values
         items, verdicts, results = values["items"], values["verdicts"], values["results"]
         if len(results) != len(items):

@@ -64,17 +64,17 @@ class Fuse:
     """Kills the process when it comes to a place for the n-th time."""
 
     def __init__(self) -> None:
-        self.point, self.left = "", 0
+        self.point, self.countdown = "", 0
 
     def set(self, point: str, nth: int) -> None:
         """Wait for this place; "" is none."""
-        self.point, self.left = point, nth
+        self.point, self.countdown = point, nth
 
     def burn(self, point: str) -> None:
         if not point or point != self.point:
             return
-        self.left -= 1
-        if self.left <= 0:
+        self.countdown -= 1
+        if self.countdown <= 0:
             self.point = ""
             raise Killed if point in UNDISTURBING else KilledInTool
 
@@ -124,8 +124,8 @@ class World:
         return Counter(path.read_text(encoding="utf-8").split() if path.exists() else ())
 
     def problems(self) -> list[str]:
-        found = self.files()
-        changed = {name for name in {*found, *FILES} if found.get(name) != FILES.get(name)}
+        files = self.files()
+        changed = {name for name in {*files, *FILES} if files.get(name) != FILES.get(name)}
         odd = sorted(name for name in changed if name.split("/")[0] not in MAY_CHANGE)
         beside = {path.name for path in self.folder.iterdir()} - {"root", "data", "outside.txt"}
         if beside or (self.folder / "outside.txt").read_text(encoding="utf-8") != OUTSIDE:
@@ -178,9 +178,9 @@ class Memory:
 
     def reader(self) -> InMemorySaver:
         """A saver of the same checkpoints that remembers what it has read: for those who only look, again and again."""
-        found = InMemorySaver(serde=Remembering(self.saver.serde))
-        found.storage, found.blobs, found.writes = self.saver.storage, self.saver.blobs, self.saver.writes
-        return found
+        saver = InMemorySaver(serde=Remembering(self.saver.serde))
+        saver.storage, saver.blobs, saver.writes = self.saver.storage, self.saver.blobs, self.saver.writes
+        return saver
 
     def died(self) -> None:
         """The process is gone with what it had not written, which is nothing here."""
@@ -189,8 +189,8 @@ class Memory:
         """Close it; nothing is open."""
 
     def leaks(self) -> list[str]:
-        kept = (("checkpoints", self.saver.storage), ("blobs", self.saver.blobs), ("writes", self.saver.writes))
-        return [name for name, values in kept if any(word in data for data in _bytes_in(values) for word in WORDS)]
+        stored = (("checkpoints", self.saver.storage), ("blobs", self.saver.blobs), ("writes", self.saver.writes))
+        return [name for name, values in stored if any(word in data for data in _bytes_in(values) for word in WORDS)]
 
 
 class Database:
@@ -205,7 +205,7 @@ class Database:
         assert isinstance(self._store.saver, SqliteStoreSaver)
         self.saver = self._store.saver
         for name in ("put", "put_writes"):
-            setattr(self.saver, name, _burning(self._world.fuse, getattr(self.saver, name), name, ""))
+            setattr(self.saver, name, _burn_around(self._world.fuse, getattr(self.saver, name), name, ""))
 
     def reader(self) -> SqliteStoreSaver:
         return self.saver
@@ -222,8 +222,8 @@ class Database:
         with self.saver.cursor(transaction=False) as cursor:
             rows = [*cursor.execute("SELECT type, checkpoint FROM checkpoints")]
             rows += [*cursor.execute("SELECT type, value FROM writes")]
-        told = (str(self.saver.serde.loads_typed(row)).encode() for row in rows)
-        return ["a row of the database" for data in told if any(word in data for word in WORDS)]
+        texts = (str(self.saver.serde.loads_typed(row)).encode() for row in rows)
+        return ["a row of the database" for data in texts if any(word in data for word in WORDS)]
 
 
 def _bytes_in(value: Any) -> Iterator[bytes]:
@@ -232,13 +232,13 @@ def _bytes_in(value: Any) -> Iterator[bytes]:
     elif isinstance(value, str):
         yield value.encode("utf-8", "replace")
     elif isinstance(value, dict):
-        yield from (found for pair in value.items() for part in pair for found in _bytes_in(part))
+        yield from (data for pair in value.items() for part in pair for data in _bytes_in(part))
     elif isinstance(value, list | tuple):
-        yield from (found for part in value for found in _bytes_in(part))
+        yield from (data for part in value for data in _bytes_in(part))
 
 
 @contextmanager
-def prepared(world: World) -> Iterator[None]:
+def prepare(world: World) -> Iterator[None]:
     """A data folder of its own, no waiting, and a journal in which the process can be killed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DATA_DIR_VARIABLE, str(world.data))
@@ -250,11 +250,11 @@ def prepared(world: World) -> Iterator[None]:
             ("intend", "", "change intended"),
             ("settle", "change made", ""),
         ):
-            patch.setattr(Journal, name, _burning(world.fuse, getattr(Journal, name), before, after))
+            patch.setattr(Journal, name, _burn_around(world.fuse, getattr(Journal, name), before, after))
         yield
 
 
-def _burning(fuse: Fuse, method: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
+def _burn_around(fuse: Fuse, method: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
     def called(*arguments: Any, **more: Any) -> Any:
         fuse.burn(before)
         result = method(*arguments, **more)

@@ -17,21 +17,21 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-def some(folder: Path, count: int, **changed: Any) -> list[BatchTask]:
+def first_tasks(folder: Path, count: int, **changed: Any) -> list[BatchTask]:
     """The first tasks of the batch, on the repository in `folder`."""
     return [task.model_copy(update=changed) for task in batch_play.tasks(str(folder))[:count]]
 
 
-def played(tasks: Any, out: Path, base_url: str, **options: Any) -> BatchResult:
+def run_to_result(tasks: Any, out: Path, base_url: str, **options: Any) -> BatchResult:
     """The result of a batch that could start."""
     settings = options.pop("settings", {})
     context = AgentContext(**{**batch_play.context(base_url).model_dump(), **settings})
-    found = run_batch(tasks, out=out, context=context, **options)
-    assert not isinstance(found, ToolError), found.message
-    return found
+    result = run_batch(tasks, out=out, context=context, **options)
+    assert not isinstance(result, ToolError), result.message
+    return result
 
 
-def patched(copy: Path, patch: Path) -> dict[str, str]:
+def apply_patch(copy: Path, patch: Path) -> dict[str, str]:
     """The files of a fresh checkout after the patch was applied to it, those at its top."""
     subprocess.run(["git", "apply", str(patch)], cwd=copy, check=True)
     return {path.name: path.read_text() for path in copy.glob("*.txt")}

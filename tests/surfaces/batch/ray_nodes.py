@@ -38,7 +38,7 @@ class RayNodes(NamedTuple):
 
     def replace(self, node: int, environment: dict[str, str]) -> None:
         """A new node in the place of one that was killed."""
-        (self.pids[node],) = _told(self.process, [environment], self.folder).pids
+        (self.pids[node],) = _read_nodes(self.process, [environment], self.folder).pids
 
     def kill(self, node: int) -> None:
         """End a node at once, like a power failure: its Ray processes and its workers."""
@@ -49,8 +49,8 @@ class RayNodes(NamedTuple):
 
 def children_of(pid: int) -> list[int]:
     """The processes that this one has started."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    return [int(each) for each in found.split()]
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return [int(pid) for pid in children.split()]
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def ray_nodes(environments: Sequence[dict[str, str]]) -> Iterator[RayNodes]:
     """A cluster with one node for each of these environments, which are added to that of the test."""
     folder = tempfile.mkdtemp(prefix="r-", dir="/tmp")  # sockets have short names
     try:
-        with Path(folder, "said").open("wb") as said, _started(folder, said) as process:
-            yield _told(process, environments, folder)
+        with Path(folder, "said").open("wb") as log, _started(folder, log) as process:
+            yield _read_nodes(process, environments, folder)
             process.communicate(timeout=LONGEST_END_S)
         wait_until_gone(folder)
     finally:
@@ -70,28 +70,28 @@ def ray_nodes(environments: Sequence[dict[str, str]]) -> Iterator[RayNodes]:
 
 def processes_of(folder: str) -> list[int]:
     """The processes of the cluster in this folder, and what they have started."""
-    found = []
+    pids = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):  # it has ended meanwhile
             if f"RAY_TMPDIR={folder}".encode() in Path(f"/proc/{name}/environ").read_bytes():
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 def wait_until_gone(folder: str) -> None:
     """Wait until no process of the cluster is left."""
     latest = monotonic_s() + LONGEST_END_S
-    while left := processes_of(folder):
-        assert monotonic_s() < latest, left
+    while remaining := processes_of(folder):
+        assert monotonic_s() < latest, remaining
         pause(0.05)
 
 
-def _started(folder: str, said: IO[bytes]) -> "subprocess.Popen[str]":
+def _started(folder: str, log: IO[bytes]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "tests.surfaces.batch.ray_nodes", folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=said,
+        stderr=log,
         env={**os.environ, **_SETTINGS, "RAY_TMPDIR": folder},
         cwd=ROOT,
         text=True,
@@ -99,7 +99,7 @@ def _started(folder: str, said: IO[bytes]) -> "subprocess.Popen[str]":
     )
 
 
-def _told(process: "subprocess.Popen[str]", environments: Sequence[dict[str, str]], folder: str) -> RayNodes:
+def _read_nodes(process: "subprocess.Popen[str]", environments: Sequence[dict[str, str]], folder: str) -> RayNodes:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(list(environments)) + "\n")
@@ -115,22 +115,22 @@ def main(folder: str) -> None:
 
     place = os.path.join(folder, "ray")
     os.makedirs(place)
-    told = os.dup(1)
+    output_descriptor = os.dup(1)
     os.dup2(2, 1)  # Ray prints
     cluster: Any = Cluster()
-    with os.fdopen(told, "w") as output:
+    with os.fdopen(output_descriptor, "w") as output:
         for line in sys.stdin:
-            begun = cluster.head_node is not None
+            has_head = cluster.head_node is not None
             nodes = []
             for environment in json.loads(line):
                 head = {"include_dashboard": False, "include_log_monitor": False, "temp_dir": place}
                 options = {} if cluster.head_node else head
                 nodes.append(
                     cluster.add_node(
-                        num_cpus=CPUS, object_store_memory=STORE_BYTES, env_vars=environment, wait=begun, **options
+                        num_cpus=CPUS, object_store_memory=STORE_BYTES, env_vars=environment, wait=has_head, **options
                     )
                 )
-            if not begun:  # with one that was killed there are never as many as were added
+            if not has_head:  # with one that was killed there are never as many as were added
                 cluster.wait_for_nodes(60)
             pids = [node.all_processes["raylet"][0].process.pid for node in nodes]
             output.write(json.dumps({"address": cluster.address, "pids": pids}) + "\n")

@@ -16,16 +16,18 @@ def order(name: str) -> WorkOrder:
     return WorkOrder("0a", BatchTask(id=name, prompt="p", workspace="/w"), "{}", f"/out/{name}")
 
 
-def done(given: WorkOrder) -> TaskOutput:
+def done(work_order: WorkOrder) -> TaskOutput:
     """The output of an order without work."""
-    return TaskOutput(TaskResult(id=given.task.id, kind=OutcomeKind.FINISHED, reason="answered", tries=given.tries))
+    return TaskOutput(
+        TaskResult(id=work_order.task.id, kind=OutcomeKind.FINISHED, reason="answered", tries=work_order.tries)
+    )
 
 
-def waits(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> TaskOutput:
+def wait_for_stop(work_order: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> TaskOutput:
     """Work that lasts until somebody stops it."""
     while not stop.reason:
         stop.wait(60)
-    return TaskOutput(cancelled_result(given, stop.reason))
+    return TaskOutput(cancelled_result(work_order, stop.reason))
 
 
 class InTurn(Executor):

@@ -49,7 +49,7 @@ def batch(
     return Batch(tasks, folder, InTurn(work, workers), terms or BatchOptions(), **options)
 
 
-def nobody(order: WorkOrder) -> TaskOutput:
+def fail_if_started(order: WorkOrder) -> TaskOutput:
     pytest.fail(f"{order.task.id} was begun")
 
 
@@ -68,7 +68,7 @@ def test_each_task_runs_once_and_each_result_is_reported(folder: BatchFolder) ->
         orders.append(order)
         return done(order)
 
-    result = batch(folder, work).run(lambda each: heard.append(f"{each.id} {each.reason}"))
+    result = batch(folder, work).run(lambda result: heard.append(f"{result.id} {result.reason}"))
     assert result == BatchResult(folder.batch, folder.path, BatchEnd.COMPLETE, "Each task has its result.", 2, Tally(2))
     assert heard == ["a answered", "b answered"]
     first = orders[0]
@@ -109,7 +109,7 @@ def test_no_task_starts_after_the_limit_of_the_batch_is_reached(
     folder: BatchFolder, tokens: int, cost: float, words: str
 ) -> None:
     spend(folder, tokens, cost)
-    result = batch(folder, nobody, terms=CAPPED).run()
+    result = batch(folder, fail_if_started, terms=CAPPED).run()
     assert (result.end, result.left) == (BatchEnd.LIMIT, 2)
     assert result.message.startswith(f"The limit for the whole batch leaves no room for another call: {words}")
 
@@ -119,7 +119,7 @@ def test_no_task_starts_if_the_spending_cannot_be_read(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
-    result = batch(folder, nobody, terms=CAPPED).run()
+    result = batch(folder, fail_if_started, terms=CAPPED).run()
     assert (result.end, result.message.partition(".")[0]) == (BatchEnd.LIMIT, "The spending database cannot be read")
 
 
@@ -137,7 +137,7 @@ def test_limit_reached_by_one_task_ends_the_batch(folder: BatchFolder, reason: s
         spend(folder, 8, 0.25)
         return TaskOutput(failed_result(order, ERROR, reason))
 
-    result = batch(folder, work, terms=CAPPED).run(lambda each: heard.append(f"{each.id} {each.reason}"))
+    result = batch(folder, work, terms=CAPPED).run(lambda result: heard.append(f"{result.id} {result.reason}"))
     assert words in result.message
     assert (result.end, result.left, folder.completed) == (BatchEnd.LIMIT, 2, {})
     assert heard == [f"a {reason}"]
@@ -188,11 +188,11 @@ def test_copy_without_a_patch_is_kept(folder: BatchFolder) -> None:
 
 def test_changed_tasks_are_refused_by_name(folder: BatchFolder) -> None:
     tasks = [task(f"t{number}") for number in range(12)]
-    for each in tasks:
-        folder.begin(each)
+    for line in tasks:
+        folder.begin(line)
     assert find_changed_tasks(folder, tasks) is None
     one = find_changed_tasks(folder, [task("t0", "q")])
-    many = find_changed_tasks(folder, [task(each.id, "q") for each in tasks])
+    many = find_changed_tasks(folder, [task(line.id, "q") for line in tasks])
     assert one is not None
     assert one.message.startswith("1 task was changed after it was started in this folder (t0): restore the old text")
     assert many is not None

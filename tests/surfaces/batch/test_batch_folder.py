@@ -29,7 +29,7 @@ USAGE = TaskUsage(calls=2, cost_usd=0.5)
 RESULT = TaskResult(id="a", kind=OutcomeKind.FINISHED, reason="answered", answer="\u2028é", usage=USAGE, task="f00")
 
 
-def opened(path: Path) -> BatchFolder:
+def open_folder(path: Path) -> BatchFolder:
     folder = open_batch_folder(str(path))
     assert isinstance(folder, BatchFolder), folder.message
     return folder
@@ -46,7 +46,7 @@ def refusal(path: Path) -> ToolError:
 
 
 def test_results_and_pins_are_read_at_the_next_start(tmp_path: Path) -> None:
-    with opened(tmp_path / "out") as folder:
+    with open_folder(tmp_path / "out") as folder:
         name = folder.batch
         folder.begin(TASK)
         folder.begin(TASK)
@@ -61,27 +61,27 @@ def test_results_and_pins_are_read_at_the_next_start(tmp_path: Path) -> None:
         {"id": "a", "task": TASK.sha256},
         {"workspace": "/w", "revision": "", "commit": "c0ffee"},
     ]
-    with opened(tmp_path / "out") as again:
+    with open_folder(tmp_path / "out") as again:
         assert again.batch == name
         assert again.completed["a"] == CompletedTask("f00", OutcomeKind.FINISHED, USAGE)
         assert again.begun_hashes == {"a": TASK.sha256}
         assert again.pins == {("/w", ""): "c0ffee"}
         assert (again.known_hash("a"), again.known_hash("b"), again.known_hash("c")) == (TASK.sha256, "f00", None)
-    known = json.loads((tmp_path / "out/batch.json").read_text())
-    assert known == {"schema": 1, "batch": name}
+    batch_file = json.loads((tmp_path / "out/batch.json").read_text())
+    assert batch_file == {"schema": 1, "batch": name}
 
 
 def test_incomplete_line_is_cut_off(tmp_path: Path) -> None:
-    with opened(tmp_path) as folder:
-        whole = folder.write(TaskOutput(RESULT))
+    with open_folder(tmp_path) as folder:
+        complete = folder.write(TaskOutput(RESULT))
         folder.write(result("b"))
     results = tmp_path / "results.jsonl"
     results.write_bytes(results.read_bytes()[:-20])
-    assert [*read_results(str(tmp_path))] == [whole]
-    with opened(tmp_path) as again:
+    assert [*read_results(str(tmp_path))] == [complete]
+    with open_folder(tmp_path) as again:
         assert [*again.completed] == ["a"]
         again.write(result("c"))
-    assert [each.id for each in read_results(str(tmp_path))] == ["a", "c"]
+    assert [result.id for result in read_results(str(tmp_path))] == ["a", "c"]
 
 
 def test_full_disk_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_full_disk_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: 
             return real(descriptor, data[:20])
         raise OSError(28, "No space left on device")
 
-    with opened(tmp_path) as folder:
+    with open_folder(tmp_path) as folder:
         folder.write(TaskOutput(RESULT))
         before = (tmp_path / "results.jsonl").read_bytes()
         with monkeypatch.context() as patch:
@@ -105,11 +105,11 @@ def test_full_disk_leaves_the_results_as_they_were(tmp_path: Path, monkeypatch: 
         with pytest.raises(OSError, match="directory"):
             folder.write(result("c")._replace(patch=b"diff"))
     assert [path.name for path in (tmp_path / "patches").iterdir()] == ["c.patch"]
-    assert [each.id for each in read_results(str(tmp_path))] == ["a"]
+    assert [result.id for result in read_results(str(tmp_path))] == ["a"]
 
 
 def test_standby_continues_when_the_other_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_work, waited = opened(tmp_path), list[float]()
+    at_work, waited = open_folder(tmp_path), list[float]()
     error = refusal(tmp_path)
     assert (error.code, f"process {os.getpid()}" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
 
@@ -127,24 +127,24 @@ def test_standby_continues_when_the_other_process_ends(tmp_path: Path, monkeypat
 def test_folder_of_a_killed_start_is_accepted(tmp_path: Path) -> None:
     (tmp_path / ".batch.json.0123456789abcdef").write_text("")
     (tmp_path / "batch.lock").write_text("")
-    opened(tmp_path).close()
+    open_folder(tmp_path).close()
 
 
-def in_place_of_the_folder(folder: Path) -> None:
+def replace_folder_by_file(folder: Path) -> None:
     folder.rmdir()
     folder.write_text("")
 
 
-def in_place_of_results(folder: Path) -> None:
-    opened(folder).close()
+def replace_results_by_folder(folder: Path) -> None:
+    open_folder(folder).close()
     (folder / "results.jsonl").unlink()
     (folder / "results.jsonl").mkdir()
 
 
 UNUSABLE: list[tuple[Callable[[Path], object], str]] = [
-    (in_place_of_the_folder, "make the batch's folder"),
+    (replace_folder_by_file, "make the batch's folder"),
     (lambda folder: (folder / "thesis.txt").write_text("mine"), "'thesis.txt'"),
-    (in_place_of_results, "open the batch's folder"),
+    (replace_results_by_folder, "open the batch's folder"),
     *(
         (lambda folder, text=text: (folder / "batch.json").write_text(text), "is not a file of this version")
         for text in ("", "{}", '{"schema": 2, "batch": "0123456789ab"}', '{"schema": 1, "batch": "../x"}')
@@ -172,20 +172,20 @@ def test_unusable_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_line_is_reported_with_its_number(tmp_path: Path, name: str, line: str, what: str) -> None:
-    with opened(tmp_path) as folder:
+    with open_folder(tmp_path) as folder:
         folder.begin(TASK)
         folder.write(TaskOutput(RESULT))
     with (tmp_path / name).open("a") as file:
         file.write(f"{line}\n")
     assert f"Line 2 of '{tmp_path / name}' is {what}" in refusal(tmp_path).message
     (tmp_path / name).write_text("")
-    opened(tmp_path).close()
+    open_folder(tmp_path).close()
 
 
 def test_names_that_are_not_utf_8_are_escaped(tmp_path: Path) -> None:
     odd = result("a", changed=("b\udcff.txt",), answer="\ud83d", value={"\udcfe": ["\udcfd", 1, None]})
     plain = result("a", changed=("b\\udcff.txt",), answer="\\ud83d", value={"\\udcfe": ["\\udcfd", 1, None]}).result
-    with opened(tmp_path) as folder:
+    with open_folder(tmp_path) as folder:
         assert folder.write(odd) == plain
     assert [*read_results(str(tmp_path))] == [plain]
 

@@ -12,41 +12,41 @@ from mendgraph.graph.fleet.batch.tasks import TaskOutput, TaskResult, WorkOrder
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind
-from tests.surfaces.batch.scripted_work import Work, done, order, waits
+from tests.surfaces.batch.scripted_work import Work, done, order, wait_for_stop
 
 Use = Callable[[Work], None]
 
 
 @pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+def set_work(monkeypatch: pytest.MonkeyPatch) -> Use:
     """Gives the executors of this process their work."""
     return lambda work: monkeypatch.setattr(executors, "run_order", work)
 
 
-def test_each_order_has_an_output_and_orders_are_taken_lazily(use: Use) -> None:
+def test_each_order_has_an_output_and_orders_are_taken_lazily(set_work: Use) -> None:
     heard: list[SessionOptions | None] = []
-    taken: list[str] = []
+    numbers: list[str] = []
 
-    def work(given: WorkOrder, _: StopRequest, options: SessionOptions | None) -> TaskOutput:
+    def work(work_order: WorkOrder, _: StopRequest, options: SessionOptions | None) -> TaskOutput:
         heard.append(options)
-        return done(given)
+        return done(work_order)
 
     def orders() -> Iterator[WorkOrder]:
         for number in range(9):
-            taken.append(str(number))
+            numbers.append(str(number))
             yield order(str(number))
 
-    use(work)
+    set_work(work)
     ends = []
     for worked in ThreadExecutor(3, {"secrets": ("s",)}).run(orders()):
         ends.append(worked.result.id)
-        assert len(taken) <= len(ends) + 2
-    assert sorted(ends) == taken
+        assert len(numbers) <= len(ends) + 2
+    assert sorted(ends) == numbers
     assert heard == [{"secrets": ("s",)}] * 9
 
 
-def test_cancel_stops_active_orders_and_takes_no_more(use: Use) -> None:
-    use(waits)
+def test_cancel_stops_active_orders_and_takes_no_more(set_work: Use) -> None:
+    set_work(wait_for_stop)
     executor = ThreadExecutor(2)
 
     def orders() -> Iterator[WorkOrder]:
@@ -58,37 +58,37 @@ def test_cancel_stops_active_orders_and_takes_no_more(use: Use) -> None:
     stopper.start()
     results = [worked.result for worked in executor.run(orders())]
     stopper.join()
-    assert sorted((each.id, each.message) for each in results) == [
+    assert sorted((result.id, result.message) for result in results) == [
         (name, "The task was stopped by the test.") for name in ("a", "b")
     ]
 
 
-def test_thread_that_does_not_stop_is_abandoned(use: Use) -> None:
+def test_thread_that_does_not_stop_is_abandoned(set_work: Use) -> None:
     free = threading.Event()
 
-    def work(given: WorkOrder, _: StopRequest, __: SessionOptions | None) -> TaskOutput:
+    def work(work_order: WorkOrder, _: StopRequest, __: SessionOptions | None) -> TaskOutput:
         executor.cancel("by the test")
         assert free.wait(60)
-        return done(given)
+        return done(work_order)
 
-    use(work)
+    set_work(work)
     executor = ThreadExecutor(1, stop_timeout_s=0.05)
     (worked,) = executor.run(iter([order("a")]))
     free.set()
     assert (worked.result.reason, worked.result.is_final) == ("cancelled", False)
 
 
-def test_closing_the_outputs_stops_active_orders(use: Use) -> None:
+def test_closing_the_outputs_stops_active_orders(set_work: Use) -> None:
     stopped = threading.Event()
 
-    def work(given: WorkOrder, stop: StopRequest, options: SessionOptions | None) -> TaskOutput:
-        if given.task.id == "a":
-            return done(given)
-        worked = waits(given, stop, options)
+    def work(work_order: WorkOrder, stop: StopRequest, options: SessionOptions | None) -> TaskOutput:
+        if work_order.task.id == "a":
+            return done(work_order)
+        worked = wait_for_stop(work_order, stop, options)
         stopped.set()
         return worked
 
-    use(work)
+    set_work(work)
     results = ThreadExecutor(2).run(iter([order("a"), order("b")]))
     assert next(results).result.id == "a"
     results.close()
@@ -101,19 +101,19 @@ def start_scripted_worker() -> None:
     vars(executors)["run_order"] = scripted_run
 
 
-def scripted_run(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> TaskOutput:
-    name = given.task.id
+def scripted_run(work_order: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> TaskOutput:
+    name = work_order.task.id
     if name.startswith("exit"):
         os._exit(3)
-    if name.startswith("wait") and given.tries == 1:
-        return waits(given, stop)
+    if name.startswith("wait") and work_order.tries == 1:
+        return wait_for_stop(work_order, stop)
     if name.startswith("deaf"):
         threading.Event().wait()
-    return TaskOutput(TaskResult(id=name, kind=OutcomeKind.FINISHED, reason=str(os.getpid()), tries=given.tries))
+    return TaskOutput(TaskResult(id=name, kind=OutcomeKind.FINISHED, reason=str(os.getpid()), tries=work_order.tries))
 
 
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+def scripted_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "start_worker", start_scripted_worker)
 
 
@@ -125,7 +125,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
-@pytest.mark.usefixtures("scripted")
+@pytest.mark.usefixtures("scripted_workers")
 def test_orders_are_spread_over_processes_that_end_with_the_batch() -> None:
     executor = ProcessExecutor(4, 2)
     seen: set[int] = set()
@@ -133,31 +133,31 @@ def test_orders_are_spread_over_processes_that_end_with_the_batch() -> None:
     for worked in executor.run(order(str(number)) for number in range(12)):
         seen |= {*executor.pids}
         results.append(worked.result)
-    assert sorted(int(each.id) for each in results) == [*range(12)]
-    assert {int(each.reason) for each in results} == seen
+    assert sorted(int(result.id) for result in results) == [*range(12)]
+    assert {int(result.reason) for result in results} == seen
     assert (len(seen), executor.pids) == (2, ())
     assert not any(map(is_running, seen))
 
 
-@pytest.mark.usefixtures("scripted")
+@pytest.mark.usefixtures("scripted_workers")
 def test_task_that_kills_its_process_fails_alone() -> None:
     orders = [order("wait"), order("exit"), order("a"), order("b")]
-    results = {each.result.id: each.result for each in ProcessExecutor(2, 1).run(iter(orders))}
+    results = {output.result.id: output.result for output in ProcessExecutor(2, 1).run(iter(orders))}
     bad = results.pop("exit")
     assert (bad.reason, bad.tries) == ("worker_failed", 3)
     assert bad.message == (
         "The process that worked on the task died, 3 times in all (the last time it ended with the exit code 3)."
     )
-    assert {each.kind for each in results.values()} == {OutcomeKind.FINISHED}
-    assert {name for name, each in results.items() if each.tries == 1} == {"a", "b"}
+    assert {result.kind for result in results.values()} == {OutcomeKind.FINISHED}
+    assert {name for name, result in results.items() if result.tries == 1} == {"a", "b"}
 
 
-@pytest.mark.usefixtures("scripted")
+@pytest.mark.usefixtures("scripted_workers")
 def test_cancel_stops_processes_and_kills_those_that_do_not_react() -> None:
     executor = ProcessExecutor(2, 1, stop_timeout_s=1.0)
     results = executor.run(iter([order("a"), order("wait"), order("deaf")]))
     assert next(results).result.id == "a"
     pids = executor.pids
     executor.cancel("by the test")
-    assert {each.result.message for each in results} == {"The task was stopped by the test."}
+    assert {output.result.message for output in results} == {"The task was stopped by the test."}
     assert not any(map(is_running, pids))

@@ -67,11 +67,11 @@ Answer = Callable[[WorkOrder], Any]
 class Played:
     """The part of Ray that an executor uses; it answers at once, with `looks` for the nodes and the orders."""
 
-    exceptions = SimpleNamespace(**{each.__name__: each for each in KINDS})
+    exceptions = SimpleNamespace(**{error_class.__name__: error_class for error_class in KINDS})
 
     def __init__(self, answer: Answer = done, looks: tuple[Any, ...] = ()) -> None:
         self.answer, self.looks, self.closed = answer, iter(looks), False
-        self.known = [
+        self.node_records = [
             {"NodeID": f"{number:056x}", "Alive": True, "Resources": {"CPU": 1.0}, "NodeManagerAddress": "10.0.0.1"}
             for number in range(len(looks))
         ]
@@ -87,10 +87,10 @@ class Played:
             if function is check_node:
                 assert arguments[0] == version("mendgraph")
                 return next(self.looks)
-            given = pickle.loads(arguments[0])  # noqa: S301 - our own
-            self.submitted.append((given, options))
+            work_order = pickle.loads(arguments[0])  # noqa: S301 - our own
+            self.submitted.append((work_order, options))
             future: Future[Any] = Future()
-            answer = self.answer(given)
+            answer = self.answer(work_order)
             if isinstance(answer, Exception):
                 future.set_exception(answer)
             elif answer is not None:
@@ -106,7 +106,7 @@ class Played:
         return answer
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": False, "Resources": {"CPU": 1.0}}, *self.known, {"Alive": True, "Resources": {}}]
+        return [{"Alive": False, "Resources": {"CPU": 1.0}}, *self.node_records, {"Alive": True, "Resources": {}}]
 
     def cancel(self, _: Any, *, force: bool, recursive: bool) -> None:
         self.forced.append(force)
@@ -138,7 +138,7 @@ def test_tasks_share_the_cpus_and_no_key_is_sent(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     cluster = Played()
     results = [*executor_on(cluster, 8).run(order(f"t{number}") for number in range(9))]
-    assert sorted(each.result.id for each in results) == [f"t{number}" for number in range(9)]
+    assert sorted(output.result.id for output in results) == [f"t{number}" for number in range(9)]
     assert cluster.closed
     assert cluster.submitted[0][1] == {"num_cpus": 0.25, "scheduling_strategy": "SPREAD"}
     assert b"sk-of-nobody" not in pickle.dumps(cluster.submitted[0][0])
@@ -177,8 +177,8 @@ def test_after_cancel_no_order_starts_and_each_has_a_result() -> None:
         executor.cancel("by somebody later")
         yield order("t2")
 
-    results = [each.result for each in executor.run(orders())]
-    assert sorted((each.id, each.reason, each.message) for each in results) == [
+    results = [output.result for output in executor.run(orders())]
+    assert sorted((result.id, result.reason, result.message) for result in results) == [
         (f"t{number}", "cancelled", "The task was stopped by Ctrl-C.") for number in range(3)
     ]
     assert cluster.forced == [False, False, False]
@@ -217,23 +217,25 @@ def test_variables_of_the_models_are_required_on_each_node(
         assert required_variables(context) == names
 
 
-def refused(context: AgentContext = CONTEXT, **options: Any) -> str:
+def refusal_of(context: AgentContext = CONTEXT, **options: Any) -> str:
     error = open_ray_executor(context, **options)
     assert isinstance(error, ToolError)
     return error.message
 
 
 def test_unreachable_cluster_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "The embedded model is not for a cluster" in refused(AgentContext(model="local"))
-    assert "share one store: set MENDGRAPH_STORE_URL" in refused(address="host:6379")
+    assert "The embedded model is not for a cluster" in refusal_of(AgentContext(model="local"))
+    assert "share one store: set MENDGRAPH_STORE_URL" in refusal_of(address="host:6379")
     monkeypatch.setenv(STORE_URL_VARIABLE, "postgresql://u:word@h/d")
     for address in ("nonsense", "host:0", "host:65536", ":6379", "host:six", "ray://127.0.0.1:10001"):
-        assert refused(address=address).startswith(f"{address!r} is not the address of a Ray cluster: write host:port")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert refusal_of(address=address).startswith(
+            f"{address!r} is not the address of a Ray cluster: write host:port"
+        )
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
-        assert refused().startswith(f"No Ray cluster answers at {address} ([Errno 111] Connection refused): ")
+        assert refusal_of().startswith(f"No Ray cluster answers at {address} ([Errno 111] Connection refused): ")
 
 
 def test_cluster_that_does_not_start_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +243,9 @@ def test_cluster_that_does_not_start_is_reported_with_the_reason(monkeypatch: py
         raise RuntimeError("no\nroom")
 
     monkeypatch.setattr(ray, "init", refuses)
-    assert refused() == "No Ray cluster could be started on this machine (no room): see the folder /tmp/ray."
+    assert refusal_of() == "No Ray cluster could be started on this machine (no room): see the folder /tmp/ray."
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert refused() == "Work on a Ray cluster needs the extra `ray`: run `uv sync --inexact --extra ray`."
+    assert refusal_of() == "Work on a Ray cluster needs the extra `ray`: run `uv sync --inexact --extra ray`."
 
 
 LACKING = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="The node n1 has no A_KEY.")
@@ -268,7 +270,7 @@ def test_all_nodes_are_checked_before_a_task_starts(
         with pytest.raises(KeyboardInterrupt):
             open_ray_executor(CONTEXT)
     elif problem:
-        assert problem in refused()
+        assert problem in refusal_of()
     else:
         assert isinstance(open_ray_executor(CONTEXT), RayExecutor)
     assert cluster.closed == bool(problem)
@@ -307,7 +309,7 @@ def test_local_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "here" / "json.py").write_text("raise SystemExit('somebody else')\n")
     folder = Path("/tmp") / f"r-{os.getpid()}-{tmp_path.name[-2:]}"  # sockets have short names
     folder.mkdir()
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "here")],
         capture_output=True,
         text=True,
@@ -318,8 +320,8 @@ def test_local_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     subprocess.run(["rm", "-rf", str(folder)], check=True)
     offline = "network_util.cc"  # Ray's own complaint where the machine has no route to others
-    complaints = [line for line in ran.stderr.splitlines() if offline not in line]
-    assert (ran.returncode, ran.stdout, complaints) == (0, "[] False\n", [])
+    complaints = [line for line in process.stderr.splitlines() if offline not in line]
+    assert (process.returncode, process.stdout, complaints) == (0, "[] False\n", [])
 
 
 # --- What a node does

@@ -25,7 +25,7 @@ from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
 from tests.postgres import fresh_database
-from tests.surfaces.batch.batching import patched
+from tests.surfaces.batch.batching import apply_patch
 from tests.surfaces.batch.ray_nodes import RayNodes, ray_nodes
 from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
@@ -44,24 +44,24 @@ LAST: Final = len(DONE)
 class Model:
     """Edits a file, writes another, and answers; once so much is done it waits until the test lets it go on.
 
-    `asked` counts the requests by task and by what was done before. An edit that is made twice leaves another file.
+    `request_counts` has the requests by task and by what was done before. An edit made twice leaves another file.
     """
 
     def __init__(self) -> None:
         self.go_on, self.may_end, self.waits_at = threading.Event(), threading.Event(), LAST
         self.may_end.set()
-        self._asked: Counter[tuple[int, int]] = Counter()
+        self._request_counts: Counter[tuple[int, int]] = Counter()
         self._lock = threading.Lock()
 
     @property
-    def asked(self) -> dict[tuple[int, int], int]:
+    def request_counts(self) -> dict[tuple[int, int], int]:
         with self._lock:
-            return dict(self._asked)
+            return dict(self._request_counts)
 
     def answer(self, request: JsonMap) -> Reply:
         task, done = number_of(request), sum(call_of(message) in DONE for message in request["messages"])
         with self._lock:
-            self._asked[task, done] += 1
+            self._request_counts[task, done] += 1
         if done == self.waits_at:
             self.go_on.wait(LONGEST_S)
         if done == LAST:
@@ -75,7 +75,7 @@ class Model:
 
     def waiting(self, times: int = 1) -> set[int]:
         """The tasks that have asked this often for what it waits with."""
-        return {task for (task, done), count in self.asked.items() if done == self.waits_at and count >= times}
+        return {task for (task, done), count in self.request_counts.items() if done == self.waits_at and count >= times}
 
 
 class Place(NamedTuple):
@@ -105,8 +105,8 @@ def model() -> Model:
 
 @pytest.fixture
 def server(model: Model) -> Iterator[ScriptedServer]:
-    with ScriptedServer(then=model.answer) as found:
-        yield found
+    with ScriptedServer(then=model.answer) as endpoint:
+        yield endpoint
         model.go_on.set()
         model.may_end.set()
 
@@ -164,13 +164,13 @@ def test_runs_of_a_lost_node_continue_on_another_node(
     batch = command(tmp_path, place, server.base_url, TASKS)
     with batch.begin() as process:
         until(lambda: len(model.waiting()) == WORKERS, process)
-        known = map(known_workspace_name, map(str, (place.disks[1] / "data" / "workspaces").iterdir()))
-        lost = {int(name.rpartition("/t")[2]) for name in known if name} & model.waiting()
+        workspaces = map(known_workspace_name, map(str, (place.disks[1] / "data" / "workspaces").iterdir()))
+        lost = {int(name.rpartition("/t")[2]) for name in workspaces if name} & model.waiting()
         assert 0 < len(lost) < WORKERS
         place.nodes.kill(1)
         model.go_on.set()
-        said, complained = process.communicate(timeout=LONGEST_S)
-    assert (process.returncode, "raylet" in said + complained) == (0, False), (said, complained)
+        out, complained = process.communicate(timeout=LONGEST_S)
+    assert (process.returncode, "raylet" in out + complained) == (0, False), (out, complained)
     results = batch.results()
     assert sorted(results) == [*range(TASKS)]
     assert {result.kind for result in results.values()} == {"FINISHED"}
@@ -179,10 +179,10 @@ def test_runs_of_a_lost_node_continue_on_another_node(
         {*range(TASKS)} - lost
     )
     once = {(task, done): 1 for task in range(TASKS) for done in range(LAST + 1)}
-    assert model.asked == once | {(task, LAST): 2 for task in lost}
+    assert model.request_counts == once | {(task, LAST): 2 for task in lost}
     for number, result in results.items():
         assert result.changed == (f"new{number}.txt", f"old{number}.txt")
-        files = patched(batch.project, batch.out / result.patch)
+        files = apply_patch(batch.project, batch.out / result.patch)
     old = {f"old{number}.txt": "one\ntwo, two\n" for number in range(TASKS)}
     assert files == old | {f"new{number}.txt": "made\n" for number in range(TASKS)}
     assert effects_in(place.store, next(iter(results.values())).run_id.rpartition("-")[0]) == {
@@ -208,18 +208,18 @@ def test_killed_and_cancelled_batch_leaves_no_active_task_and_continues(
         assert process.stderr.readline() == "mendgraph: stopping the running tasks; Ctrl-C again to stop at once\n"
         pause(POLL_S * 4)  # by then the tasks have received it
         model.go_on.set()
-        said, complained = process.communicate(timeout=LONGEST_S)
-    assert (process.returncode, batch.results()) == (130, {}), (said, complained)
-    late = {task for (task, done) in model.asked if done == LAST}
+        out, complained = process.communicate(timeout=LONGEST_S)
+    assert (process.returncode, batch.results()) == (130, {}), (out, complained)
+    late = {task for (task, done) in model.request_counts if done == LAST}
     model.may_end.set()
     with batch.begin() as process:
-        said, complained = process.communicate(timeout=LONGEST_S)
-    assert process.returncode == 0, (said, complained)
+        out, complained = process.communicate(timeout=LONGEST_S)
+    assert process.returncode == 0, (out, complained)
     assert {number: (result.answer, result.resumed) for number, result in batch.results().items()} == {
         number: (f"Done {number}.", True) for number in range(FEW)
     }
     often = {(task, done): 3 if done == 1 else 1 for task in range(FEW) for done in range(LAST + 1)}  # killed, dropped
-    assert model.asked == often | {(task, LAST): 2 for task in late}
+    assert model.request_counts == often | {(task, LAST): 2 for task in late}
 
 
 def until(reached: Callable[[], bool], process: "subprocess.Popen[str]") -> None:

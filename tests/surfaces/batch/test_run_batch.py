@@ -31,19 +31,19 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tasks.jsonl"
 
 
-def prepared(file: Path, **options: Any) -> Any:
+def prepare(file: Path, **options: Any) -> Any:
     return prepare_batch(str(file), BatchOptions(**options))
 
 
 def test_results_are_reported_after_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "run_order", lambda given, *_: done(given))
-    told: list[TaskResult] = []
+    monkeypatch.setattr(executors, "run_order", lambda work_order, *_: done(work_order))
+    reported: list[TaskResult] = []
     tasks = [BatchTask(id=name, prompt="p", workspace=str(tmp_path)) for name in ("a", "b")]
-    result = run_batch(tasks, out=tmp_path / "out", on_result=told.append, durability="async")
+    result = run_batch(tasks, out=tmp_path / "out", on_result=reported.append, durability="async")
     assert isinstance(result, BatchResult)
     assert result.ok
-    assert sorted(each.id for each in told) == ["a", "b"]
-    assert [*result.results()] == told
+    assert sorted(result.id for result in reported) == ["a", "b"]
+    assert [*result.results()] == reported
     again = run_batch(tasks, out=tmp_path / "out")
     assert isinstance(again, BatchResult)
     assert again.ok
@@ -66,7 +66,7 @@ def test_wrong_arguments_raise_and_invalid_tasks_are_one_error(tmp_path: Path) -
 @pytest.mark.parametrize(("processes", "kind"), [(1, ThreadExecutor), (2, ProcessExecutor)])
 def test_prepared_batch_locks_its_folder_until_it_is_closed(file: Path, processes: int, kind: type) -> None:
     for _ in range(2):
-        ready = prepared(file, workers=2, processes=processes)
+        ready = prepare(file, workers=2, processes=processes)
         with ready.folder:
             assert ready.folder.path == str(file.parent / "tasks.batch")
             assert isinstance(ready.executor, kind)
@@ -74,16 +74,16 @@ def test_prepared_batch_locks_its_folder_until_it_is_closed(file: Path, processe
 
 def test_problem_of_a_task_is_reported_first_and_releases_the_folder(file: Path) -> None:
     file.write_text(LINE.replace('"w"', '"none"'))
-    assert isinstance(prepared(file), tuple)
+    assert isinstance(prepare(file), tuple)
     file.write_text(LINE)
-    with prepared(file).folder as folder:
+    with prepare(file).folder as folder:
         assert folder.begun_hashes == {}
         folder.begin(BatchTask(id="a", prompt="old", workspace="w"))
-    changed = prepared(file)
+    changed = prepare(file)
     assert isinstance(changed, ToolError)
     assert changed.message.startswith("1 task was changed after it was started in this folder")
     file.write_text(LINE.replace('"a"', '"b"').replace('"w"', '"none"'))
-    assert isinstance(prepared(file), tuple)
+    assert isinstance(prepare(file), tuple)
 
 
 def test_tasks_in_a_list_are_checked(file: Path) -> None:
@@ -91,7 +91,7 @@ def test_tasks_in_a_list_are_checked(file: Path) -> None:
     out = str(file.parent / "out")
     problems = prepare_batch([task, task.model_copy(update={"id": "A"})], BatchOptions(), out=out)
     assert isinstance(problems, tuple)
-    assert [str(each) for each in problems] == [
+    assert [str(problem) for problem in problems] == [
         "tasks:2: the id 'a' exists: each task needs a different id, whatever its case (line 1)"
     ]
     wrong: Any = ["a"]
@@ -148,10 +148,10 @@ def test_ray_executor_is_opened_for_on_ray(file: Path, monkeypatch: pytest.Monke
     module = SimpleNamespace(open_ray_executor=open_ray_executor)
     monkeypatch.setitem(sys.modules, "mendgraph.graph.fleet.batch.on_ray", module)
     context = AgentContext(model="m", max_steps=3)
-    assert prepared(file, context=context, workers=2, on="ray", address="head:1") is error
+    assert prepare(file, context=context, workers=2, on="ray", address="head:1") is error
     assert arguments == [
         {"context": context, "folder": str(file.parent / "tasks.batch"), "workers": 2, "address": "head:1"}
     ]
-    ready = prepared(file)
+    ready = prepare(file)
     assert isinstance(ready, Batch)
     ready.folder.close()

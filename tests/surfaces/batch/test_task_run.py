@@ -52,7 +52,7 @@ def order(tmp_path: Path, model: ScriptedServer, batch: str = "0a", **settings: 
     return WorkOrder(batch, task, context, str(tmp_path / "out" / batch))
 
 
-def capped(tmp_path: Path, model: ScriptedServer, most: int, batch: str = "0a") -> WorkOrder:
+def order_with_limit(tmp_path: Path, model: ScriptedServer, most: int, batch: str = "0a") -> WorkOrder:
     """An order of a batch that may use so many tokens."""
     limits: dict[str, Any] = {"account": "batch/0a", "max_tokens_per_account": most, "max_output_tokens_per_call": 16}
     return order(tmp_path, model, batch, **limits)
@@ -86,13 +86,15 @@ def test_ignored_file_is_listed_and_its_copy_kept(tmp_path: Path, model: Scripte
 
 
 def test_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
-    given = order(tmp_path, model)
-    copy = make_copy(given.task.workspace, "", given.folder)
+    work_order = order(tmp_path, model)
+    copy = make_copy(work_order.task.workspace, "", work_order.folder)
     assert isinstance(copy, Copy)
     store = Store(copy.root)
-    store.begin_turn(given.run_id, given.task.prompt, AgentContext.model_validate_json(given.context), "sync")
+    store.begin_turn(
+        work_order.run_id, work_order.task.prompt, AgentContext.model_validate_json(work_order.context), "sync"
+    )
     store.close()
-    result = run_order(given).result
+    result = run_order(work_order).result
     assert (result.answer, result.resumed, len(model.requests)) == ("Done.", True, 2)
 
 
@@ -107,12 +109,12 @@ def test_stopped_order_does_not_start(tmp_path: Path, model: ScriptedServer) -> 
 def test_task_that_cannot_start_has_a_reason(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = order(tmp_path, model)
+    work_order = order(tmp_path, model)
     for change, reason in (
         ({"workspace": str(tmp_path / "none")}, "workspace_failed"),
         ({"limits": {"max_calls_per_turn": -1}}, "invalid_request"),
     ):
-        assert run_order(given._replace(task=given.task.model_copy(update=change))).result.reason == reason
+        assert run_order(work_order._replace(task=work_order.task.model_copy(update=change))).result.reason == reason
 
     surprise: list[ToolError | Exception] = [
         ToolError(code=ToolErrorCode.IO_ERROR, message="The store is broken."),
@@ -126,7 +128,7 @@ def test_task_that_cannot_start_has_a_reason(
         return answer
 
     monkeypatch.setattr(task_run, "get_run", get_run)
-    broken, surprised = run_order(given).result, run_order(given).result
+    broken, surprised = run_order(work_order).result, run_order(work_order).result
     assert (broken.reason, broken.message) == ("store_failed", "The store is broken.")
     assert surprised.reason == "worker_failed"
     assert "an unexpected error (ValueError:" in surprised.message
@@ -167,9 +169,9 @@ def test_call_that_needs_an_approval_is_refused(tmp_path: Path, model: ScriptedS
 
 
 def test_run_continues_under_a_higher_limit(tmp_path: Path, model: ScriptedServer) -> None:
-    first = run_order(capped(tmp_path, model, 20)).result
+    first = run_order(order_with_limit(tmp_path, model, 20)).result
     assert (first.reason, first.is_final, len(model.requests)) == ("account_limit", False, 0)
-    assert run_order(capped(tmp_path, model, 1_000_000)).result.answer == "Done."
+    assert run_order(order_with_limit(tmp_path, model, 1_000_000)).result.answer == "Done."
 
 
 def test_copy_has_its_name_in_the_shared_store(
@@ -192,9 +194,9 @@ def test_stopped_run_completes_its_step(tmp_path: Path) -> None:
         return "asked"
 
     def answer(request: JsonMap) -> Reply:
-        return Say("Done.") if request["messages"][-1]["role"] == "tool" else both
+        return Say("Done.") if request["messages"][-1]["role"] == "tool" else calls
 
-    both = Calls([("stop_it", "{}"), *WRITE.calls])
+    calls = Calls([("stop_it", "{}"), *WRITE.calls])
     tools: SessionOptions = {"tools": (*default_tools(), stop_it)}
     with ScriptedServer(then=answer) as model:
         first = run_order(order(tmp_path, model), stop, tools).result
@@ -215,9 +217,9 @@ def test_stopped_run_continues_under_the_new_limit(tmp_path: Path) -> None:
         return Say("Done.", usage=(20_000, 1))
 
     with ScriptedServer(then=answer) as server:
-        first = run_order(capped(tmp_path, server, 10_000), stop).result
-        run_order(capped(tmp_path, server, 1_000_000, "0b"))
-        last = run_order(capped(tmp_path, server, 1_000_000)).result
+        first = run_order(order_with_limit(tmp_path, server, 10_000), stop).result
+        run_order(order_with_limit(tmp_path, server, 1_000_000, "0b"))
+        last = run_order(order_with_limit(tmp_path, server, 1_000_000)).result
     assert (first.reason, first.is_final) == ("cancelled", False)
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
 
@@ -234,8 +236,8 @@ def test_context_of_a_task_has_its_own_limits_and_ignores_workspace_settings(tmp
 
     readable = (str(tmp_path / "installed"),)
     fixed: Any = {"workspace": str(tmp_path), "request_permits": False, "readable_folders": readable, "hooks": "off"}
-    found = [limited({}), limited({"max_steps": 5})]
-    assert found == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
+    contexts = [limited({}), limited({"max_steps": 5})]
+    assert contexts == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
     wrong = limited({"max_steps": 0})
     assert isinstance(wrong, ToolError)
     assert "do not fit together" in wrong.message

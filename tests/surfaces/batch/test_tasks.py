@@ -22,9 +22,9 @@ def read(folder: Path, *lines: str, prefix: bytes = b"") -> object:
 
 
 def problems(folder: Path, *lines: str) -> list[str]:
-    found = read(folder, *lines)
-    assert isinstance(found, tuple)
-    return [str(problem).partition("t.jsonl:")[2] for problem in found]
+    result = read(folder, *lines)
+    assert isinstance(result, tuple)
+    return [str(problem).partition("t.jsonl:")[2] for problem in result]
 
 
 def task_in(name: str, workspace: object, revision: str = "") -> BatchTask:
@@ -33,11 +33,11 @@ def task_in(name: str, workspace: object, revision: str = "") -> BatchTask:
 
 def test_line_is_a_task_with_a_workspace_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    whole = '{"id":"b","prompt":"é","workspace":"/x.zip","revision":"v1","limits":{"max_steps":3}}\n'
+    full_line = '{"id":"b","prompt":"é","workspace":"/x.zip","revision":"v1","limits":{"max_steps":3}}\n'
     other = BatchTask(id="b", prompt="é", workspace="/x.zip", revision="v1", limits={"max_steps": 3})
-    home, here = LINE.replace('"w"', '"~/d"'), LINE.replace('"w"', '"a/../b"')
-    found = read(tmp_path, here, " ", whole, home.replace('"a"', '"c"'), prefix=b"\xef\xbb\xbf")
-    assert found == [
+    home, relative_line = LINE.replace('"w"', '"~/d"'), LINE.replace('"w"', '"a/../b"')
+    result = read(tmp_path, relative_line, " ", full_line, home.replace('"a"', '"c"'), prefix=b"\xef\xbb\xbf")
+    assert result == [
         TaskLine(BatchTask(id="a", prompt="Do it.", workspace=f"{tmp_path}/b"), 1),
         TaskLine(other, 3),
         TaskLine(BatchTask(id="c", prompt="Do it.", workspace="/home/me/d"), 5),
@@ -67,9 +67,9 @@ WRONG = [
 def test_problem_is_reported_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for line, words in WRONG:
         with subtests.test(words=words):
-            assert any(each.startswith(words) for each in problems(tmp_path, line))
+            assert any(problem.startswith(words) for problem in problems(tmp_path, line))
     every = problems(tmp_path, LINE, "{", '{"promt": "", "workspace": "w"}')
-    assert [each.partition(":")[0] for each in every] == ["2", "3", "3", "3"]
+    assert [problem.partition(":")[0] for problem in every] == ["2", "3", "3", "3"]
 
 
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:
@@ -102,19 +102,19 @@ def test_source_is_pinned_once(tmp_path: Path) -> None:
     root, plain = repository(tmp_path / "root"), tmp_path / "plain"
     plain.mkdir()
     tasks = [task_in("a", root), task_in("b", root), task_in("c", root, "HEAD"), task_in("d", plain)]
-    found = pin_sources([TaskLine(each, line) for line, each in enumerate(tasks, 1)], {})
-    assert isinstance(found, dict)
-    assert found.keys() == {(str(root), ""), (str(root), "HEAD"), (str(plain), "")}
-    assert found[str(root), ""].revision == found[str(root), "HEAD"].revision != ""
-    assert found[str(plain), ""].revision == ""
+    pins = pin_sources([TaskLine(task, line) for line, task in enumerate(tasks, 1)], {})
+    assert isinstance(pins, dict)
+    assert pins.keys() == {(str(root), ""), (str(root), "HEAD"), (str(plain), "")}
+    assert pins[str(root), ""].revision == pins[str(root), "HEAD"].revision != ""
+    assert pins[str(plain), ""].revision == ""
     assert pin_sources([TaskLine(tasks[0], 1)], {(str(root), ""): "c0ffee"}) == {}
 
 
 def test_missing_source_is_reported_with_its_line(tmp_path: Path) -> None:
     tasks = [TaskLine(task_in("a", tmp_path / "none"), 3), TaskLine(task_in("b", tmp_path, "v1"), 4)]
-    found = pin_sources(tasks, {}, "t.jsonl")
-    assert isinstance(found, tuple)
-    assert [str(each) for each in found] == [
+    result = pin_sources(tasks, {}, "t.jsonl")
+    assert isinstance(result, tuple)
+    assert [str(problem) for problem in result] == [
         f"t.jsonl:3: Cannot copy the workspace '{tmp_path}/none': there is no such file or directory.",
         f"t.jsonl:4: '{tmp_path}' is not a git repository, so it has no revision 'v1': omit the revision.",
     ]

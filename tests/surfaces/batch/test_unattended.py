@@ -65,8 +65,8 @@ def run(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get only the answer
         monkeypatch.setenv("TERM", "dumb")
         code = cli.main([*words, *(["--protocol", "text"] if "--unattended" in words else [])])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     assert project.is_dir()
     return called
@@ -84,14 +84,14 @@ def test_unattended_run_works_on_a_branch_and_leaves_the_users_files_unchanged(r
     (project / "calc.py").write_text(f"{BUG}# mine\n")
     (project / ".venv").mkdir()
     code, out, err = run("--unattended", *FREE, "--json", "Fix add in calc.py")
-    told = json.loads(out)
+    result = json.loads(out)
     assert code == 0
     assert (project / "calc.py").read_text() == f"{BUG}# mine\n"
-    assert (Path(told["worktree"]) / "calc.py").read_text() == FIXED
-    assert Path(told["worktree"], ".venv").readlink() == project / ".venv"
-    assert git(Path(told["worktree"]), "branch", "--show-current").strip() == told["branch"]
-    assert told["branch"].startswith("mendgraph/fix-add-in-calc-py-")
-    assert told["commit"] == ""
+    assert (Path(result["worktree"]) / "calc.py").read_text() == FIXED
+    assert Path(result["worktree"], ".venv").readlink() == project / ".venv"
+    assert git(Path(result["worktree"]), "branch", "--show-current").strip() == result["branch"]
+    assert result["branch"].startswith("mendgraph/fix-add-in-calc-py-")
+    assert result["commit"] == ""
     assert "Not included, because not committed: 'calc.py' and files that git does not track." not in err
     assert "Not included, because not committed: 'calc.py'." in err
 
@@ -101,14 +101,14 @@ def test_commit_holds_the_changes_of_the_run_and_runs_no_git_hook(run: Run, proj
     new = (f'tool: write_file({{"path": "{name}", "content": "new"}})' for name in ("trace.log", "notes.txt"))
     script = ("\n".join([FIX, *new]), "Done.")
     code, out, _ = run("--unattended", *FREE, "--commit", "--json", task, script=script)
-    told = json.loads(out)
-    assert (code, branches(project)) == (0, ["main", told["branch"]])
-    assert git(project, "show", "--name-status", "--format=%an <%ae>", told["commit"]).split("\n") == [
+    result = json.loads(out)
+    assert (code, branches(project)) == (0, ["main", result["branch"]])
+    assert git(project, "show", "--name-status", "--format=%an <%ae>", result["commit"]).split("\n") == [
         *("Ann <ann@example.org>", "", "M\tcalc.py", "A\tnotes.txt", "")
     ]
-    subject, _, body = git(project, "log", "-1", "--format=%B", told["branch"]).partition("\n")
+    subject, _, body = git(project, "log", "-1", "--format=%B", result["branch"]).partition("\n")
     assert subject == "Fix no. 12 (skip ci) for (at)bob: see GH 3..."
-    assert f"Run {told['thread_id']} of mendgraph" in body
+    assert f"Run {result['thread_id']} of mendgraph" in body
     assert not (tmp_path / "hook-ran").exists()
     assert git(project, "status", "--short") == ""
 
@@ -130,17 +130,17 @@ def test_write_into_an_uninitialized_submodule_is_refused(run: Run, project: Pat
     git(project, *quiet, "submodule", "--quiet", "add", str(inner), "sub")
     git(project, *quiet, "commit", "-qm", "sub")
     write = 'tool: write_file({"path": "sub/lib.py", "content": "x = 2\\n"})'
-    told = json.loads(run("--unattended", *FREE, "--commit", "--json", "Set x", script=(write, FIX, "Done."))[1])
-    [refused] = told["outcome"]["refused"]
+    result = json.loads(run("--unattended", *FREE, "--commit", "--json", "Set x", script=(write, FIX, "Done."))[1])
+    [refused] = result["outcome"]["refused"]
     assert "a submodule that is not checked out here" in refused
-    assert git(project, "show", "--name-only", "--format=", told["commit"]) == "calc.py\n"
+    assert git(project, "show", "--name-only", "--format=", result["commit"]) == "calc.py\n"
 
 
 def test_report_quotes_the_task_and_the_answer(run: Run, project: Path) -> None:
-    said = "Fixes #1 @bob </details>\n```\n````"
-    code, out, err = run("--unattended", *FREE, "--pr-body", "-", "Fix `add`, @ann", script=(FIX, said))
+    answer = "Fixes #1 @bob </details>\n```\n````"
+    code, out, err = run("--unattended", *FREE, "--pr-body", "-", "Fix `add`, @ann", script=(FIX, answer))
     assert code == 0
-    assert f"`````text\n{said}\n`````\n" in out
+    assert f"`````text\n{answer}\n`````\n" in out
     assert "```text\nFix `add`, @ann\n```" in out
     assert "```text\ncalc.py\n```" in out
     assert f"git switch --detach {git(project, 'rev-parse', 'HEAD').strip()}\n" in out
@@ -164,37 +164,38 @@ def test_unfinished_run_is_not_committed_until_resume_completes_it(run: Run, pro
     report.parent.mkdir()
     words = ("--unattended", *FREE, "--commit", "--pr-body", str(report), "--max-calls", "1", "--json")
     code, out, err = run(*words, "Fix it", script=(FIX,))
-    told = json.loads(out)
-    assert (code, told["commit"]) == (3, "")
+    result = json.loads(out)
+    assert (code, result["commit"]) == (3, "")
     assert "BUDGET_STOP (max_calls_per_turn)" in report.read_text()
     assert (
-        "The defaults of Python, batches, servers and the embedded model are small." in told["outcome"]["how_to_go_on"]
+        "The defaults of Python, batches, servers and the embedded model are small."
+        in result["outcome"]["how_to_go_on"]
     )
-    assert f"mendgraph resume --root {told['worktree']}" in err
-    code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
+    assert f"mendgraph resume --root {result['worktree']}" in err
+    code, out, _ = run("resume", "--root", result["worktree"], script=("It adds now.",))
     assert code == 0
-    assert f"Committed 1 file to the branch {told['branch']}" in out
-    assert git(project, "show", f"{told['branch']}:calc.py") == FIXED
+    assert f"Committed 1 file to the branch {result['branch']}" in out
+    assert git(project, "show", f"{result['branch']}:calc.py") == FIXED
     assert "FINISHED (answered)" in report.read_text()
     assert worktrees(project) == 1
-    assert "finished" in run("runs", "--root", told["worktree"])[1]
+    assert "finished" in run("runs", "--root", result["worktree"])[1]
 
 
 def test_missing_report_folder_is_reported_and_the_commit_stays(run: Run, project: Path, tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     report = tmp_path / "reports" / "report.md"
     words = ("--unattended", *FREE, "--commit", "--pr-body", str(report), "--max-calls", "1", "--json")
-    told = json.loads(run(*words, "Fix it", script=(FIX,))[1])
+    result = json.loads(run(*words, "Fix it", script=(FIX,))[1])
     shutil.rmtree(report.parent)
-    _, out, err = run("resume", "--root", told["worktree"], script=("It adds now.",))
+    _, out, err = run("resume", "--root", result["worktree"], script=("It adds now.",))
     assert ("Committed 1 file" in out, "No report: " in out + err) == (True, True)
-    assert git(project, "show", f"{told['branch']}:calc.py") == FIXED
+    assert git(project, "show", f"{result['branch']}:calc.py") == FIXED
 
 
 def test_other_changes_in_the_worktree_are_neither_committed_nor_lost(run: Run, project: Path) -> None:
     words = ("--unattended", *FREE, "--commit", "--max-calls", "1", "--json", "Fix it")
-    told = json.loads(run(*words, script=(FIX,))[1])
-    worktree = Path(told["worktree"])
+    result = json.loads(run(*words, script=(FIX,))[1])
+    worktree = Path(result["worktree"])
     (worktree / "staged.py").write_text("mine\n")
     git(worktree, "add", "staged.py")
     (worktree / ".gitignore").write_text("mine\n")
@@ -202,9 +203,9 @@ def test_other_changes_in_the_worktree_are_neither_committed_nor_lost(run: Run, 
     other = json.loads(run(*look, script=(LOOK,))[1])
     out = run("resume", other["thread_id"], "--root", str(worktree), script=("I see.",))[1]
     assert ("FINISHED" in out, "commit" in out) == (True, False)
-    code, out, _ = run("resume", "--root", told["worktree"], script=("It adds now.",))
+    code, out, _ = run("resume", "--root", result["worktree"], script=("It adds now.",))
     assert (code, "'staged.py', '.gitignore' stay in" in out) == (0, True)
-    assert git(project, "show", "--name-only", "--format=", told["branch"]) == "calc.py\n"
+    assert git(project, "show", "--name-only", "--format=", result["branch"]) == "calc.py\n"
     assert (worktree / "staged.py").exists()
 
 
@@ -215,20 +216,20 @@ def test_run_that_ended_before_its_commit_is_committed_by_resume(
         full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")
         patched.setattr("mendgraph.nodes.workspace.copies.workspace_copies.commit_branch", lambda *_: full)
         code, out, err = run("--unattended", *FREE, "--json", "--commit", "Fix it")
-    told = json.loads(out)
-    assert (code, told["commit"], "The disk is full." in err) == (4, "", True)
-    assert run("resume", "--require-checks", "--root", told["worktree"], script=())[0] == 4
-    code, out, _ = run("resume", "--no-require-checks", "--root", told["worktree"], script=())
-    assert (code, f"Committed 1 file to the branch {told['branch']}" in out) == (0, True)
+    result = json.loads(out)
+    assert (code, result["commit"], "The disk is full." in err) == (4, "", True)
+    assert run("resume", "--require-checks", "--root", result["worktree"], script=())[0] == 4
+    code, out, _ = run("resume", "--no-require-checks", "--root", result["worktree"], script=())
+    assert (code, f"Committed 1 file to the branch {result['branch']}" in out) == (0, True)
     assert worktrees(project) == 1
 
 
 def test_unchecked_change_is_not_committed(run: Run, project: Path) -> None:
     code, out, err = run("--unattended", "--no-evidence", "--commit", "--json", "Fix it")
-    told = json.loads(out)
-    assert (code in {4, 5}, told["commit"]) == (True, "")
-    assert git(project, "rev-parse", "main") == git(project, "rev-parse", told["branch"])
-    assert (Path(told["worktree"]) / "calc.py").read_text() == FIXED
+    result = json.loads(out)
+    assert (code in {4, 5}, result["commit"]) == (True, "")
+    assert git(project, "rev-parse", "main") == git(project, "rev-parse", result["branch"])
+    assert (Path(result["worktree"]) / "calc.py").read_text() == FIXED
     assert "check" in err
 
 
@@ -240,11 +241,11 @@ def test_last_line_has_a_report_command_that_works_in_the_original_folder(run: R
 
 def test_unattended_runs_are_listed_in_the_original_folder(run: Run, project: Path) -> None:
     words = ("--unattended", *FREE, "--commit", "--max-calls", "1", "--json", "Fix it")
-    told = json.loads(run(*words, script=(FIX,))[1])
-    unfinished, branch = told["thread_id"][:8], told["branch"]
+    result = json.loads(run(*words, script=(FIX,))[1])
+    unfinished, branch = result["thread_id"][:8], result["branch"]
     assert f"  branch {branch}\n" in run("runs")[1]
     assert [listed["branch"] for listed in json.loads(run("runs", "--json")[1])] == [branch]
-    assert f"folder: {told['worktree']}\n" in run("runs", "show", unfinished)[1]
+    assert f"folder: {result['worktree']}\n" in run("runs", "show", unfinished)[1]
     assert "+    return a + b\n" in run("diff", unfinished)[1]
     assert (project / "calc.py").read_text() == BUG
 
@@ -253,10 +254,10 @@ def test_unattended_runs_are_listed_in_the_original_folder(run: Run, project: Pa
 
 
 def test_commands_on_a_committed_unattended_run_show_it_or_name_its_branch(run: Run, project: Path) -> None:
-    told = json.loads(run("--unattended", *FREE, "--commit", "--json", "Fix it")[1])
-    committed = told["thread_id"][:8]
+    result = json.loads(run("--unattended", *FREE, "--commit", "--json", "Fix it")[1])
+    committed = result["thread_id"][:8]
     looked = json.loads(run("--unattended", "--json", "What is add?", script=("It adds.",))[1])["thread_id"][:8]
-    assert [listed["branch"] for listed in json.loads(run("runs", "--json")[1])] == ["", told["branch"]]
+    assert [listed["branch"] for listed in json.loads(run("runs", "--json")[1])] == ["", result["branch"]]
     assert run("runs", "show", committed)[0] == run("report", committed)[0] == 0
     assert f"run {looked}" in run("report")[1]
     for words in (["resume"], ["undo"]):
@@ -265,14 +266,14 @@ def test_commands_on_a_committed_unattended_run_show_it_or_name_its_branch(run: 
     start = git(project, "rev-parse", "--short=9", "main").strip()
     for words in (["diff"], ["undo"], ["apply"], ["fork", "--at", "1"], ["resume"], ["chat", "--run"]):
         code, _, err = run(*words, committed)
-        assert (code, f"`git diff {start} {told['branch']}`" in err) == (2, True)
+        assert (code, f"`git diff {start} {result['branch']}`" in err) == (2, True)
         assert "changed no file, and its worktree was removed" in run(*words, looked)[2]
 
 
 @needs_sandbox
 def test_command_to_apply_failed_work_can_be_run_in_the_original_folder(run: Run, project: Path) -> None:
-    told = "Fix add in calc.py: the checks must pass."
-    code, out, _ = run("--unattended", "--check", "false", told, script=(FIX, *["Done."] * 4))
+    task = "Fix add in calc.py: the checks must pass."
+    code, out, _ = run("--unattended", "--check", "false", task, script=(FIX, *["Done."] * 4))
     assert (code, "SYSTEM_ERROR (checks_failed)" in out) == (4, True)
     worktree = f"{next((project.parent / 'data/worktrees').iterdir())}/workspace"
     assert f"Nothing is committed: the changes are in the worktree {worktree}, and not yet on its branch " in out
@@ -294,8 +295,8 @@ def test_subfolder_of_a_repository_can_be_the_workspace(run: Run, project: Path)
     (project / "sub").mkdir()
     git(project, "mv", "calc.py", "sub/calc.py")
     git(project, "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false", "commit", "-qm", "two")
-    told = json.loads(run("--unattended", *FREE, "--commit", "--json", "--root", "sub", "Fix it")[1])
-    assert git(project, "show", "--name-only", "--format=", told["commit"]) == "sub/calc.py\n"
+    result = json.loads(run("--unattended", *FREE, "--commit", "--json", "--root", "sub", "Fix it")[1])
+    assert git(project, "show", "--name-only", "--format=", result["commit"]) == "sub/calc.py\n"
 
 
 LACKS: list[tuple[tuple[str, ...], str]] = [
@@ -326,8 +327,8 @@ def test_preset_is_below_options_and_files_except_for_the_mode(run: Run, project
     assert (preset.workspace, preset.max_seconds, preset.require_checks) == ("there", 9, True)
     (project / ".mendgraph.toml").write_text('mode = "ask"\nmax_calls_per_turn = 7\nmax_seconds = 60\n')
     out = run("--unattended", *FREE, "--json", "--max-seconds", "99", "--model", "gpt-5-mini", "Fix it")[1]
-    told = json.loads(out)
-    context = json.loads(run("runs", "show", told["thread_id"], "--json", "--root", told["worktree"])[1])["context"]
+    result = json.loads(out)
+    context = json.loads(run("runs", "show", result["thread_id"], "--json", "--root", result["worktree"])[1])["context"]
     expected = {"mode": "auto", "max_calls_per_turn": 7, "max_seconds": 99, "max_cost_usd": 5.0, "evidence": False}
     assert {name: context[name] for name in expected} == expected
     assert context["max_input_tokens_per_session"] == UNATTENDED["max_input_tokens_per_session"]
@@ -346,12 +347,12 @@ def test_cost_is_limited_only_if_every_price_is_known() -> None:
 # --- The Action
 
 
-def played(step: Mapping[str, Any], values: Mapping[str, str], env: dict[str, str], cwd: Path) -> int:
+def run_step(step: Mapping[str, Any], values: Mapping[str, str], env: dict[str, str], cwd: Path) -> int:
     """The exit code of a step of the Action, run as a runner runs it; its outputs are files of the environment."""
-    variables = {name: values[said[3:-2].strip()] for name, said in step.get("env", {}).items()}
+    variables = {name: values[expression[3:-2].strip()] for name, expression in step.get("env", {}).items()}
     assert "${{" not in step["run"]
-    given = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-    return subprocess.run(given, env={**env, **variables}, cwd=cwd, check=False).returncode
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    return subprocess.run(command, env={**env, **variables}, cwd=cwd, check=False).returncode
 
 
 @needs_sandbox
@@ -371,18 +372,18 @@ def test_action_pushes_checked_work(project: Path, tmp_path: Path) -> None:
         "PATH": f"{installer.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     task = "Fix add in calc.py: it subtracts. $(touch owned) `touch owned`"
-    given = {"task": task, "model": "gpt-5-mini", "options": "--max-steps 3\n--seed '7'", "packages": "langchain-x"}
-    values = {f"inputs.{name}": str(each.get("default", "")) for name, each in action["inputs"].items()}
-    values |= {f"inputs.{name}": value for name, value in given.items()}
+    inputs = {"task": task, "model": "gpt-5-mini", "options": "--max-steps 3\n--seed '7'", "packages": "langchain-x"}
+    values = {f"inputs.{name}": str(field.get("default", "")) for name, field in action["inputs"].items()}
+    values |= {f"inputs.{name}": value for name, value in inputs.items()}
     values |= {"github.server_url": "https://github.com", "github.action_path": "/action"}
     edit = Calls([("edit_file", json.dumps({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}))])
     steps = {step["name"]: step for step in action["runs"]["steps"]}
     with ScriptedServer([edit, Say("It adds now.")], then=lambda _: Say("")) as server:
         env["OPENAI_BASE_URL"] = server.base_url
-        assert played(steps["Install"], values, env, project) == 0
-        assert played(steps["Run"], {**values, "inputs.options": "--seed '7"}, env, project) == 1
+        assert run_step(steps["Install"], values, env, project) == 0
+        assert run_step(steps["Run"], {**values, "inputs.options": "--seed '7"}, env, project) == 1
         assert not server.requests
-        code = played(steps["Run"], values, env, project)
+        code = run_step(steps["Run"], values, env, project)
     outputs = dict(line.split("=", 1) for line in Path(env["GITHUB_OUTPUT"]).read_text().splitlines())
     assert (tmp_path / "installed").read_text() == "install --force /action\ninject mendgraph langchain-x\n"
     assert not (project / "owned").exists()
@@ -392,7 +393,7 @@ def test_action_pushes_checked_work(project: Path, tmp_path: Path) -> None:
     assert (code, outputs["outcome"]) == (0, "FINISHED")
     for name, value in outputs.items():
         values[f"steps.run.outputs.{name}"] = value
-    assert played(steps["Push"], values, env, project) == 0
+    assert run_step(steps["Push"], values, env, project) == 0
     remote = tmp_path / "remote.git"
     assert git(remote, "rev-parse", outputs["branch"]).strip() == outputs["commit"]
     assert git(remote, "show", f"{outputs['branch']}:calc.py") == FIXED

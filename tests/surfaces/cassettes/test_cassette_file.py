@@ -72,8 +72,8 @@ version: 1
 def test_cassette_is_readable_yaml_and_parses_back() -> None:
     request = '{"model":"é","n":1}'.encode()
     heads: Any = {"headers": {"retry-after": "3"}, "request_headers": {"accept": "application/json"}}
-    said = exchange(request, b"data: {}\n\ndata: [DONE]\n\n", path="/v1/chat", status=429, **heads)
-    assert render(cassette(said, model="m")) == PAGE
+    recorded = exchange(request, b"data: {}\n\ndata: [DONE]\n\n", path="/v1/chat", status=429, **heads)
+    assert render(cassette(recorded, model="m")) == PAGE
     again = parse(PAGE)
     assert isinstance(again, CassetteFile)
     assert (render(again), again.settings) == (PAGE, {"model": "m"})
@@ -107,11 +107,11 @@ BAD = {
 
 def test_invalid_file_is_reported_with_name_place_and_remedy() -> None:
     for text, problem in BAD.items():
-        found = parse(text, "a/b.yaml")
-        assert isinstance(found, ToolError)
-        assert found.code is ToolErrorCode.INVALID_ARGUMENT
-        assert (text, found.message[: len(problem) + 9]) == (text, f"a/b.yaml {problem}")
-        assert (found.message.endswith(REMEDY), "\n" in found.message) == (True, False)
+        result = parse(text, "a/b.yaml")
+        assert isinstance(result, ToolError)
+        assert result.code is ToolErrorCode.INVALID_ARGUMENT
+        assert (text, result.message[: len(problem) + 9]) == (text, f"a/b.yaml {problem}")
+        assert (result.message.endswith(REMEDY), "\n" in result.message) == (True, False)
 
 
 def test_binary_too_large_or_missing_file_is_reported(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_files_of_other_yaml_tools_are_read() -> None:
     document["interactions"][0]["response"]["headers"] = {"Retry-After": "3"}
     cassette = parse(yaml.safe_dump(document))
     assert isinstance(cassette, CassetteFile)
-    said = cassette.exchanges[0]
-    assert (said.request, said.request_headers, said.headers) == (b"", {}, {"retry-after": "3"})
+    recorded = cassette.exchanges[0]
+    assert (recorded.request, recorded.request_headers, recorded.headers) == (b"", {}, {"retry-after": "3"})
 
 
 def test_secrets_are_scrubbed_and_found() -> None:
@@ -172,5 +172,5 @@ FINDINGS: tuple[tuple[list[Exchange], str], ...] = (
 
 
 def test_place_and_variable_of_a_secret_are_reported() -> None:
-    found = [find_environment_secret(exchanges, ENVIRONMENT) for exchanges, _ in FINDINGS]
-    assert found == [told for _, told in FINDINGS]
+    findings = [find_environment_secret(exchanges, ENVIRONMENT) for exchanges, _ in FINDINGS]
+    assert findings == [finding for _, finding in FINDINGS]

@@ -75,22 +75,22 @@ ALL: dict[Make, tuple[str, str]] = {
 """Each with the path that is recorded for it, and where the path of its first call stands in its second request."""
 
 
-async def streamed(model: Any, messages: list[Any]) -> AIMessageChunk:
-    said = AIMessageChunk(content="")
+async def stream_message(model: Any, messages: list[Any]) -> AIMessageChunk:
+    message = AIMessageChunk(content="")
     async for chunk in model.astream(messages):
-        said += chunk
-    return said
+        message += chunk
+    return message
 
 
 async def two_turns(model: BaseChatModel, path: str) -> list[AIMessageChunk]:
     """A tool call and, after its result, an answer; `path` is its argument in the history."""
     bound = model.bind_tools([READ_FILE])
     history: list[Any] = [SystemMessage("You read files."), HumanMessage("How many lines has a.py?")]
-    called = await streamed(bound, history)
+    called = await stream_message(bound, history)
     (call,) = called.tool_calls
-    said = AIMessage(content="", tool_calls=[{**call, "args": {"path": path}}])
-    history += [said, ToolMessage("one\ntwo\nthree", tool_call_id=call["id"] or "", name="read_file")]
-    return [called, await streamed(bound, history)]
+    message = AIMessage(content="", tool_calls=[{**call, "args": {"path": path}}])
+    history += [message, ToolMessage("one\ntwo\nthree", tool_call_id=call["id"] or "", name="read_file")]
+    return [called, await stream_message(bound, history)]
 
 
 def talk(make: Make, url: str = "", path: str = PATH) -> list[tuple[str, Any, Any]]:
@@ -99,8 +99,10 @@ def talk(make: Make, url: str = "", path: str = PATH) -> list[tuple[str, Any, An
 
     def work() -> None:
         try:
-            said = asyncio.run(two_turns(make(url), path))
-            heard.extend((each.text, [call["args"] for call in each.tool_calls], each.usage_metadata) for each in said)
+            replies = asyncio.run(two_turns(make(url), path))
+            heard.extend(
+                (reply.text, [call["args"] for call in reply.tool_calls], reply.usage_metadata) for reply in replies
+            )
         except BaseException as error:  # noqa: BLE001 - a miss is no Exception
             heard.append(error)
 
@@ -123,9 +125,9 @@ def conversation(make: Make) -> tuple[list[tuple[str, Any, Any]], str]:
 
 
 def player_of(text: str) -> Player:
-    found = parse(text)
-    assert isinstance(found, CassetteFile)
-    return Player(found, "c.yaml")
+    cassette = parse(text)
+    assert isinstance(cassette, CassetteFile)
+    return Player(cassette, "c.yaml")
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)

@@ -6,7 +6,7 @@ from typing import Any
 from mendgraph.graph.cassettes.player import MOST_LINES, difference
 
 
-def of(recorded: Any, sent: Any) -> list[str]:
+def difference_of(recorded: Any, sent: Any) -> list[str]:
     return difference(json.dumps(recorded).encode(), json.dumps(sent).encode())
 
 
@@ -14,7 +14,7 @@ def user(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-def called(path: str) -> dict[str, Any]:
+def tool_use(path: str) -> dict[str, Any]:
     return {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "input": {"path": path}}]}]}
 
 
@@ -46,7 +46,7 @@ DIFFERENCES: tuple[tuple[Any, Any, list[str]], ...] = (
         [f"messages[1] (assistant): not recorded, sent {json.dumps(CALL)}"],
     ),
     ({"messages": [1]}, {"messages": [2]}, ["messages[0]: recorded 1, sent 2"]),
-    (called("a"), called("b"), ["messages[0] (assistant).content[0].input.path: recorded 'a', sent 'b'"]),
+    (tool_use("a"), tool_use("b"), ["messages[0] (assistant).content[0].input.path: recorded 'a', sent 'b'"]),
     ({"input": "a"}, {"input": "b"}, ["input: recorded 'a', sent 'b'"]),
     (
         *({"tools": [tool("a", "old"), tool("b")]}, {"tools": [tool("a", "new")]}),
@@ -66,12 +66,12 @@ NO_JSON: tuple[tuple[bytes, bytes, list[str]], ...] = (
 
 
 def test_difference_names_the_place_and_both_sides() -> None:
-    assert [of(recorded, sent) for recorded, sent, _ in DIFFERENCES] == [lines for *_, lines in DIFFERENCES]
+    assert [difference_of(recorded, sent) for recorded, sent, _ in DIFFERENCES] == [lines for *_, lines in DIFFERENCES]
     assert [difference(recorded, sent) for recorded, sent, _ in NO_JSON] == [lines for *_, lines in NO_JSON]
 
 
 def test_difference_is_bounded() -> None:
-    lines = of({str(i): 0 for i in range(50)}, {str(i): 1 for i in range(50)})
+    lines = difference_of({str(i): 0 for i in range(50)}, {str(i): 1 for i in range(50)})
     assert len(lines) == MOST_LINES + 1
     assert lines[-1] == f"... and {50 - MOST_LINES} more differences"
-    assert len(of({"a": LONG * 9}, {"a": 1})[0]) < 200
+    assert len(difference_of({"a": LONG * 9}, {"a": 1})[0]) < 200

@@ -42,14 +42,14 @@ def test_recording_is_written_without_its_key_and_replays(tmp_path: Path) -> Non
     path = tmp_path / "c.yaml"
     with recording(path) as live:
         assert (live.recording, live.model, live.api_key) == (True, "m", "a-key-of-ours")
-        said = post(live.base_url)
-    assert (live.problem(), "a-key-of-ours" in said) == ("", True)
+        answer = post(live.base_url)
+    assert (live.problem(), "a-key-of-ours" in answer) == ("", True)
     assert "a-key-of-ours" not in path.read_text(encoding="utf-8")
-    found = read(str(path), "c.yaml")
-    assert isinstance(found, CassetteFile)
-    with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
+    cassette = read(str(path), "c.yaml")
+    assert isinstance(cassette, CassetteFile)
+    with closing(ReplayedCassette(str(path), "c.yaml", cassette)) as replay:
         assert (replay.recording, replay.model, replay.api_key) == (False, "m", "not-needed")
-        assert post(replay.base_url) == said.replace("a-key-of-ours", "SCRUBBED")
+        assert post(replay.base_url) == answer.replace("a-key-of-ours", "SCRUBBED")
     assert (replay.problem(), replay.notes()) == ("", [])
 
 
@@ -86,10 +86,10 @@ def test_recording_names_the_host_that_answered_if_it_is_not_the_endpoint(tmp_pa
         assert live.base_url
         post(other.base_url.replace("127.0.0.1", "localhost"))
     assert live.problem() == ""
-    found = read(str(path))
-    assert isinstance(found, CassetteFile)
-    assert (found.recorded_from, found.settings) == ("model at localhost", {"mendgraph": version()})
-    with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
+    cassette = read(str(path))
+    assert isinstance(cassette, CassetteFile)
+    assert (cassette.recorded_from, cassette.settings) == ("model at localhost", {"mendgraph": version()})
+    with closing(ReplayedCassette(str(path), "c.yaml", cassette)) as replay:
         assert "Hello" in post("https://api.gone.test/v1")
     assert (replay.problem(), replay.model) == ("", None)
 
@@ -111,24 +111,26 @@ def test_placeholder_key_is_not_a_secret(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv("OPENAI_API_KEY", key)
         path = tmp_path / f"{key}.yaml"
         with recording(path, key) as live:
-            said = post(live.base_url)
-        assert (live.problem(), key in said, key in path.read_text(encoding="utf-8")) == ("", True, True)
+            answer = post(live.base_url)
+        assert (live.problem(), key in answer, key in path.read_text(encoding="utf-8")) == ("", True, True)
 
 
 def test_file_that_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("[", encoding="utf-8")
     (tmp_path / "key.yaml").write_text("a\nsk-" + "a1B2" * 5, encoding="utf-8")
-    told = [getattr(read(str(tmp_path / name), name), "message", "") for name in ("none.yaml", "bad.yaml", "key.yaml")]
-    assert told[0] == "there is no cassette none.yaml"
-    assert told[1].startswith("bad.yaml is not YAML (line ")
-    assert told[2] == (
+    messages = [
+        getattr(read(str(tmp_path / name), name), "message", "") for name in ("none.yaml", "bad.yaml", "key.yaml")
+    ]
+    assert messages[0] == "there is no cassette none.yaml"
+    assert messages[1].startswith("bad.yaml is not YAML (line ")
+    assert messages[2] == (
         "key.yaml is not played: line 2 holds a secret. "
         "Revoke it, remove it from the file and its history, and record again"
     )
 
 
 def test_no_host_can_be_reached_during_a_replay() -> None:
-    told = (
+    note = (
         "the test tried to reach '127.0.0.1' while c.yaml is replayed: give the client "
         "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
     )
@@ -143,7 +145,7 @@ def test_no_host_can_be_reached_during_a_replay() -> None:
                 socket.getaddrinfo(b"example.org", 80)
             assert socket.getaddrinfo("localhost", 80)
             assert socket.getaddrinfo(None, 80)
-        assert replay.notes()[0] == told
+        assert replay.notes()[0] == note
         with closing(ReplayedCassette("c", "c.yaml", conversation(), ["127.0.0.1"])):
             socket.create_connection(address).close()
         socket.create_connection(address).close()
@@ -170,8 +172,8 @@ def test_source_of_a_recording_comes_from_the_marker_or_the_environment(monkeypa
     monkeypatch.setattr(fixture, "shared_local_server", Served)
     pinned = {"protocol": "text", "edit_form": "blocks", "window_tokens": str(EMBEDDED_WINDOW)}
     local = {"model": Served.model, **pinned, "mendgraph": version()}
-    for wanted in ({}, {"model": "local"}):
-        assert find_source(MarkerArguments.model_validate(wanted)) == source(
+    for arguments in ({}, {"model": "local"}):
+        assert find_source(MarkerArguments.model_validate(arguments)) == source(
             Served.base_url, NO_KEY, "local model", local
         )
     monkeypatch.setenv("OPENAI_BASE_URL", "http://b/v1")
@@ -195,8 +197,8 @@ PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 def test_recording_without_a_source_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wanted, problem in PROBLEMS:
-        assert str(find_source(MarkerArguments.model_validate(wanted))).startswith(problem), wanted
+    for arguments, problem in PROBLEMS:
+        assert str(find_source(MarkerArguments.model_validate(arguments))).startswith(problem), arguments
     with nobody_listening() as url:
         assert str(find_source(MarkerArguments(base_url=url))).startswith(f"{url} cannot be reached")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")

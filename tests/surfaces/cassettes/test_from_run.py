@@ -41,7 +41,7 @@ from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.providers import script as provided
 from tests.providers.servers import FAMILIES
-from tests.surfaces.runs.run_plays import EDIT, LINES, cut_off, project, tree, use
+from tests.surfaces.runs.run_plays import EDIT, LINES, killed_run, project, tree, use
 
 pytest_plugins = ("pytester",)
 
@@ -55,33 +55,33 @@ def folder(tmp_path: Path) -> Path:
     return project(tmp_path / "work")
 
 
-def played(folder: Path, *lines: Line, task: str = "Mend add.", **settings: Any) -> str:
+def run_replies(folder: Path, *lines: Line, task: str = "Mend add.", **settings: Any) -> str:
     """A run with these replies, and its id."""
     usual: dict[str, Any] = {"evidence": False, "protocol": "native", "read_ahead": False}
     context = AgentContext(workspace=str(folder), **{**usual, **settings})
     return run_task(task, context, model=ScriptedModel(lines)).thread_id
 
 
-def written(workspace: Path, run: str, **options: Any) -> WrittenCassette:
-    made = cassette_from_run(run, str(workspace), **options)
-    assert isinstance(made, WrittenCassette), made
-    return made
+def write_test(workspace: Path, run: str, **options: Any) -> WrittenCassette:
+    result = cassette_from_run(run, str(workspace), **options)
+    assert isinstance(result, WrittenCassette), result
+    return result
 
 
 def refusal(folder: Path, run: str, **options: Any) -> ToolError:
     """The error if there is no test; nothing was written then."""
     before = tree(folder)
-    made = cassette_from_run(run, str(folder), **options)
-    assert isinstance(made, ToolError), made
+    result = cassette_from_run(run, str(folder), **options)
+    assert isinstance(result, ToolError), result
     assert tree(folder) == before
-    return made
+    return result
 
 
 def cassette(folder: Path, name: str) -> CassetteFile:
     text = (folder / f"cassettes/tests/test_{name}/{name}.yaml").read_text(encoding="utf-8")
-    found = parse(text)
-    assert isinstance(found, CassetteFile), found
-    return found
+    parsed = parse(text)
+    assert isinstance(parsed, CassetteFile), parsed
+    return parsed
 
 
 def test_written_tests_replay_their_runs(
@@ -90,12 +90,14 @@ def test_written_tests_replay_their_runs(
     everything = tmp_path / "all"
     everything.mkdir()
     (everything / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
-    own = project(tmp_path / "healed")
-    healed = played(own, Calls([("edit_file", '{"path": "calc.py"')]), Say(""), EDIT, Say("Done."), max_steps=7)
-    made = written(own, healed, name="healed", folder=str(everything / "tests"))
-    assert made.paths[0] == str(everything / "tests/test_healed.py")
-    text = played(folder, Say(READ), Say(FIX), Say("tool: nothing("), Say("Done."), protocol="text")
-    written(folder, text, name="in_text", folder=str(everything / "tests"))
+    healed_project = project(tmp_path / "healed")
+    healed = run_replies(
+        healed_project, Calls([("edit_file", '{"path": "calc.py"')]), Say(""), EDIT, Say("Done."), max_steps=7
+    )
+    created = write_test(healed_project, healed, name="healed", folder=str(everything / "tests"))
+    assert created.paths[0] == str(everything / "tests/test_healed.py")
+    text = run_replies(folder, Say(READ), Say(FIX), Say("tool: nothing("), Say("Done."), protocol="text")
+    write_test(folder, text, name="in_text", folder=str(everything / "tests"))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     options = ("-p", "mendgraph.graph.cassettes.plugin", "-p", "no:cacheprovider", "--import-mode=importlib")
     shutil.copytree(everything, pytester.path / "elsewhere")
@@ -113,19 +115,19 @@ def test_runs_on_models_of_any_provider_are_replayed_through_chat_completions(
         )
         run = run_task("Mend add.", context)
     assert run.outcome.kind is OutcomeKind.FINISHED, run.outcome.message
-    written(folder, run.thread_id, name="other")
+    write_test(folder, run.thread_id, name="other")
     assert cassette(folder, "other").settings["model"] == anthropic.model
 
 
 def test_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
     (folder / "gone.txt").write_text("gone\n", encoding="utf-8")
     gone = (use(("read_file", {"path": "gone.txt"})), use(("delete_file", {"path": "gone.txt"})))
-    run = played(folder, *gone, *LINES, task='Mend "add".')
-    before, known = tree(folder), (list_runs(str(folder)), spent_by_day(1))
-    made = written(folder, run, name="mended")
-    assert (list_runs(str(folder)), spent_by_day(1)) == known
+    run = run_replies(folder, *gone, *LINES, task='Mend "add".')
+    before, runs_and_spending = tree(folder), (list_runs(str(folder)), spent_by_day(1))
+    created = write_test(folder, run, name="mended")
+    assert (list_runs(str(folder)), spent_by_day(1)) == runs_and_spending
     root = "cassettes/tests/test_mended"
-    assert sorted(os.path.relpath(path, folder) for path in made.paths) == [
+    assert sorted(os.path.relpath(path, folder) for path in created.paths) == [
         f"{root}/files/after/calc.py",
         f"{root}/files/after/docs/calc.md",
         f"{root}/files/after/pkg/new.py",
@@ -136,13 +138,13 @@ def test_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
         f"{root}/mended.yaml",
         "tests/test_mended.py",
     ]
-    assert (made.exchanges, made.files, made.end) == (8, 3, "FINISHED (answered)")
+    assert (created.exchanges, created.files, created.end) == (8, 3, "FINISHED (answered)")
     assert (folder / root / "files/before/calc.py").read_text(encoding="utf-8") == "def add(a, b):\n    return a - b\n"
     now = tree(folder)
     assert {path: now[path] for path in before} == before
-    kept = cassette(folder, "mended")
-    assert kept.recorded_from == f"run {run[:8]}"
-    assert {name: kept.settings[name] for name in ("model", "protocol", "edit_form")} == {
+    recorded = cassette(folder, "mended")
+    assert recorded.recorded_from == f"run {run[:8]}"
+    assert {name: recorded.settings[name] for name in ("model", "protocol", "edit_form")} == {
         "model": "unnamed",
         "protocol": "native",
         "edit_form": "replace",
@@ -181,7 +183,7 @@ def test_turns_of_a_session_are_replayed_in_order(folder: Path) -> None:
     with Session(context, model=ScriptedModel([EDIT, Say("Edited."), Say("Done.")])) as session:
         session.work("Mend add.")
         session.work("Go\non.")
-    written(folder, session.thread_id, name="turns")
+    write_test(folder, session.thread_id, name="turns")
     assert [exchange.status for exchange in cassette(folder, "turns").exchanges] == [200, 200, 200]
     text = (folder / "tests/test_turns.py").read_text(encoding="utf-8")
     assert "session.work(\"Mend add.\")\n        session.work('Go\\non.')\n" in text
@@ -192,32 +194,32 @@ def test_files_that_a_call_names_or_needs_are_kept(folder: Path) -> None:
     for name in ("other.txt", "more.txt"):
         (folder / name).write_text("unread\n", encoding="utf-8")
     named, listed = use(("read_file", {"path": "./other.txt"})), use(("list_files", {}))
-    few, every = (played(folder, each, Say("Done.")) for each in (named, listed))
-    assert [written(folder, run, folder=str(folder.parent / "out/tests")).files for run in (few, every)] == [1, 4]
+    few, every = (run_replies(folder, call, Say("Done.")) for call in (named, listed))
+    assert [write_test(folder, run, folder=str(folder.parent / "out/tests")).files for run in (few, every)] == [1, 4]
 
 
 def test_earlier_tests_are_not_copied_and_not_replaced_without_force(folder: Path) -> None:
     (folder / ".gitignore").write_text("*.log\n", encoding="utf-8")
     (folder / "cassettes").mkdir()
     (folder / "cassettes/.gitignore").write_text("*.log\n", encoding="utf-8")
-    run = played(folder, EDIT, Say("Done."))
-    made = [written(folder, run, name=f"n{number}") for number in range(2)]
-    assert [(each.files, len(each.paths)) for each in made] == [(2, 6)] * 2
+    run = run_replies(folder, EDIT, Say("Done."))
+    created = [write_test(folder, run, name=f"n{number}") for number in range(2)]
+    assert [(created_test.files, len(created_test.paths)) for created_test in created] == [(2, 6)] * 2
 
-    other = played(folder, Say("Done."))
+    other = run_replies(folder, Say("Done."))
     (folder / "tests/test_n0.py").write_text("# mine\n", encoding="utf-8")
     assert refusal(folder, other, name="n0").code is ToolErrorCode.CONFLICT
-    assert written(folder, other, name="n0", force=True).name == "n0"
+    assert write_test(folder, other, name="n0", force=True).name == "n0"
     assert "mine" not in (folder / "tests/test_n0.py").read_text(encoding="utf-8")
-    kept = [path.name for path in (folder / "cassettes/tests/test_n0").rglob("*") if path.is_file()]
-    assert sorted(kept) == [".gitignore", "conftest.py", "n0.yaml"]
+    file_names = [path.name for path in (folder / "cassettes/tests/test_n0").rglob("*") if path.is_file()]
+    assert sorted(file_names) == [".gitignore", "conftest.py", "n0.yaml"]
 
 
 # --- Runs that cannot become a test
 
 
 def test_invalid_test_name_or_place_is_refused(folder: Path) -> None:
-    run = played(folder, Say("Done."))
+    run = run_replies(folder, Say("Done."))
     for name in ("Über", "a-b", "../a", "a b"):
         assert refusal(folder, run, name=name).code is ToolErrorCode.INVALID_ARGUMENT
     (folder / "tests/test_one.py").mkdir(parents=True)
@@ -227,10 +229,10 @@ def test_invalid_test_name_or_place_is_refused(folder: Path) -> None:
 
 
 def test_run_that_depends_on_more_than_its_model_is_refused(folder: Path) -> None:
-    forked = fork_run(played(folder, *LINES), 1, str(folder))
+    forked = fork_run(run_replies(folder, *LINES), 1, str(folder))
     assert not isinstance(forked, ToolError)
     assert refusal(folder, forked.run_id).code is ToolErrorCode.INVALID_ARGUMENT
-    assert refusal(folder, cut_off(folder)).message == "The run has not ended: `mendgraph resume` continues it."
+    assert refusal(folder, killed_run(folder)).message == "The run has not ended: `mendgraph resume` continues it."
     with Session(AgentContext(workspace=str(folder), evidence=False), model=ScriptedModel([EDIT])) as session:
         for event in session.stream("Mend add."):
             if isinstance(event, StepDone):
@@ -253,7 +255,7 @@ def test_run_that_cannot_be_repeated_is_refused(folder: Path) -> None:
 
 
 def test_run_with_too_many_or_missing_files_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = played(folder, use(("list_files", {})), EDIT, Say("Done."))
+    run = run_replies(folder, use(("list_files", {})), EDIT, Say("Done."))
     monkeypatch.setattr("mendgraph.graph.cassettes.stored_run.MOST_FILES", 1)
     refused = refusal(folder, run)
     assert refused.message.startswith("The run does not repeat: message 3 was ")
@@ -267,14 +269,14 @@ def test_run_with_too_many_or_missing_files_is_refused(folder: Path, monkeypatch
 
 def test_run_that_needs_a_too_large_file_is_refused(folder: Path) -> None:
     (folder / "large.txt").write_bytes(b"x" * 2_100_000)
-    run = played(folder, use(("read_file", {"path": "large.txt"})), Say("Done."))
+    run = run_replies(folder, use(("read_file", {"path": "large.txt"})), Say("Done."))
     refused = refusal(folder, run)
     assert refused.message.startswith("'large.txt' is too large to read at once: 2100000 bytes")
 
 
 def test_file_with_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "private.txt").write_text("one\nsk-" + "a1B2" * 10, encoding="utf-8")
-    run = played(folder, use(("read_file", {"path": "private.txt"})), Say("Done."))
+    run = run_replies(folder, use(("read_file", {"path": "private.txt"})), Say("Done."))
     refused = refusal(folder, run)
     assert (refused.code, refused.suggestions) == (ToolErrorCode.PERMISSION_DENIED, ("private.txt",))
     assert "a secret in line 2" in refused.message
@@ -284,7 +286,7 @@ def test_file_with_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest
 
 
 def test_refusal_shows_where_the_run_does_not_repeat(folder: Path) -> None:
-    run = played(folder, use(("read_file", {"path": "notes.txt"})), Say("Done."))
+    run = run_replies(folder, use(("read_file", {"path": "notes.txt"})), Say("Done."))
     (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
     refused = refusal(folder, run)
     assert refused.code is ToolErrorCode.CONFLICT
@@ -313,7 +315,7 @@ REPLIES = st.builds(
     model=NAMES,
     input_tokens=st.just(90),
     output_tokens=st.just(40),
-    finish_reason=st.sampled_from([each for each in FinishReason if each is not FinishReason.REFUSAL]),
+    finish_reason=st.sampled_from([reason for reason in FinishReason if reason is not FinishReason.REFUSAL]),
 )
 
 
@@ -325,9 +327,9 @@ def test_recorded_reply_is_returned_unchanged_and_once(reply: ModelReply) -> Non
     with replayed(reciter):
         model = endpoint_model(Endpoint(model="m", base_url=REPLAY_URL), PLAIN)
         assert not isinstance(model, ProviderFailure)
-        said = model.complete(call, lambda _: None)
+        reply_of_model = model.complete(call, lambda _: None)
         with pytest.raises(CassetteMissError, match="no further reply"):
             httpx2.post(f"{REPLAY_URL}/chat/completions", json={})
-    assert isinstance(said, ModelReply)
-    assert said.model_copy(update={"seconds": 0.0, "allowed_tokens": 0, "provider": {}}) == reply
+    assert isinstance(reply_of_model, ModelReply)
+    assert reply_of_model.model_copy(update={"seconds": 0.0, "allowed_tokens": 0, "provider": {}}) == reply
     assert len(reciter.exchanges) == 1

@@ -20,10 +20,10 @@ DIFFERENT = (("a b", "a_b"), ("A", "a"), ("a/b", "a b"), ("x" * 300, "x" * 301),
 
 
 def test_cassette_is_named_after_its_test() -> None:
-    named = {given: re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", cassette_name(*given)) for given in NAMES}
+    named = {arguments: re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", cassette_name(*arguments)) for arguments in NAMES}
     assert named == NAMES
     for pair in DIFFERENT:  # also on a case-insensitive file system
-        assert len({cassette_name(f"test_a.py::test_b[{each}]").lower() for each in pair}) == 2, pair
+        assert len({cassette_name(f"test_a.py::test_b[{name}]").lower() for name in pair}) == 2, pair
 
 
 def test_chosen_name_must_not_be_a_path() -> None:

@@ -28,16 +28,16 @@ def body(*texts: str, **more: Any) -> bytes:
 
 def player(*bodies: bytes, version: str = "1", recorded: str = "1") -> Player:
     exchanges = tuple(
-        Exchange(method="POST", path=PATH, request=each, status=200, headers={}, response=str(index).encode())
-        for index, each in enumerate(bodies)
+        Exchange(method="POST", path=PATH, request=body, status=200, headers={}, response=str(index).encode())
+        for index, body in enumerate(bodies)
     )
     settings = {"mendgraph": recorded}
     return Player(CassetteFile(recorded_from="x", settings=settings, exchanges=exchanges), "c.yaml", version=version)
 
 
 def answers(played: Player, *bodies: bytes, path: str = PATH) -> list[str]:
-    found = [played.take("POST", path, each) for each in bodies]
-    return [each if isinstance(each, str) else each.response.decode() for each in found]
+    exchanges = [played.take("POST", path, body) for body in bodies]
+    return [exchange if isinstance(exchange, str) else exchange.response.decode() for exchange in exchanges]
 
 
 def test_each_exchange_answers_once_in_any_order_of_requests() -> None:
@@ -85,12 +85,12 @@ BODY: Any = {"messages": [{"role": "user", "content": "a"}], "stream": True}
 def conversation() -> tuple[str, CassetteFile]:
     """What a recording received, and the cassette of it."""
     with LenientServer([Chunked(Say("Hello"), 2)]) as server, recorded(server.base_url) as tape:
-        said = httpx2.post(f"{tape.base_url}/chat/completions", json=BODY).text
-    return said, CassetteFile(recorded_from="x", exchanges=tape.exchanges)
+        reply = httpx2.post(f"{tape.base_url}/chat/completions", json=BODY).text
+    return reply, CassetteFile(recorded_from="x", exchanges=tape.exchanges)
 
 
 def test_all_kinds_of_http_clients_get_the_recorded_reply(conversation: tuple[str, CassetteFile]) -> None:
-    said, cassette = conversation
+    recorded_reply, cassette = conversation
 
     def stream(url: str) -> str:
         with httpx2.stream("POST", url, json=BODY) as reply:
@@ -105,7 +105,7 @@ def test_all_kinds_of_http_clients_get_the_recorded_reply(conversation: tuple[st
         for base_url in (REPLAY_URL, "https://api.gone.test"):
             player = Player(cassette, "c.yaml")
             with replayed(player) as tape:
-                assert ask(f"{base_url}/chat/completions") == said
+                assert ask(f"{base_url}/chat/completions") == recorded_reply
                 assert tape.base_url == REPLAY_URL
             assert (player.misses, player.unplayed) == ([], [])
     player = Player(cassette, "c.yaml")
@@ -119,8 +119,8 @@ def test_without_vcrpy_the_error_names_the_extra_to_install(
     conversation: tuple[str, CassetteFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vcr", None)
-    wanted = pytest.raises(ImportError, match=r"needs the extra `cassettes`: .*vcr")
-    with wanted, replayed(Player(conversation[1], "c.yaml")):
+    import_error = pytest.raises(ImportError, match=r"needs the extra `cassettes`: .*vcr")
+    with import_error, replayed(Player(conversation[1], "c.yaml")):
         pass
 
 
@@ -160,20 +160,20 @@ def test_request_that_is_not_for_a_model_is_not_intercepted() -> None:
     assert {place: recorded_path(*place) for place in PATHS} == PATHS
 
 
-def exchange(said: bytes, body: Any, headers: Mapping[str, Any] | None = None, base_url: str = "") -> Exchange:
+def exchange(reply: bytes, body: Any, headers: Mapping[str, Any] | None = None, base_url: str = "") -> Exchange:
     """What is kept of a request that carries keys in its address and its headers."""
     uri = "https://host/api/v1/chat?alt=sse&key=canary-7fK2mQ9x-1&model=some-model-of-2026"
     keys = {"Accept": "a", "Authorization": "Bearer canary-7fK2mQ9x-2", "X-Api-Key": "canary-7fK2mQ9x-3"}
     request: Any = SimpleNamespace(method="post", uri=uri, body=body, headers={**keys, "api-key": "ollama"})
-    response: Any = {"status": {"code": 200}, "headers": headers or {}, "body": {"string": said}}
+    response: Any = {"status": {"code": 200}, "headers": headers or {}, "body": {"string": reply}}
     return Tape(base_url, lambda body: body.replace(b"private", b"x"))._exchange(request, response)
 
 
 def test_recorded_exchange_holds_no_key_no_host_and_no_other_headers() -> None:
-    said = b"Incorrect key canary-7fK2mQ9x-1, canary-7fK2mQ9x-2, canary-7fK2mQ9x-3 for some-model-of-2026 of ollama"
-    kept = b"Incorrect key SCRUBBED, SCRUBBED, SCRUBBED for some-model-of-2026 of ollama"
-    found = exchange(said, said)
-    assert (found.request, found.response, found.path) == (kept, kept, "/api/v1/chat")
+    reply = b"Incorrect key canary-7fK2mQ9x-1, canary-7fK2mQ9x-2, canary-7fK2mQ9x-3 for some-model-of-2026 of ollama"
+    scrubbed = b"Incorrect key SCRUBBED, SCRUBBED, SCRUBBED for some-model-of-2026 of ollama"
+    recorded = exchange(reply, reply)
+    assert (recorded.request, recorded.response, recorded.path) == (scrubbed, scrubbed, "/api/v1/chat")
     heads = {"Content-Type": ["b"], "Date": ["c"]}
     assert exchange(b"d", b'{"a": "private"}', heads, "https://host/api/v1") == Exchange(
         method="POST",

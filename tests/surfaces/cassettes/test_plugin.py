@@ -56,7 +56,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture
-def recorded(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> Path:
+def recorded_cassette(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> Path:
     """A module of one test, with its cassette."""
     pytester.makepyfile(test_it=ONE)
     run("--mendgraph-record").assert_outcomes(passed=1)
@@ -64,8 +64,8 @@ def recorded(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> Pa
     return pytester.path / FILE
 
 
-def test_recording_replays_offline(recorded: Path, run: Run, endpoint: LenientServer) -> None:
-    text = recorded.read_text(encoding="utf-8")
+def test_recording_replays_offline(recorded_cassette: Path, run: Run, endpoint: LenientServer) -> None:
+    text = recorded_cassette.read_text(encoding="utf-8")
     assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  model: scripted\n  protocol: native\n")
     assert "a-key-of-ours" not in text
     result = run("--strict-markers", "-W", "error", "-W", "ignore:Module already imported")
@@ -102,7 +102,7 @@ def test_invalid_marker_fails_its_test(pytester: pytest.Pytester, run: Run) -> N
         result.stdout.fnmatch_lines([f"*{message}"])
 
 
-@pytest.mark.usefixtures("recorded")
+@pytest.mark.usefixtures("recorded_cassette")
 def test_partly_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=ASKING + "\ndef test_one(mendgraph_cassette):\n    pass\n")
     result = run()
@@ -115,7 +115,7 @@ def test_partly_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytest
     )
 
 
-@pytest.mark.usefixtures("recorded")
+@pytest.mark.usefixtures("recorded_cassette")
 @pytest.mark.parametrize(
     ("body", "outcome"),
     [
@@ -136,14 +136,17 @@ def test_miss_is_shown_even_if_the_agent_hides_it(
     result.stdout.fnmatch_lines(lines)
 
 
-def test_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.Pytester) -> None:
-    before = recorded.read_bytes()
+def test_failed_test_writes_nothing(recorded_cassette: Path, run: Run, pytester: pytest.Pytester) -> None:
+    before = recorded_cassette.read_bytes()
     body = "\ndef test_one(mendgraph_cassette):\n    ask(mendgraph_cassette, 'two')\n    assert 0\n"
     pytester.makepyfile(test_it=ASKING + body)
     result = run("--mendgraph-record")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"{FILE} was not written, because the test failed"])
-    assert (recorded.read_bytes(), [path.name for path in recorded.parent.iterdir()]) == (before, ["test_one.yaml"])
+    assert (recorded_cassette.read_bytes(), [path.name for path in recorded_cassette.parent.iterdir()]) == (
+        before,
+        ["test_one.yaml"],
+    )
 
 
 @pytest.mark.usefixtures("endpoint")
@@ -170,9 +173,9 @@ class TestClass:
     pytester.makepyfile(test_it=ASKING + body)
     for arguments in (["--mendgraph-record"], []):
         run(*arguments).assert_outcomes(passed=3)
-    found = sorted(path.name for path in (pytester.path / "kept" / "here" / "test_it").iterdir())
-    assert (found[0], found[-1], len(found)) == ("TestClass.test_two.yaml", "sums-a.yaml", 3)
-    assert found[1].startswith("sums-A-")
+    names = sorted(path.name for path in (pytester.path / "kept" / "here" / "test_it").iterdir())
+    assert (names[0], names[-1], len(names)) == ("TestClass.test_two.yaml", "sums-a.yaml", 3)
+    assert names[1].startswith("sums-A-")
 
 
 def test_served_cassette_is_recorded_and_replayed(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
@@ -211,8 +214,8 @@ def test_pytest_starts_without_importing_heavy_libraries(pytester: pytest.Pytest
     assert pytester.runpython_c(program).stdout.str().strip() == "[]"
 
 
-def item(name: str, /, *chosen: object, **said: object) -> Any:
-    marks = [pytest.Mark(FIXTURE, chosen, said, _ispytest=True)] if chosen or said else []
+def item(name: str, /, *chosen: object, **arguments: object) -> Any:
+    marks = [pytest.Mark(FIXTURE, chosen, arguments, _ispytest=True)] if chosen or arguments else []
     return SimpleNamespace(nodeid=name, own_markers=marks, fixturenames=[FIXTURE], iter_markers=lambda _: marks)
 
 

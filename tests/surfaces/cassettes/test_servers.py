@@ -21,7 +21,7 @@ BODY: Any = {"messages": [{"role": "user", "content": "a"}]}
 def replay_of(*answers: bytes) -> ReplayServer:
     fields: Any = {"method": "POST", "path": "/v1/chat/completions", "request": json.dumps(BODY).encode()}
     headers = {"content-type": "text/plain", "retry-after": "3"}
-    exchanges = tuple(Exchange(status=429, headers=headers, response=each, **fields) for each in answers)
+    exchanges = tuple(Exchange(status=429, headers=headers, response=answer, **fields) for answer in answers)
     return server_of(exchanges)
 
 
@@ -57,7 +57,7 @@ def test_agent_does_not_retry_a_request_that_was_not_recorded(tmp_path: Path) ->
 SENT: Any = {**BODY, "stream": True}
 
 
-def asked(server: Any) -> httpx2.Response:
+def post_to(server: Any) -> httpx2.Response:
     return httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers={"Authorization": "Bearer mine"})
 
 
@@ -69,15 +69,15 @@ def test_conversation_through_the_forwarding_server_is_recorded_and_replays() ->
             ForwardingServer(f"{upstream.base_url}/", "theirs") as server,
         ):
             tape.forwarded_url = server.base_url
-            live = [asked(server), asked(server)]
+            live = [post_to(server), post_to(server)]
         keys = [headers["authorization"] for headers in upstream.headers]
-    said, refused = tape.exchanges
+    answered, refused = tape.exchanges
     assert keys == ["Bearer theirs"] * 2
-    assert [each.status_code for each in live] == [said.status, refused.status] == [200, 429]
+    assert [response.status_code for response in live] == [answered.status, refused.status] == [200, 429]
     assert (refused.headers["retry-after"], "set-cookie" in refused.headers) == ("3", False)
-    assert (said.path, said.headers["content-type"]) == ("/v1/chat/completions", "text/event-stream")
+    assert (answered.path, answered.headers["content-type"]) == ("/v1/chat/completions", "text/event-stream")
     with server_of(tape.exchanges) as replay:
-        assert [asked(replay).content for _ in live] == [said.response, refused.response]
+        assert [post_to(replay).content for _ in live] == [answered.response, refused.response]
         assert (replay.player.misses, replay.player.unplayed) == ([], [])
 
 
@@ -93,7 +93,7 @@ def test_key_replaces_the_clients_key_and_other_headers_are_forwarded(name: str)
 
 def test_failing_endpoint_is_reported_and_not_recorded() -> None:
     with nobody_listening() as url, ForwardingServer(url, "k") as server:
-        failed = asked(server)
+        failed = post_to(server)
         astray = httpx2.get(server.base_url.removesuffix("/v1") + "/elsewhere")
     assert (failed.status_code, astray.status_code) == (UPSTREAM_FAILED, 404)
     assert failed.json()["error"]["message"].startswith(f"{url} cannot be asked: ")
@@ -103,7 +103,7 @@ def test_failing_endpoint_is_reported_and_not_recorded() -> None:
         ForwardingServer(upstream.base_url, "k") as server,
     ):
         tape.forwarded_url = server.base_url
-        assert asked(server).status_code == UPSTREAM_FAILED
+        assert post_to(server).status_code == UPSTREAM_FAILED
     assert tape.exchanges == ()
 
 

@@ -25,7 +25,7 @@ def documented_values(page: str) -> dict[str, float | None]:
     values: dict[str, float | None] = {}
     for fields, value in re.findall(r"^\| (`[a-z_]+`[^|]*) \| ([^|]*) \|", documents.pages()[page], re.MULTILINE):
         names = re.findall(r"`([a-z_]+)`", fields)
-        numbers = [float(each.replace(",", "")) for each in NUMBER.findall(value.partition(";")[0])]
+        numbers = [float(number.replace(",", "")) for number in NUMBER.findall(value.partition(";")[0])]
         values |= dict.fromkeys(names) | dict(zip(names, numbers, strict=False))
     return values
 

@@ -35,25 +35,25 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "root"
 
 
-def write(root: Path, own: str | None = None, user: str | None = None) -> None:
-    if own is not None:
-        (root / OWN).write_text(own)
+def write(root: Path, workspace: str | None = None, user: str | None = None) -> None:
+    if workspace is not None:
+        (root / OWN).write_text(workspace)
     if user is not None:
         (root.parent / "user.toml").write_text(user)
 
 
-def said(root: Path, **options: Any) -> list[str]:
-    found = load_configuration(str(root), **options)
-    assert isinstance(found, tuple), found
-    return [str(each).replace(str(root.parent), "") for each in found]
+def problems_of(root: Path, **options: Any) -> list[str]:
+    result = load_configuration(str(root), **options)
+    assert isinstance(result, tuple), result
+    return [str(problem).replace(str(root.parent), "") for problem in result]
 
 
 def test_setting_comes_from_the_source_with_the_highest_precedence(root: Path) -> None:
     write(root, 'mode = "ask"\nmax_steps = 3\n', '\nmax_steps = 5\nmodel = "m"\nbase_url = "http://a/v1"\n')
-    found = load_configuration(str(root), {**os.environ, "OPENAI_BASE_URL": "http://b/v1"})
+    configuration = load_configuration(str(root), {**os.environ, "OPENAI_BASE_URL": "http://b/v1"})
     user = str(root.parent / "user.toml")
     origins = {"max_steps": Origin(OWN, 2), "model": Origin(user, 3), "mode": Origin(OWN, 1)}
-    assert found == Configuration(
+    assert configuration == Configuration(
         {"max_steps": 3, "model": "m", "mode": "ask"}, {"base_url": Origin("OPENAI_BASE_URL"), **origins}, (user, OWN)
     )
     assert load_context(str(root), max_steps=9) == AgentContext(
@@ -63,15 +63,15 @@ def test_setting_comes_from_the_source_with_the_highest_precedence(root: Path) -
 
 def test_file_named_by_the_variable_must_exist(root: Path) -> None:
     (root.parent / "user.toml").unlink()
-    [problem] = said(root)
+    [problem] = problems_of(root)
     assert "there is no such file or directory. Fix what MENDGRAPH_CONFIG says, or leave it empty." in problem
 
 
 def test_problems_of_both_files_are_reported_together(root: Path) -> None:
     write(root, "a = \n", "max_steps = 0\n")
-    user, own = said(root)
+    user, workspace_problem = problems_of(root)
     assert user.startswith("/user.toml:1: max_steps should be greater")
-    assert own.startswith(f"{OWN}:1:5: this is not TOML")
+    assert workspace_problem.startswith(f"{OWN}:1:5: this is not TOML")
 
 
 # --- Trust
@@ -79,23 +79,23 @@ def test_problems_of_both_files_are_reported_together(root: Path) -> None:
 
 def test_file_that_widens_settings_is_ignored_until_it_is_trusted(root: Path) -> None:
     write(root, 'max_steps = 3\nallowed_programs = ["make"]\n')
-    [problem] = said(root)
+    [problem] = problems_of(root)
     assert problem.startswith(f"{OWN}:2: allowed_programs needs your trust: ")
     assert "`mendgraph config trust`" in problem
     assert "--no-workspace-config" in problem
     assert isinstance(load_context(str(root)), ToolError)
     assert load_context(str(root), workspace_file=False) == AgentContext(workspace=str(root))
     user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
-    found = load_configuration(str(root))
-    assert isinstance(found, Configuration)
-    assert "allowed_programs" in found.values
+    configuration = load_configuration(str(root))
+    assert isinstance(configuration, Configuration)
+    assert "allowed_programs" in configuration.values
 
 
 def test_changed_file_must_be_trusted_again(root: Path) -> None:
     write(root, 'allowed_programs = ["make"]\n')
     user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
     write(root, 'allowed_programs = ["sh"]\n')
-    assert "needs your trust" in said(root)[0]
+    assert "needs your trust" in problems_of(root)[0]
 
 
 OVERRULED = (  # the user's file and the workspace's
@@ -114,16 +114,16 @@ OVERRULED = (  # the user's file and the workspace's
 
 
 def test_file_that_overrides_the_user_or_weakens_checks_needs_trust(root: Path) -> None:
-    for user, own in OVERRULED:
-        write(root, own, user)
-        name = own.partition(" ")[0]
-        assert said(root)[0].startswith(f"{OWN}:1: {name} needs your trust: "), own
+    for user, workspace in OVERRULED:
+        write(root, workspace, user)
+        name = workspace.partition(" ")[0]
+        assert problems_of(root)[0].startswith(f"{OWN}:1: {name} needs your trust: "), workspace
 
         user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
         trusted = load_context(str(root))
         user_files.trust(str(root), "")
-        write(root, "", own)
-        assert trusted == load_context(str(root)), own
+        write(root, "", workspace)
+        assert trusted == load_context(str(root)), workspace
 
 
 def test_equal_values_and_unset_preferences_need_no_trust(root: Path) -> None:
@@ -133,23 +133,23 @@ def test_equal_values_and_unset_preferences_need_no_trust(root: Path) -> None:
 
 def test_denied_paths_of_all_files_and_options_are_combined(root: Path) -> None:
     write(root, 'denied_paths = ["data/"]\n', 'denied_paths = ["private/"]\n')
-    found = load_context(str(root), denied_paths=("*.csv",))
-    assert isinstance(found, AgentContext)
-    assert found.denied_paths == ("private/", "data/", "*.csv")
+    context = load_context(str(root), denied_paths=("*.csv",))
+    assert isinstance(context, AgentContext)
+    assert context.denied_paths == ("private/", "data/", "*.csv")
     assert merged({"denied_paths": ("a",)}, {"denied_paths": ("b",)}) == {"denied_paths": ("a", "b")}
 
 
 def test_file_is_compared_with_the_defaults_of_the_run(root: Path) -> None:
     write(root, "require_checks = false\nmax_calls_per_turn = 50\n")
-    [widening_calls] = said(root)
+    [widening_calls] = problems_of(root)
     assert "max_calls_per_turn needs your trust" in widening_calls
-    [weakening] = said(root, defaults=UNATTENDED)
+    [weakening] = problems_of(root, defaults=UNATTENDED)
     assert "require_checks needs your trust" in weakening
 
 
 def test_on_limit_ask_in_a_workspace_file_needs_trust(root: Path) -> None:
     write(root, 'on_limit = "ask"\n', 'on_limit = "stop"\n')
-    [asking] = said(root)
+    [asking] = problems_of(root)
     assert "on_limit needs your trust" in asking
 
 
@@ -166,19 +166,19 @@ NO_TEXTS = {
 def test_file_that_is_binary_or_too_large_is_refused(root: Path) -> None:
     for data, problem in NO_TEXTS.items():
         (root / OWN).write_bytes(data)
-        assert said(root)[0].startswith(f"{OWN}{problem}")
+        assert problems_of(root)[0].startswith(f"{OWN}{problem}")
 
 
 def test_settings_that_contradict_each_other_are_reported(root: Path) -> None:
     write(root, user="usd_per_million_input = 1.0\n")
-    assert said(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
+    assert problems_of(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
     write(root, "usd_per_million_cached_input = 1.0\n", "")
     user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
-    assert said(root) == [f"{OWN}: usd_per_million_cached_input needs usd_per_million_input as well"]
+    assert problems_of(root) == [f"{OWN}: usd_per_million_cached_input needs usd_per_million_input as well"]
     write(root, "", "")
-    found = load_context(str(root), max_steps=0)
-    assert isinstance(found, ToolError)
-    assert found.message == "max_steps: Input should be greater than or equal to 1"
+    error = load_context(str(root), max_steps=0)
+    assert isinstance(error, ToolError)
+    assert error.message == "max_steps: Input should be greater than or equal to 1"
 
 
 # --- Random pairs of files
@@ -201,30 +201,30 @@ def text_of(values: dict[str, str]) -> str:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(user=FILE, own=FILE, trusted=st.booleans())
+@given(user=FILE, workspace=FILE, trusted=st.booleans())
 def test_repository_cannot_add_to_what_the_user_allows(
-    root: Path, user: dict[str, str], own: dict[str, str], trusted: bool
+    root: Path, user: dict[str, str], workspace: dict[str, str], trusted: bool
 ) -> None:
-    write(root, text_of(own), text_of(user))
+    write(root, text_of(workspace), text_of(user))
     user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()) if trusted else "0" * 64)
     alone = load_context(str(root), workspace_file=False)
-    both = load_context(str(root))
+    combined = load_context(str(root))
     assert isinstance(alone, AgentContext)
     if trusted:
-        assert isinstance(both, AgentContext)
-        write(root, "", text_of({**user, **own}))
-        assert load_context(str(root)) == both
-    elif isinstance(both, AgentContext):
+        assert isinstance(combined, AgentContext)
+        write(root, "", text_of({**user, **workspace}))
+        assert load_context(str(root)) == combined
+    elif isinstance(combined, AgentContext):
         order = ["read-only", "plan", "ask", "auto"]
-        assert order.index(both.mode) <= order.index(alone.mode)
-        assert both.max_calls_per_turn <= alone.max_calls_per_turn
-        assert (both.max_steps or 9) <= (alone.max_steps or 9)
-        assert set(both.allowed_programs) <= set(alone.allowed_programs)
-        assert both.model == alone.model
-        assert "temperature" not in user or both.temperature == alone.temperature
-        assert (both.evidence, both.keep_failed_edits) == (alone.evidence, alone.keep_failed_edits)
+        assert order.index(combined.mode) <= order.index(alone.mode)
+        assert combined.max_calls_per_turn <= alone.max_calls_per_turn
+        assert (combined.max_steps or 9) <= (alone.max_steps or 9)
+        assert set(combined.allowed_programs) <= set(alone.allowed_programs)
+        assert combined.model == alone.model
+        assert "temperature" not in user or combined.temperature == alone.temperature
+        assert (combined.evidence, combined.keep_failed_edits) == (alone.evidence, alone.keep_failed_edits)
     else:
-        assert "needs your trust" in both.message
+        assert "needs your trust" in combined.message
 
 
 # --- Trust

@@ -119,8 +119,8 @@ def test_variable_without_value_and_default_is_named() -> None:
 @rows((None, "http"), ("http", "http"), ("streamable-http", "http"), ("sse", "sse"))
 def test_transport_follows_from_the_type(kind: Any, transport: str) -> None:
     settings = ServerSettings(url="http://localhost/", headers={"A": "b"}, type=kind)
-    wanted = {"transport": transport, "login": True, "url": "http://localhost/", "headers": {"A": "b"}}
-    assert connection_of("a", settings, {}) == wanted
+    expected = {"transport": transport, "login": True, "url": "http://localhost/", "headers": {"A": "b"}}
+    assert connection_of("a", settings, {}) == expected
 
 
 # --- Trust

@@ -79,15 +79,15 @@ MORE: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 def test_request_can_narrow_the_settings_and_is_refused_by_name_if_it_widens_them() -> None:
-    for asked, held in LESS:
-        assert narrowed(asked, ANN, "/w") == BASE.model_copy(update={**held, "workspace": "/w"})
-    for asked, said in MORE:
-        assert narrowed(asked, ANN, "/w") == StopCause(reason=StopReason.INVALID_REQUEST, message=said)
-    own = {"response_format": {"type": "string", "pattern": "a"}, "system_prompt": "Be kind."}
-    its = ANN._replace(context=BASE.model_copy(update=own))
-    kept, refused = narrowed({}, its, "/w"), narrowed({"system_prompt": "Be terse."}, its, "/w")
-    assert (isinstance(refused, StopCause), getattr(kept, "system_prompt", "")) == (True, "Be kind.")
-    assert isinstance(narrowed({"response_format": own["response_format"]}, its, "/w"), AgentContext)
+    for settings, expected in LESS:
+        assert narrowed(settings, ANN, "/w") == BASE.model_copy(update={**expected, "workspace": "/w"})
+    for settings, message in MORE:
+        assert narrowed(settings, ANN, "/w") == StopCause(reason=StopReason.INVALID_REQUEST, message=message)
+    users_own = {"response_format": {"type": "string", "pattern": "a"}, "system_prompt": "Be kind."}
+    its = ANN._replace(context=BASE.model_copy(update=users_own))
+    accepted, refused = narrowed({}, its, "/w"), narrowed({"system_prompt": "Be terse."}, its, "/w")
+    assert (isinstance(refused, StopCause), getattr(accepted, "system_prompt", "")) == (True, "Be kind.")
+    assert isinstance(narrowed({"response_format": users_own["response_format"]}, its, "/w"), AgentContext)
 
 
 NAMES = sorted(AgentContext.model_fields.keys() - {"workspace"})
@@ -98,12 +98,12 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
-def test_no_request_widens_the_allowed_settings(asked: dict[str, Any]) -> None:
-    found = narrowed(asked, ANN, "/w")
-    if isinstance(found, AgentContext):
-        assert (found.account, found.base_url, found.workspace) == ("ann", BASE.base_url, "/w")
-        assert too_wide(found, ANN) == ()
-        limits = {name: getattr(found, name) for name, each in SETTINGS.items() if each.trust == "less"}
+def test_no_request_widens_the_allowed_settings(settings: dict[str, Any]) -> None:
+    result = narrowed(settings, ANN, "/w")
+    if isinstance(result, AgentContext):
+        assert (result.account, result.base_url, result.workspace) == ("ann", BASE.base_url, "/w")
+        assert too_wide(result, ANN) == ()
+        limits = {name: getattr(result, name) for name, setting in SETTINGS.items() if setting.trust == "less"}
         assert widening(limits, BASE) == ()
 
 
@@ -126,7 +126,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     operator_allowance.cache_clear()
 
 
-def configured(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
+def configure_operator(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
     """Let the operator allow this."""
     path = folder.parent / "config.toml"
     path.write_text(text, encoding="utf-8")
@@ -134,16 +134,16 @@ def configured(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None
     operator_allowance.cache_clear()
 
 
-def had(**asked: Any) -> Any:
-    return client_context(AgentContext(**asked), None)
+def context_of_client(**settings: Any) -> Any:
+    return client_context(AgentContext(**settings), None)
 
 
-def refused(**asked: Any) -> str:
+def refusal_of(**settings: Any) -> str:
     """Why there is no context for this."""
-    found = had(**asked)
-    assert isinstance(found, StopCause), found
-    assert found.reason is StopReason.INVALID_REQUEST
-    return found.message
+    result = context_of_client(**settings)
+    assert isinstance(result, StopCause), result
+    assert result.reason is StopReason.INVALID_REQUEST
+    return result.message
 
 
 WIDER: tuple[dict[str, Any], ...] = (
@@ -157,21 +157,21 @@ WIDER: tuple[dict[str, Any], ...] = (
 
 
 def test_request_for_more_is_refused_by_name_with_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for asked in WIDER:
-        said = refused(**asked)
-        assert "This server does not allow its clients what the request sets: " in said
-        assert set(said.partition("sets: ")[2].partition(".")[0].split(", ")) <= set(asked)
-        assert "in a file that MENDGRAPH_CONFIG names and start the server again" in said
-    configured(monkeypatch, folder, 'mode = "root"')
-    assert "This server's settings are wrong: " in refused()
+    for settings in WIDER:
+        message = refusal_of(**settings)
+        assert "This server does not allow its clients what the request sets: " in message
+        assert set(message.partition("sets: ")[2].partition(".")[0].split(", ")) <= set(settings)
+        assert "in a file that MENDGRAPH_CONFIG names and start the server again" in message
+    configure_operator(monkeypatch, folder, 'mode = "root"')
+    assert "This server's settings are wrong: " in refusal_of()
 
 
 def test_workspace_must_be_in_the_servers_folder(folder: Path) -> None:
     (folder.parent / "server-2").mkdir()
     for workspace in ("site/../..", "/", "out", "../server-2"):
-        said = refused(workspace=workspace)
-        assert f"is outside '{folder}', the folder of this server" in said
-        assert ROOT_VARIABLE in said
+        message = refusal_of(workspace=workspace)
+        assert f"is outside '{folder}', the folder of this server" in message
+        assert ROOT_VARIABLE in message
 
 
 MODELS = (
@@ -186,41 +186,43 @@ MODELS = (
 def test_client_can_choose_the_model_only_if_the_key_goes_to_its_own_endpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for own, asked, allowed in MODELS:
-        configured(monkeypatch, folder, own)
-        assert isinstance(had(model=asked), AgentContext) is allowed, (own, asked)
+    for operator_settings, model, allowed in MODELS:
+        configure_operator(monkeypatch, folder, operator_settings)
+        assert isinstance(context_of_client(model=model), AgentContext) is allowed, (operator_settings, model)
 
 
 def test_operators_settings_apply_and_can_be_narrowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = "max_calls_per_turn = 40\nmax_cost_usd_per_day = 5.0\n"
-    configured(monkeypatch, folder, f'base_url = "{OURS}"\nallowed_programs = ["make"]\nmode = "ask"\n{limits}')
-    base = had()
+    configure_operator(monkeypatch, folder, f'base_url = "{OURS}"\nallowed_programs = ["make"]\nmode = "ask"\n{limits}')
+    base = context_of_client()
     assert (base.base_url, base.allowed_programs, base.mode, base.max_calls_per_turn) == (OURS, ("make",), "ask", 40)
-    asked = had(allowed_programs=(), mode="read-only", max_calls_per_turn=3, max_cost_usd_per_day=99.0, model="any")
-    assert (asked.allowed_programs, asked.mode, asked.max_calls_per_turn) == ((), "read-only", 3)
-    assert (asked.max_cost_usd_per_day, asked.model, asked.base_url) == (5.0, "any", OURS)
-    assert "allowed_programs. Leave it out, or allow it in '" in refused(allowed_programs=("make", "sh"))
+    narrower = context_of_client(
+        allowed_programs=(), mode="read-only", max_calls_per_turn=3, max_cost_usd_per_day=99.0, model="any"
+    )
+    assert (narrower.allowed_programs, narrower.mode, narrower.max_calls_per_turn) == ((), "read-only", 3)
+    assert (narrower.max_cost_usd_per_day, narrower.model, narrower.base_url) == (5.0, "any", OURS)
+    assert "allowed_programs. Leave it out, or allow it in '" in refusal_of(allowed_programs=("make", "sh"))
 
 
 def test_form_can_be_submitted_with_its_defaults(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although the operator has changed some of the defaults."""
-    configured(monkeypatch, folder, f'base_url = "{OURS}"\nmodel = "m"\nmode = "ask"\nmax_seconds = 60.0\n')
-    shown = {name: field.get_default(call_default_factory=True) for name, field in AgentContext.model_fields.items()}
-    assert had(**shown) == had()
+    configure_operator(monkeypatch, folder, f'base_url = "{OURS}"\nmodel = "m"\nmode = "ask"\nmax_seconds = 60.0\n')
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in AgentContext.model_fields.items()}
+    assert context_of_client(**defaults) == context_of_client()
 
 
 def test_endpoint_in_the_environment_belongs_to_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{OURS}/")
-    assert had(base_url=OURS, model="m").base_url is None
-    assert "base_url" in refused(base_url=f"{OURS}/../other")
+    assert context_of_client(base_url=OURS, model="m").base_url is None
+    assert "base_url" in refusal_of(base_url=f"{OURS}/../other")
 
 
 def test_context_of_build_graph_is_the_limit_for_clients(folder: Path) -> None:
     bound = AgentContext(workspace="site", allowed_programs=("make",))
-    found: Any = client_context(AgentContext(allowed_programs=("make",)), bound)
-    assert (found.allowed_programs, found.workspace) == (("make",), str(folder / "site"))
-    said: Any = client_context(AgentContext(allowed_programs=("sh",)), bound)
-    assert said.message.endswith(
+    context: Any = client_context(AgentContext(allowed_programs=("make",)), bound)
+    assert (context.allowed_programs, context.workspace) == (("make",), str(folder / "site"))
+    refusal: Any = client_context(AgentContext(allowed_programs=("sh",)), bound)
+    assert refusal.message.endswith(
         "allowed_programs. Leave it out, or allow it in build_graph(context=AgentContext(...))."
     )
     assert client_context({"user": "ada"}, bound) == {"user": "ada"}
@@ -245,8 +247,8 @@ def test_key_and_request_are_not_sent_to_an_endpoint_of_the_client(
         assert (outcome.kind.value, outcome.reason.value) == ("SYSTEM_ERROR", "invalid_request")
         assert "base_url" in outcome.message
         assert theirs.requests == []
-        own: Any = build_graph().invoke(TOLD, context=context)
-        assert (own["outcome"].answer, len(theirs.requests)) == ("Hello.", 1)
+        result: Any = build_graph().invoke(TOLD, context=context)
+        assert (result["outcome"].answer, len(theirs.requests)) == ("Hello.", 1)
 
 
 def test_client_cannot_update_the_context_of_a_thread() -> None:
@@ -257,16 +259,16 @@ def test_client_cannot_update_the_context_of_a_thread() -> None:
 
 
 def test_refused_turn_stores_no_context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configured(monkeypatch, folder, 'mode = "read-only"\n')
+    configure_operator(monkeypatch, folder, 'mode = "read-only"\n')
     call = Calls([("write_file", '{"path": "a.txt", "content": "x"}')])
     with ScriptedServer([call, Say("Done.")]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         graph, _ = build_machine(InMemorySaver(), model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)
         config: Any = {"configurable": {"thread_id": "t"}}
-        said = {"messages": [("user", "Write a.txt.")]}
-        refused_one: Any = graph.invoke(cast("Any", said), config, context=cast("Any", {"base_url": ELSEWHERE}))
+        turn_input = {"messages": [("user", "Write a.txt.")]}
+        refused_one: Any = graph.invoke(cast("Any", turn_input), config, context=cast("Any", {"base_url": ELSEWHERE}))
         assert refused_one["outcome"].reason is StopReason.INVALID_REQUEST
-        graph.update_state(config, {**said, "stop": None}, as_node="begin_turn")
+        graph.update_state(config, {**turn_input, "stop": None}, as_node="begin_turn")
         with suppress(KeyError):  # there is no context
             graph.invoke(None, config)
         assert not (folder / "a.txt").exists()
@@ -300,10 +302,10 @@ def test_context_of_the_run_precedes_the_graphs_and_the_stored_one() -> None:
     assert given_context(Admission(GIVEN, "ada"), BOUND, STORED) is GIVEN
     assert given_context(Admission(refused, "ada"), BOUND, STORED) is refused
     for foreign, words in FOREIGN:  # treated as none, it would let the agent work in the folder of the process
-        said = given_context(foreign, None, STORED)
-        assert isinstance(said, StopCause)
-        assert (words in said.message, "build_graph(context=AgentContext(...))" in said.message) == (True, True)
-        assert "secret-password" not in said.message
+        cause = given_context(foreign, None, STORED)
+        assert isinstance(cause, StopCause)
+        assert (words in cause.message, "build_graph(context=AgentContext(...))" in cause.message) == (True, True)
+        assert "secret-password" not in cause.message
         assert given_context(foreign, BOUND, STORED) is BOUND
 
 

@@ -8,10 +8,10 @@ from mendgraph.graph.configuration.loading import Settings, parse_settings
 KEY = "ghp_" + "a8F3kLq9ZxT2vB7nM4cR6wY1pD5sH0jG2uE8"
 
 
-def said(text: str) -> list[str]:
-    found = parse_settings(text, "f.toml")
-    assert isinstance(found, tuple), found
-    return [str(each) for each in found]
+def problems_of(text: str) -> list[str]:
+    result = parse_settings(text, "f.toml")
+    assert isinstance(result, tuple), result
+    return [str(problem) for problem in result]
 
 
 def test_fields_are_top_level_keys_with_the_names_of_the_context() -> None:
@@ -67,16 +67,16 @@ SECRETS = {
 def test_problem_names_file_line_and_field_and_the_remedy() -> None:
     for text, problem in UNFIT.items():
         field = text.strip("\n[").replace("]", " ").split()[0]
-        assert said(text) == [f"f.toml:{problem} It means: {AgentContext.model_fields[field].description}"]
+        assert problems_of(text) == [f"f.toml:{problem} It means: {AgentContext.model_fields[field].description}"]
     for text, problem in PROBLEMS.items():
-        [found] = said(text)
-        assert found[: len(problem) + 7] == f"f.toml:{problem}"
+        [problem_text] = problems_of(text)
+        assert problem_text[: len(problem) + 7] == f"f.toml:{problem}"
 
 
 def test_secret_in_a_settings_file_is_refused_and_not_quoted() -> None:
     for text, problem in SECRETS.items():
-        [found] = said(text)
-        assert (problem in found, KEY in found) == (True, False), text
+        [problem_text] = problems_of(text)
+        assert (problem in problem_text, KEY in problem_text) == (True, False), text
 
 
 NAMES = st.sampled_from(sorted(AgentContext.model_fields.keys() - {"workspace"}))
@@ -88,12 +88,12 @@ VALUES_OF_SETTINGS_FILE = st.sampled_from(
 @given(st.dictionaries(NAMES, VALUES_OF_SETTINGS_FILE, max_size=6))
 def test_valid_settings_make_a_context_and_invalid_ones_are_named(given_values: dict[str, str]) -> None:
     text = "".join(f"{name} = {value}\n" for name, value in given_values.items())
-    found = parse_settings(text, "f.toml")
-    if isinstance(found, Settings):
-        assert list(found.values) == list(given_values)
-        assert [found.lines[name] for name in given_values] == list(range(1, len(given_values) + 1))
+    result = parse_settings(text, "f.toml")
+    if isinstance(result, Settings):
+        assert list(result.values) == list(given_values)
+        assert [result.lines[name] for name in given_values] == list(range(1, len(given_values) + 1))
         if not any(name.startswith("usd_") for name in given_values):
-            AgentContext(**found.values)
+            AgentContext(**result.values)
     else:
-        assert {each.field for each in found} <= given_values.keys()
-        assert all(list(given_values).index(each.field) + 1 == each.line for each in found)
+        assert {problem.field for problem in result} <= given_values.keys()
+        assert all(list(given_values).index(problem.field) + 1 == problem.line for problem in result)

@@ -212,7 +212,7 @@ def test_real_server_answers_only_below_its_own_path(tmp_path: Path) -> None:
     origin = server.base_url.rsplit("/", 2)[0]
     try:
         with httpx.Client(headers=foreign, timeout=60) as client:
-            asked = {
+            answers = {
                 url: client.post(f"{url}/chat/completions", content=body) for url in (server.base_url, f"{origin}/v1")
             }
             other = [
@@ -220,5 +220,5 @@ def test_real_server_answers_only_below_its_own_path(tmp_path: Path) -> None:
             ]
     finally:
         server.stop()
-    assert [answer.status_code for answer in asked.values()] == [200, 404]
+    assert [answer.status_code for answer in answers.values()] == [200, 404]
     assert other == [404] * 5

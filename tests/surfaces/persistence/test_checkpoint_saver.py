@@ -27,7 +27,7 @@ from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, own_saver
 from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.langchain.embedding import ASKED, REPAIR, THREAD, context, told
+from tests.langchain.embedding import ASKED, REPAIR, THREAD, context, native_model
 from tests.machine.test_state import EXAMPLES
 from tests.scenarios.sample_repair import CALC, MENDED
 from tests.surfaces.persistence.any_saver import opened_saver
@@ -50,14 +50,15 @@ def test_sync_and_async_runs_leave_the_same_thread(saver: Any, tmp_path: Path, d
     asyncio.run(machine.ainvoke(request, ways[1], **options))
 
     async def read(config: RunnableConfig) -> list[Any]:
-        return [each async for each in machine.aget_state_history(config)]
+        return [snapshot async for snapshot in machine.aget_state_history(config)]
 
     states = [machine.get_state(config) for config in ways]
-    assert [[each.content for each in state.values["messages"]] for state in states] == [["Hi.", "Done."]] * 2
+    assert [[message.content for message in state.values["messages"]] for state in states] == [["Hi.", "Done."]] * 2
     assert [state.next for state in states] == [(), ()]
     assert [asyncio.run(read(config))[0].values for config in ways] == [state.values for state in states]
     histories = [
-        [(each.next, (each.metadata or {})["step"]) for each in machine.get_state_history(config)] for config in ways
+        [(snapshot.next, (snapshot.metadata or {})["step"]) for snapshot in machine.get_state_history(config)]
+        for config in ways
     ]
     assert histories[0] == histories[1]
 
@@ -72,7 +73,7 @@ class Plain:
         return ciphertext
 
 
-def asked_and_answered(machine: Machine, folder: Path, loop: bool) -> Any:
+def run_with_approval(machine: Machine, folder: Path, loop: bool) -> Any:
     """A run that a person approves, by two machines over one thread in all."""
     settings: Any = {"config": THREAD, "context": context(folder, mode="ask")}
 
@@ -93,8 +94,8 @@ def test_savers_of_langgraph_keep_a_thread(tmp_path: Path, kind: str, caplog: py
     if kind == "encrypted":
         saver = InMemorySaver(serde=EncryptedSerializer(Plain(), JsonPlusSerializer(allowed_msgpack_modules=None)))
     with caplog.at_level(logging.WARNING):
-        machine = build_graph(saver, model=told(*REPAIR))
-        result = asked_and_answered(machine, tmp_path / "w", "loop" in kind)
+        machine = build_graph(saver, model=native_model(*REPAIR))
+        result = run_with_approval(machine, tmp_path / "w", "loop" in kind)
         state = build_graph(saver).get_state(THREAD).values  # another machine, which reads all of it back
     connection.close()
     assert (result["outcome"].kind, changed_files(tmp_path / "w", CALC)) == (OutcomeKind.FINISHED, {"calc.py": MENDED})
@@ -106,7 +107,7 @@ WORDS = tuple(word for kind in CHECKPOINT_TYPES if issubclass(kind, Enum) for wo
 
 
 @pytest.fixture
-def met(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SerdeEvent]]:
+def serde_events(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SerdeEvent]]:
     """The types that LangGraph warns of, or does not load."""
     for name, value in (("DATABASE_URI", ":memory:"), ("REDIS_URI", "fake")):
         monkeypatch.setenv(name, value)  # as `langgraph dev` does, without which its serializer cannot be imported
@@ -116,7 +117,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SerdeEvent]]:
     unregister()
 
 
-def made(kind: str) -> Any:
+def server_serializer(kind: str) -> Any:
     """A serializer of LangGraph's, as it is made with what LANGGRAPH_STRICT_MSGPACK says."""
     from langgraph_api.serde import Serializer  # type: ignore[import-untyped]  # the development server's
 
@@ -130,18 +131,18 @@ def made(kind: str) -> Any:
 
 @pytest.mark.parametrize(("kind", "strict"), [("server", True), ("encrypted", False)])
 def test_records_are_restored_from_the_serializer_of_a_server(
-    kind: str, strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
+    kind: str, strict: bool, serde_events: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stored record is restored unchanged, and the server shows all of it to its clients."""
     monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
     assert {type(value) for value in (*EXAMPLES, *WORDS)} == set(CHECKPOINT_TYPES)
-    serde = own_saver(InMemorySaver(serde=made(kind))).serde
+    serde = own_saver(InMemorySaver(serde=server_serializer(kind))).serde
     for value in (*EXAMPLES, *WORDS):
-        back = serde.loads_typed(made(kind).dumps_typed({"one": value, "many": [value]}))
-        grown = serde.loads_typed(made(kind).dumps_typed(_DeltaSnapshot([value]))).value
+        back = serde.loads_typed(server_serializer(kind).dumps_typed({"one": value, "many": [value]}))
+        grown = serde.loads_typed(server_serializer(kind).dumps_typed(_DeltaSnapshot([value]))).value
         assert (back, grown) == ({"one": value, "many": [value]}, [value])
         assert {type(back["one"]), type(back["many"][0]), type(grown[0])} == {type(value)}
         if kind == "server":
-            shown = made("a client's view").loads_typed(serde.dumps_typed(value))
-            assert TypeAdapter(type(value)).validate_python(shown) == value
-    assert met == []
+            view = server_serializer("a client's view").loads_typed(serde.dumps_typed(value))
+            assert TypeAdapter(type(value)).validate_python(view) == value
+    assert serde_events == []

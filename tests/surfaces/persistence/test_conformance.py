@@ -39,28 +39,30 @@ without record and journal: `fork` makes one with both.
 Made = Callable[[], AsyncGenerator[Any, None]]
 
 
-def judge(made: Made) -> None:
+def check_conformance(make_saver: Made) -> None:
     """Assert that each capability exists, or is declared as missing."""
 
     async def all_of_it() -> None:
-        report = await validate(checkpointer_test(name="ours")(made))
-        found = {name: (each.tests_passed, each.failures) for name, each in report.results.items() if each.detected}
-        assert found == DONE
-        assert report.results.keys() - found.keys() == REFUSED.keys()
-        async for saver in made():
-            for name, given in REFUSED.items():
+        report = await validate(checkpointer_test(name="ours")(make_saver))
+        results = {
+            name: (result.tests_passed, result.failures) for name, result in report.results.items() if result.detected
+        }
+        assert results == DONE
+        assert report.results.keys() - results.keys() == REFUSED.keys()
+        async for saver in make_saver():
+            for name, arguments in REFUSED.items():
                 with pytest.raises(NotImplementedError):
-                    await getattr(saver, f"a{name}")(*given)
+                    await getattr(saver, f"a{name}")(*arguments)
 
     asyncio.run(all_of_it())
 
 
 def test_saver_of_a_workspace_passes_langgraphs_conformance_suite(any_store: str, tmp_path: Path) -> None:  # noqa: ARG001 - with both
-    async def made() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
+    async def make_saver() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
         with closing(Store(str(tmp_path))) as store:
             yield store.saver
 
-    judge(made)
+    check_conformance(make_saver)
 
 
 async def in_memory() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
@@ -72,6 +74,6 @@ async def in_a_file() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
         yield own_saver(lent)
 
 
-@pytest.mark.parametrize("made", [in_memory, in_a_file])
-def test_users_saver_with_our_serializer_passes_langgraphs_conformance_suite(made: Made) -> None:
-    judge(made)
+@pytest.mark.parametrize("make_saver", [in_memory, in_a_file])
+def test_users_saver_with_our_serializer_passes_langgraphs_conformance_suite(make_saver: Made) -> None:
+    check_conformance(make_saver)

@@ -21,7 +21,7 @@ from mendgraph.nodes.workspace.store.database import FILE_NAME, StoreError
 from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from tests.doubles.history_model import HistoryModel
 from tests.surfaces.conftest import Command
-from tests.surfaces.runs.run_plays import LINES, context, played, project, tree
+from tests.surfaces.runs.run_plays import LINES, context, project, run_lines, tree
 
 
 class Played(NamedTuple):
@@ -54,7 +54,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         patch.setenv(DATA_DIR_VARIABLE, str(base / "now" / "data"))
         (base / "now").mkdir()
         folder = project(base / "now" / "project")
-        first = played(folder).thread_id
+        first = run_lines(folder).thread_id
         second = run_task("Look.", context(folder), model=HistoryModel(LINES[-1:])).thread_id
         shutil.copytree(base / "now", base / "kept")
         yield Played(folder, first, second, Path(workspace_folder_path(str(folder)), FILE_NAME))
@@ -72,7 +72,7 @@ def runs(two_runs: Played, monkeypatch: pytest.MonkeyPatch) -> Played:
     return two_runs
 
 
-def told(command: Command, *words: str) -> tuple[int, str]:
+def run_command(command: Command, *words: str) -> tuple[int, str]:
     code, _, error = command(*words, typed=io.StringIO())
     return code, error
 
@@ -98,10 +98,10 @@ CHECKPOINTS: dict[str, Callable[[Any], Any]] = {
 def test_damaged_checkpoint_is_an_error_of_its_run_only(command: Command, runs: Played, damage: str) -> None:
     runs.newest(CHECKPOINTS[damage])
     for words in (("runs", "show", runs.first), ("report", runs.first), ("chat", "--run", runs.first)):
-        code, error = told(command, *words)
+        code, error = run_command(command, *words)
         assert (code, error.count("\n"), runs.first in error, "is damaged" in error) == (4, 1, True, True), words
-    found = run_task("Again.", context(runs.folder), thread_id=runs.first, model=HistoryModel(LINES))
-    assert (found.outcome.reason, runs.first in found.outcome.message) == ("store_failed", True)
+    result = run_task("Again.", context(runs.folder), thread_id=runs.first, model=HistoryModel(LINES))
+    assert (result.outcome.reason, runs.first in result.outcome.message) == ("store_failed", True)
     assert not isinstance(steps_of(runs.second, str(runs.folder)), ToolError)
     assert not isinstance(undo_run(runs.first, str(runs.folder)), ToolError)
     assert (runs.folder / "calc.py").read_text() == "def add(a, b):\n    return a - b\n"
@@ -113,7 +113,7 @@ def test_damaged_checkpoint_is_an_error_of_its_run_only(command: Command, runs: 
 def test_damaged_row_is_reported_with_the_remedy(command: Command, runs: Played, column: str, value: object) -> None:
     runs.change(f"UPDATE runs SET {column} = ? WHERE run_id = ?", value, runs.first)  # noqa: S608 - our own words
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
-        code, error = told(command, *words)
+        code, error = run_command(command, *words)
         assert (code, error.count("\n"), f"of the run {runs.first} is damaged" in error) == (4, 1, True), words
 
 
@@ -131,7 +131,7 @@ def test_damaged_journal_restores_nothing(
 ) -> None:
     before = tree(runs.folder)
     runs.change(f"UPDATE {table} SET {column} = ?", value)  # noqa: S608 - our own words
-    code, error = told(command, "undo", runs.first)
+    code, error = run_command(command, "undo", runs.first)
     assert (code, "damaged" in error, tree(runs.folder)) == (4, True, before)
 
 
@@ -146,7 +146,7 @@ def test_store_with_a_trigger_or_view_is_refused(command: Command, runs: Played,
     runs.change(statement)
     before = runs.path.read_bytes()
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
-        code, error = told(command, *words)
+        code, error = run_command(command, *words)
         assert (code, "which mendgraph never makes" in error, "bug" in error) == (4, True, False), words
     assert runs.path.read_bytes() == before
 

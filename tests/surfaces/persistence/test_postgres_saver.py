@@ -19,7 +19,7 @@ CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 SECRET = "-".join(("plum", "51", "orchard"))
 
 
-def opened(workspace: str = "w") -> PostgresStoreSaver:
+def open_saver(workspace: str = "w") -> PostgresStoreSaver:
     database = open_postgres(STORE_TABLES, workspace)
     assert database is not None
     open_postgres(CHECKPOINTS)
@@ -29,7 +29,7 @@ def opened(workspace: str = "w") -> PostgresStoreSaver:
 @pytest.fixture
 def saver(shared_store: str) -> Iterator[PostgresStoreSaver]:
     assert shared_store
-    with closing(opened()) as saver:
+    with closing(open_saver()) as saver:
         yield saver
 
 
@@ -42,16 +42,16 @@ def put(saver: PostgresStoreSaver, number: int, parent: RunnableConfig = CONFIG,
 def rows(url: str, question: str) -> list[Any]:
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("SET search_path = mendgraph")
-        found = other.execute(question.encode())
-        return found.fetchall() if found.description else []
+        cursor = other.execute(question.encode())
+        return cursor.fetchall() if cursor.description else []
 
 
 def test_threads_with_one_name_in_two_workspaces_are_separate(saver: PostgresStoreSaver) -> None:
-    with closing(opened("other")) as other:
+    with closing(open_saver("other")) as other:
         put(saver, 1, plan="ours")
         put(other, 2, plan="theirs")
-        found = [[each.config["configurable"] for each in who.list(None)] for who in (saver, other)]
-        assert found == [[{"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": f"000{n}"}] for n in (1, 2)]
+        configs = [[checkpoint.config["configurable"] for checkpoint in who.list(None)] for who in (saver, other)]
+        assert configs == [[{"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": f"000{n}"}] for n in (1, 2)]
         assert [who.get_tuple(CONFIG).checkpoint["channel_values"] for who in (saver, other)] == [  # type: ignore[union-attr]
             {"plan": "ours"},
             {"plan": "theirs"},
@@ -70,15 +70,20 @@ def test_every_value_is_stored_by_our_serializer(saver: PostgresStoreSaver, shar
         "plan": _DeltaSnapshot([SECRET]),
     }
     put(saver, 1, CONFIG, **values)
-    found = saver.get_tuple(CONFIG)
-    assert found is not None
-    told = found.checkpoint["channel_values"]
-    assert (told["answer"][:4], told["step"], told["done"], told["none"]) == ("a\0b ", 3, True, None)
-    assert SECRET not in repr(told)
+    stored = saver.get_tuple(CONFIG)
+    assert stored is not None
+    channel_values = stored.checkpoint["channel_values"]
+    assert (channel_values["answer"][:4], channel_values["step"], channel_values["done"], channel_values["none"]) == (
+        "a\0b ",
+        3,
+        True,
+        None,
+    )
+    assert SECRET not in repr(channel_values)
     assert rows(shared_store, "SELECT checkpoint -> 'channel_values' FROM checkpoints") == [({},)]
     for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
         assert SECRET.encode() not in b"".join(
-            each if isinstance(each, bytes) else str(each).encode()
+            cell if isinstance(cell, bytes) else str(cell).encode()
             for row in rows(shared_store, f"SELECT * FROM {table}")  # noqa: S608 - ours
-            for each in row
+            for cell in row
         )

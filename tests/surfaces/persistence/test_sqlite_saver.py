@@ -61,16 +61,16 @@ def test_started_write_completes_before_its_cancelled_task_ends(
     file_saver: SqliteStoreSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saver, setup = file_saver, file_saver.setup
-    begun, free = threading.Event(), threading.Event()
+    started, free = threading.Event(), threading.Event()
 
     def slowly() -> None:
-        begun.set()
+        started.set()
         free.wait()
         setup()
 
     async def cancelled() -> None:
         task = asyncio.create_task(saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(started.wait)
         task.cancel()
         await asyncio.sleep(0)
         assert not task.done()
@@ -90,4 +90,4 @@ def test_full_disk_is_reported_and_nothing_is_lost(file_saver: SqliteStoreSaver)
     saver.conn.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match="the disk is full"):
         saver.put(CONFIG, {**empty_checkpoint(), "channel_values": {"a": "x" * 100_000}}, {}, {})
-    assert [found.metadata["step"] for found in saver.list(CONFIG)] == [1]
+    assert [checkpoint.metadata["step"] for checkpoint in saver.list(CONFIG)] == [1]

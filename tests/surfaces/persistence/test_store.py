@@ -79,11 +79,11 @@ def work(store: Store, run_id: str, outcome: Outcome | None = FINISHED, request:
 
 def run_sql(store: Store, statement: str) -> list[Any]:
     with closing(open_database(store.folder)) as database:
-        found = database.execute(statement)
-        return found.fetchall() if statement.startswith("SELECT") else []
+        cursor = database.execute(statement)
+        return cursor.fetchall() if statement.startswith("SELECT") else []
 
 
-def only(store: Store) -> RunRecord:
+def only_run(store: Store) -> RunRecord:
     (record,) = store.runs()
     return record
 
@@ -94,7 +94,7 @@ def only(store: Store) -> RunRecord:
 def test_turn_is_recorded_when_it_begins_and_when_it_ends(store: Store, root: str, clock: Clock) -> None:
     assert store.begin_turn("r1", "Mend it.", context(root, max_seconds=1.5), "async") == 1
     with closing(Store(root)) as other:
-        record = only(other)
+        record = only_run(other)
     assert record == RunRecord(
         run_id="r1",
         task="Mend it.",
@@ -116,7 +116,7 @@ def test_turn_is_recorded_when_it_begins_and_when_it_ends(store: Store, root: st
     assert record.context == context(root, max_seconds=1.5)
     clock.pass_days(0.5)
     store.end_turn("r1", FINISHED)
-    record = only(store)
+    record = only_run(store)
     assert (record.state, record.kind, record.reason) == ("ended", "FINISHED", "answered")
     assert (record.message, record.answer, record.changed) == ("Done.", "42", ("a.py", "é"))
     assert (record.created, record.updated) == ("2026-01-01T00:00:00.000+00:00", "2026-01-01T12:00:00.000+00:00")
@@ -128,7 +128,7 @@ def test_known_secret_is_not_stored_in_any_encoding(store: Store, data_folder: P
     store.end_turn(
         f"r-{len(form)}", FINISHED.model_copy(update={"message": form, "answer": form, "changed_files": (form,)})
     )
-    record = only(store)
+    record = only_run(store)
     assert form not in repr(record)
     assert (record.request, record.task) == ("Use [redacted secret].", "Use [redacted secret].")
     assert record.context.base_url == f"http://h/{'*' * len(form)}"
@@ -140,7 +140,7 @@ def test_text_that_a_database_cannot_store_is_replaced(store: Store) -> None:
     schema = {"title": "\ud800"}
     store.begin_turn("r1", "a\ud800b\0c", context(response_format=schema), "sync")
     store.end_turn("r1", FINISHED.model_copy(update={"message": "\udfff"}))
-    record = only(store)
+    record = only_run(store)
     assert (record.request.replace("\u2400", "\0"), record.message) == ("a\ufffdb\0c", "\ufffd")
     assert record.context.response_format == {"title": "\ufffd"}
 
@@ -165,10 +165,10 @@ def change(store: Store, run_id: str, before: str, state: ChangeState = ChangeSt
 
 
 def counts(store: Store) -> dict[str, int]:
-    own: tuple[str, ...] = ("checkpoints", "writes")
+    savers_tables: tuple[str, ...] = ("checkpoints", "writes")
     if not isinstance(store.saver, SqliteStoreSaver):
-        own = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-    tables = ("runs", *own, "calls", "changes", "effects", "backups")
+        savers_tables = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+    tables = ("runs", *savers_tables, "calls", "changes", "effects", "backups")
     return {name: run_sql(store, f"SELECT count(*) FROM {name}")[0][0] for name in tables}  # noqa: S608 - ours
 
 
@@ -223,4 +223,4 @@ def test_folder_that_cannot_be_removed_is_reported_and_its_run_stays(store: Stor
     os.symlink(root, path)
     with pytest.raises(StoreError, match="Cannot remove the run's folder"):
         store.delete("r1")
-    assert (only(store).run_id, os.path.isdir(root)) == ("r1", True)
+    assert (only_run(store).run_id, os.path.isdir(root)) == ("r1", True)

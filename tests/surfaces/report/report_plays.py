@@ -36,7 +36,7 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def asked_run(folder: Path, lines: Sequence[Line] = MENDED, **more: Any) -> str:
+def run_with_approvals(folder: Path, lines: Sequence[Line] = MENDED, **more: Any) -> str:
     """A run in mode ask, whose calls a person answers by their tools; its id."""
     folder.mkdir()
     write_files(folder, FILES)
@@ -44,7 +44,7 @@ def asked_run(folder: Path, lines: Sequence[Line] = MENDED, **more: Any) -> str:
         event = session.work("Mend add.")
         while isinstance(event, Asked):
             calls = event.request["calls"]
-            event = session.work_on({"decisions": {str(each["index"]): dict(ANSWERS[each["tool"]]) for each in calls}})
+            event = session.work_on({"decisions": {str(call["index"]): dict(ANSWERS[call["tool"]]) for call in calls}})
     return session.thread_id
 
 
@@ -66,7 +66,7 @@ def hostile_run(folder: Path, words: str = HOSTILE) -> str:
     return session.thread_id
 
 
-def page(found: str | ToolError) -> str:
+def page(result: str | ToolError) -> str:
     """The page; it must not be an error."""
-    assert isinstance(found, str), found
-    return found
+    assert isinstance(result, str), result
+    return result

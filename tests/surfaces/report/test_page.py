@@ -33,7 +33,7 @@ from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.surfaces.report.report_plays import HOSTILE, hostile_run, page
 from tests.surfaces.report.visits import TEXTS, attributes, history, visit
-from tests.surfaces.runs.run_plays import context, cut_off, played, project, tree
+from tests.surfaces.runs.run_plays import context, killed_run, project, run_lines, tree
 
 ALLOWED_TAGS = frozenset(
     re.findall(
@@ -95,7 +95,7 @@ def test_report_without_a_run_is_an_error(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     none = report_html("", str(folder))
     assert none == ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet.")
-    played(folder)
+    run_lines(folder)
     unknown = report_html("zzz", str(folder))
     assert isinstance(unknown, ToolError)
     assert unknown.code is ToolErrorCode.NOT_FOUND
@@ -107,7 +107,7 @@ def test_report_without_a_run_is_an_error(tmp_path: Path) -> None:
 
 def test_report_of_an_interrupted_run_changes_nothing(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
-    run_id = cut_off(folder)
+    run_id = killed_run(folder)
 
     def everything() -> list[Any]:
         with closing(open_file(workspace_folder_path(str(folder)))) as database:
@@ -122,10 +122,10 @@ def test_report_of_an_interrupted_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_texts_never_become_markup_and_the_page_loads_nothing(hostile: str) -> None:
-    found = read(hostile)
-    assert found.tags <= ALLOWED_TAGS
-    assert found.attributes <= ALLOWED_ATTRIBUTES
-    assert {link[:1] for link in found.links} == {"#"}
+    elements = read(hostile)
+    assert elements.tags <= ALLOWED_TAGS
+    assert elements.attributes <= ALLOWED_ATTRIBUTES
+    assert {link[:1] for link in elements.links} == {"#"}
     assert hostile.count("<title") == 2  # the page's and the picture's
     assert hostile.count("</style>") == 1
     assert hostile.startswith("<!doctype html>")
@@ -145,8 +145,8 @@ def test_secrets_are_redacted_everywhere(tmp_path: Path) -> None:
     assert not isinstance(runs, ToolError)
     assert "\\x1b<b>" in words(page(report_html("", str(folder))))
     for run in runs:  # the newer one has it in the commands that name the run
-        shown = page(report_html(run.run_id, str(folder)))
-        assert shown.count(canary) > (1 if run is runs[0] else 10)  # it was not declared as a secret
+        html = page(report_html(run.run_id, str(folder)))
+        assert html.count(canary) > (1 if run is runs[0] else 10)  # it was not declared as a secret
         hidden = page(report_html(run.run_id, str(folder), secrets=[canary]))
         assert (canary[:12] in hidden, "[redacted secret]" in hidden) == (False, True)
 
@@ -186,15 +186,15 @@ OUTCOME = Outcome(
 def steps(number: int) -> History:
     """A turn with this many model calls."""
     called = [
-        visit("call_model", "parse", after={"reply": ModelReply(text="x", model="m-1"), "step": each + 1})
-        for each in range(number)
+        visit("call_model", "parse", after={"reply": ModelReply(text="x", model="m-1"), "step": step + 1})
+        for step in range(number)
     ]
     end = visit("FINISHED", "__end__", after={"outcome": OUTCOME})
     return history(visit(START, "begin_turn"), visit("begin_turn", "call_model"), *called, end, requests=("Mend add.",))
 
 
-def seen(run: ListedRun = RUN, told: History | None = None, root: str = ".") -> Any:
-    return attributes(page_view(run, told or steps(2), root, TEXTS))
+def page_fields(run: ListedRun = RUN, history: History | None = None, root: str = ".") -> Any:
+    return attributes(page_view(run, history or steps(2), root, TEXTS))
 
 
 STANDINGS = {
@@ -212,18 +212,20 @@ LOOKS = {OutcomeKind.FINISHED: "good", OutcomeKind.BUDGET_STOP: "warn", OutcomeK
 def end_of(**facts: Any) -> Any:
     """How a turn with this outcome ended, as the page shows it."""
     outcome = OUTCOME.model_copy(update=facts)
-    (end,) = seen(told=history(visit(outcome.kind.value, "__end__", after={"outcome": outcome}))).turns[0].ends
+    (end,) = (
+        page_fields(history=history(visit(outcome.kind.value, "__end__", after={"outcome": outcome}))).turns[0].ends
+    )
     return end
 
 
 def test_every_state_and_outcome_has_a_style_and_a_sentence() -> None:
-    views = {standing: seen(replace(RUN, standing=standing)) for standing in STANDINGS}
+    views = {standing: page_fields(replace(RUN, standing=standing)) for standing in STANDINGS}
     assert {standing: (view.look, view.standing_says) for standing, view in views.items()} == STANDINGS
     assert {kind: end_of(kind=kind).look for kind in LOOKS} == LOOKS
     undone = replace(RUN, kind="BUDGET_STOP", reason=UNDONE, message="Taken back.", standing=RunState.STOPPED)
-    end = seen(undone).end  # of which no checkpoint tells
+    end = page_fields(undone).end  # of which no checkpoint tells
     assert (end.kind, end.reason, end.look, end.message.text) == ("BUDGET_STOP", "undone", "warn", "Taken back.")
-    assert seen(replace(RUN, state="working", kind="", reason="", standing=RunState.CUT_OFF)).end is None
+    assert page_fields(replace(RUN, state="working", kind="", reason="", standing=RunState.CUT_OFF)).end is None
 
     marks = (Mark(kind="deleted", path="a.py"), Mark(kind="tests_deleted", path="b.py"), Mark(kind="large", path="c"))
     refused = ("refused: run_command rm a",)
@@ -248,9 +250,9 @@ COMMANDS: tuple[tuple[dict[str, Any], list[str]], ...] = (
 def test_page_shows_the_commands_that_its_run_allows() -> None:
     always = ["fork 01234567 --at 1", "runs show 01234567"]
     for changed, expected in COMMANDS:
-        commands = [command for _, command in seen(replace(RUN, **changed)).commands]
+        commands = [command for _, command in page_fields(replace(RUN, **changed)).commands]
         assert commands == [f"mendgraph {command}" for command in (*expected, *always)]
-    assert seen(root="/w x").commands[0][1] == "mendgraph chat --run 01234567 --root '/w x'"
+    assert page_fields(root="/w x").commands[0][1] == "mendgraph chat --run 01234567 --root '/w x'"
 
 
 TIMES: dict[str | datetime, str] = {
@@ -276,7 +278,7 @@ def test_times_are_utc_and_durations_in_the_largest_unit() -> None:
 
 
 def test_only_the_last_steps_are_shown_if_there_are_many() -> None:
-    view = seen(told=steps(MOST_STEPS + 12))
+    view = page_fields(history=steps(MOST_STEPS + 12))
     (turn,) = view.turns
     assert [step.number for step in turn.steps] == [*range(13, MOST_STEPS + 13)]
     assert (turn.left_out, view.steps) == (12, MOST_STEPS + 12)

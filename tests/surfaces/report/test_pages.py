@@ -19,8 +19,8 @@ from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import use as task_use
 from tests.snapshots import Snapshots
 from tests.surfaces.report.page_text import page_text
-from tests.surfaces.report.report_plays import asked_run, page
-from tests.surfaces.runs.run_plays import DOWN, EDIT, LINES, context, cut_off, played, project, use
+from tests.surfaces.report.report_plays import page, run_with_approvals
+from tests.surfaces.runs.run_plays import DOWN, EDIT, LINES, context, killed_run, project, run_lines, use
 
 PAGES = Path(__file__).with_name("pages")
 BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="The endpoint is busy.", retry_after_s=0.0)
@@ -44,7 +44,7 @@ def run(folder: Path, *lines: Line, **settings: Any) -> str:
     return session.thread_id
 
 
-def answered(folder: Path, answer: Any, *lines: Line) -> str:
+def run_with_answer(folder: Path, answer: Any, *lines: Line) -> str:
     """Play a run in mode ask, in which a person gives the same answer to each question."""
     with Session(context(project(folder), mode="ask"), model=ScriptedModel(lines)) as session:
         event = session.work("Mend add.")
@@ -61,7 +61,7 @@ def run_with_children(folder: Path) -> str:
     return session.thread_id
 
 
-def resumed(folder: Path, run_id: str) -> str:
+def resume(folder: Path, run_id: str) -> str:
     with Session(context(folder), model=HistoryModel(LINES), thread_id=run_id) as session:
         list(session.resume())
     return run_id
@@ -94,16 +94,16 @@ def forked_run(folder: Path) -> str:
 
 
 RUNS: dict[str, Callable[[Path], str]] = {
-    "approvals": lambda folder: asked_run(folder, require_changes=True),
-    "approved_for_the_run": lambda folder: answered(folder, "approve_for_run", EDIT, MISS),
-    "stopped_by_a_person": lambda folder: answered(folder, "stop", EDIT),
+    "approvals": lambda folder: run_with_approvals(folder, require_changes=True),
+    "approved_for_the_run": lambda folder: run_with_answer(folder, "approve_for_run", EDIT, MISS),
+    "stopped_by_a_person": lambda folder: run_with_answer(folder, "stop", EDIT),
     "waits_for_a_person": lambda folder: run(folder, EDIT, mode="ask"),
-    "cut_off": lambda folder: cut_off(project(folder)),
-    "resumed": lambda folder: resumed(folder, played(project(folder), (LINES[0], DOWN)).thread_id),
+    "cut_off": lambda folder: killed_run(project(folder)),
+    "resumed": lambda folder: resume(folder, run_lines(project(folder), (LINES[0], DOWN)).thread_id),
     "two_turns": run_of_two_turns,
     "only_ends_kept": lambda folder: run_of_two_turns(folder, durability="exit"),
     "forked": forked_run,
-    "forked_and_resumed": lambda folder: resumed(folder, forked_run(folder)),
+    "forked_and_resumed": lambda folder: resume(folder, forked_run(folder)),
     "children": run_with_children,
     "retries": lambda folder: run(folder, BUSY, BUSY, READ, Say("Seen.")),
     "endpoint_down": lambda folder: run(folder, READ, DOWN),

@@ -43,7 +43,7 @@ def test_no_line_crosses_a_node() -> None:
             for (a, b), (c, d) in pairwise(_points(route))
         )
 
-    assert [(each, name) for each, route in LINES.items() for name in BOXES if crosses(route, name)] == []
+    assert [(edge, name) for edge, route in LINES.items() for name in BOXES if crosses(route, name)] == []
 
 
 def test_path_of_a_run_is_on_top_with_counts() -> None:
@@ -51,5 +51,5 @@ def test_path_of_a_run_is_on_top_with_counts() -> None:
     *others, last = picture["edges"]
     assert (last["transition"], last["count"]) == (ACCEPTED, 3)
     assert {edge["count"] for edge in others} == {0}
-    shown = {node["label"]: (node["state"], node["count"]) for node in picture["nodes"] if node["state"] != "off"}
-    assert shown == {"begin_turn": ("on", 3), "call_model": ("now", 2)}
+    nodes = {node["label"]: (node["state"], node["count"]) for node in picture["nodes"] if node["state"] != "off"}
+    assert nodes == {"begin_turn": ("on", 3), "call_model": ("now", 2)}

@@ -56,7 +56,7 @@ def test_reason_is_the_first_part_that_differs(last: Any, now: Any, why: str) ->
     assert broken_by(call(**last), call(**now)) == why
 
 
-def broken(run: str, folder: Path) -> dict[int, str]:
+def broken_steps(run: str, folder: Path) -> dict[int, str]:
     report = make_report(run, folder)
     assert not isinstance(report, ToolError)
     for step in report.cache["steps"]:
@@ -71,7 +71,7 @@ def test_run_of_two_turns_keeps_its_prefix_until_its_mode_changes(tmp_path: Path
         session.work("Mend add.")
     with Session(context(folder, mode="read-only"), model=model, thread_id=session.thread_id) as session:
         session.work("What did you do?")
-    assert broken(session.thread_id, folder) == {4: "tools or system prompt changed: mode"}
+    assert broken_steps(session.thread_id, folder) == {4: "tools or system prompt changed: mode"}
 
 
 def test_compacted_history_breaks_the_prefix(tmp_path: Path) -> None:
@@ -80,6 +80,6 @@ def test_compacted_history_breaks_the_prefix(tmp_path: Path) -> None:
     reads = [use(("read_file", {"path": "long.txt", "start_line": line})) for line in range(1, 9)]
     settings = context(folder, window_tokens=6_000, max_calls_per_turn=20, max_output_tokens_per_call=500)
     run = run_task("Read long.txt.", settings, model=HistoryModel((*reads, Say("Read."))))
-    reasons = broken(run.run_id, folder)
+    reasons = broken_steps(run.run_id, folder)
     assert {*reasons.values()} == {"the history was compacted"}
     assert len(reasons) < run.usage["total_calls"] - 1

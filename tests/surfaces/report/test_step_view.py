@@ -19,24 +19,24 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
-from tests.surfaces.report.visits import ALLOWED, CALL, DONE, TEXTS, attributes, judged, step, visit
+from tests.surfaces.report.visits import ALLOWED, CALL, DONE, TEXTS, allowed_call, attributes, step, visit
 
 SPENT = Spending(usage=APIUsageStats(3, 90, 10, 3), cost_usd=0.25)
 REPLY = ModelReply(text="I say", reasoning="I think")
 
 
-def called(target: str = "parse", **after: Any) -> Any:
+def model_call(target: str = "parse", **after: Any) -> Any:
     return visit("call_model", target, after={"reply": REPLY, "spending": SPENT, "step": 1, **after})
 
 
-def seen(shown: Step, *, working: bool = False) -> Any:
-    return attributes(step_view(shown, 7, (4.0, 200), TEXTS, working=working))
+def step_fields(step: Step, *, working: bool = False) -> Any:
+    return attributes(step_view(step, 7, (4.0, 200), TEXTS, working=working))
 
 
 def test_step_shows_time_and_tokens_as_bars() -> None:
     guard = visit("guard", "execute_tools", before={"items": [CALL]}, after={"verdicts": [ALLOWED]}, questions=({},))
     tools = visit("execute_tools", "loop_check", after={"results": [DONE]})
-    view = seen(step(called(), visit("parse", "guard"), guard, tools))
+    view = step_fields(step(model_call(), visit("parse", "guard"), guard, tools))
     assert view.parts == [
         ("model", 25.0, "model: 1.0 s"),
         ("tools", 25.0, "tools: 1.0 s"),
@@ -54,7 +54,7 @@ def test_raised_limit_is_a_note_and_not_an_end() -> None:
     stop = {"stop": StopCause(reason=StopReason.MAX_STEPS, message="Limit reached", limit="max_steps")}
     asking = visit("call_model", "guard", after=stop)
     raised = visit("guard", "call_model", before=stop, after={"raised_limits": {"max_steps": [1, 2]}})
-    view = seen(step(asking, raised, called()))
+    view = step_fields(step(asking, raised, model_call()))
     assert "A person raised max_steps to 2." in view.notes
     assert not any("ended here" in note for note in view.notes)
 
@@ -63,7 +63,7 @@ def test_time_between_a_kill_and_the_resume_does_not_count() -> None:
     """A call was killed in the evening and repeated the next morning, and so were its tools."""
     night, spent = 40_000.0, SPENT.model_copy(update={"seconds": 2.0})
     in_tools = {"spending": spent.model_copy(update={"seconds": 2.5}), "results": [DONE]}
-    view = seen(
+    view = step_fields(
         step(
             visit("call_model", "parse", seconds=night, after={"reply": REPLY, "spending": spent, "step": 1}),
             visit("execute_tools", "loop_check", seconds=night, before={"spending": spent}, after=in_tools),
@@ -84,7 +84,7 @@ VERDICTS = {
 
 
 def loop_of(**record: Any) -> Any:
-    return seen(step(called(), visit("loop_check", "call_model", after={"loop": LoopRecord(**record)}))).loop
+    return step_fields(step(model_call(), visit("loop_check", "call_model", after={"loop": LoopRecord(**record)}))).loop
 
 
 def test_loop_record_is_shown_with_its_verdict() -> None:
@@ -103,7 +103,7 @@ def test_edited_call_keeps_the_first_request() -> None:
     again = {"kind": "approval", "calls": [{"index": 0, "arguments": {"path": "b.py"}}]}
     after = {"items": [edited], "verdicts": [ALLOWED]}
     guard = visit("guard", "execute_tools", before={"items": [CALL]}, after=after, questions=(first, again))
-    (call,) = step(called(), guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
+    (call,) = step(model_call(), guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
     assert (call.item, call.verdict, call.result) == (edited, ALLOWED, DONE)
     assert call.request == {"index": 0, "arguments": {"path": "a.py"}}
 
@@ -111,7 +111,7 @@ def test_edited_call_keeps_the_first_request() -> None:
 def test_call_of_a_step_interrupted_before_guard_is_not_judged() -> None:
     error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "x", "a comma is missing")
     item = CallError(call_id="c", tool="", raw_arguments="{", error=error)
-    view = attributes(call_view(judged(item=item, verdict=None, result=None), TEXTS))
+    view = attributes(call_view(allowed_call(item=item, verdict=None, result=None), TEXTS))
     assert (view.tool, view.state, view.verdict) == ("a malformed call", "unknown", "not judged")
     assert view.why == "INVALID_JSON_SYNTAX: a comma is missing"
 

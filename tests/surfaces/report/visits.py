@@ -34,7 +34,7 @@ def history(*visits: Visit, **more: Any) -> History:
     return History(**{"visits": visits, "values": {}, "requests": (), **more})
 
 
-def judged(**more: Any) -> JudgedCall:
+def allowed_call(**more: Any) -> JudgedCall:
     """A call that was allowed and went well."""
     return JudgedCall(**{"item": CALL, "verdict": ALLOWED, "result": DONE, **more})
 
@@ -42,5 +42,5 @@ def judged(**more: Any) -> JudgedCall:
 def attributes(view: Any) -> Any:
     """A view as the template reads it: what its maps hold, as attributes."""
     if isinstance(view, dict):
-        return SimpleNamespace(**{name: attributes(each) for name, each in view.items()})
+        return SimpleNamespace(**{name: attributes(value) for name, value in view.items()})
     return list(map(attributes, view)) if type(view) is list else view

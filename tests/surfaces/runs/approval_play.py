@@ -59,7 +59,7 @@ def last(events: Iterator[Event]) -> Event:
     return list(events)[-1]
 
 
-def asked(events: Iterator[Event]) -> list[JsonMap]:
+def requested_calls(events: Iterator[Event]) -> list[JsonMap]:
     """The calls that a person is asked about."""
     event = last(events)
     assert isinstance(event, Asked), event

@@ -80,11 +80,11 @@ def context(folder: Path, **more: Any) -> AgentContext:
     return AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more)
 
 
-def played(folder: Path, lines: tuple[Line, ...] = LINES, **more: Any) -> RunResult:
+def run_lines(folder: Path, lines: tuple[Line, ...] = LINES, **more: Any) -> RunResult:
     return run_task("Mend add.", context(folder, **more), model=HistoryModel(lines))
 
 
-def cut_off(folder: Path, dies_at: int = 2, **options: Any) -> str:
+def killed_run(folder: Path, dies_at: int = 2, **options: Any) -> str:
     """A run that dies in a model call, and its id."""
     with Session(context(folder), model=Mortal(LINES, dies_at), **options) as session, pytest.raises(Killed):
         list(session.stream("Mend add."))
@@ -99,7 +99,7 @@ def tree(folder: Path) -> Tree:
     }
 
 
-def listed(folder: Path) -> list[tuple[str, RunState]]:
+def list_states(folder: Path) -> list[tuple[str, RunState]]:
     runs = list_runs(folder)
     assert not isinstance(runs, ToolError), runs
     return [(run.run_id, run.standing) for run in runs]
@@ -113,12 +113,12 @@ def state_of(folder: Path, run_id: str) -> Mapping[str, Any]:
         store.close()
 
 
-def error(found: object) -> ToolError:
-    assert isinstance(found, ToolError), found
-    return found
+def error(result: object) -> ToolError:
+    assert isinstance(result, ToolError), result
+    return result
 
 
-def recorded(folder: Path) -> tuple[list[Tree], str]:
+def record_trees(folder: Path) -> tuple[list[Tree], str]:
     """The tree after each step of a whole run, and its id."""
     trees = [tree(folder)]
     with Session(context(folder), model=HistoryModel(LINES)) as session:

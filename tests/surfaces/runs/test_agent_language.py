@@ -66,7 +66,11 @@ def test_unreadable_call_is_an_error_beside_readable_ones() -> None:
 
 def test_unreadable_reply_is_asked_for_once_more() -> None:
     cut = 'tool: read_file({"file_name"'
-    for replies, invocations, asked in (([CALL], [READ], 1), ([cut, CALL], [READ], 2), ([cut, cut, "no"], [], 2)):
+    for replies, invocations, request_count in (
+        ([CALL], [READ], 1),
+        ([cut, CALL], [READ], 2),
+        ([cut, cut, "no"], [], 2),
+    ):
         requests: list[list[JsonMap]] = []
         waiting = iter(replies)
 
@@ -75,9 +79,9 @@ def test_unreadable_reply_is_asked_for_once_more() -> None:
             return str(next(waiting))
 
         understood = LANGUAGE.ask(model, memory_of("Read the notes"))
-        assert (understood.invocations, len(requests)) == (invocations, asked)
+        assert (understood.invocations, len(requests)) == (invocations, request_count)
         assert bool(understood.errors) is not bool(invocations)
-        assert ("MISSING_CLOSING_PAREN" in str(requests[-1][-1]["content"])) is (asked == 2)
+        assert ("MISSING_CLOSING_PAREN" in str(requests[-1][-1]["content"])) is (request_count == 2)
 
 
 def test_loop_of_spec_4_runs_with_agent_language_environment_and_memory(tmp_path: Path) -> None:
@@ -97,13 +101,15 @@ def test_loop_of_spec_4_runs_with_agent_language_environment_and_memory(tmp_path
     waiting, terminal = replies(), False
     while not terminal:
         understood = LANGUAGE.ask(lambda _: next(waiting), memory)
-        terminal = any(each.terminal for each in understood.invocations)
+        terminal = any(invocation.terminal for invocation in understood.invocations)
         results = (
-            [] if terminal else [environment.execute_action(Reading(), each.args) for each in understood.invocations]
+            []
+            if terminal
+            else [environment.execute_action(Reading(), invocation.args) for invocation in understood.invocations]
         )
         memory.add(*LANGUAGE.exchange(understood, results))
-    told = [message.text for message in memory.messages]
-    assert told[2] == 'tool_result({"tool":"read_file","ok":true,"data":{"value":"hello"}})'
-    assert "No such file" in told[4].splitlines()[0]
-    assert "Unknown tool 'nope'" in told[4].splitlines()[1]
-    assert told[5] == "The notes say hello."
+    texts = [message.text for message in memory.messages]
+    assert texts[2] == 'tool_result({"tool":"read_file","ok":true,"data":{"value":"hello"}})'
+    assert "No such file" in texts[4].splitlines()[0]
+    assert "Unknown tool 'nope'" in texts[4].splitlines()[1]
+    assert texts[5] == "The notes say hello."

@@ -19,12 +19,12 @@ from tests.surfaces.runs.run_plays import (
     FILES,
     LINES,
     context,
-    cut_off,
     error,
-    listed,
-    played,
+    killed_run,
+    list_states,
     project,
-    recorded,
+    record_trees,
+    run_lines,
     state_of,
     tree,
     use,
@@ -49,13 +49,13 @@ def repository(folder: Path) -> Path:
 
 
 @pytest.fixture(params=["folder", "repository", pytest.param("shared_store", marks=in_sweeps)])
-def in_any(request: pytest.FixtureRequest, folder: Path) -> Path:
+def any_project(request: pytest.FixtureRequest, folder: Path) -> Path:
     """The project in a folder, in a repository, and with its runs in a shared store."""
     request.getfixturevalue(request.param)
     return folder
 
 
-def replayed(folder: Path, run: str, lines: tuple[Line, ...] = LINES, **options: Any) -> Replay:
+def replay_of(folder: Path, run: str, lines: tuple[Line, ...] = LINES, **options: Any) -> Replay:
     replay = replay_run(run, folder, model=HistoryModel(lines), **options)
     assert isinstance(replay, Replay), replay
     return replay
@@ -70,11 +70,11 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {name: file for name, file in tree(folder).items() if file[0] != b"/" and not name.startswith(".git")}
 
 
-def test_replay_on_the_same_replies_is_the_same_and_leaves_nothing_behind(in_any: Path) -> None:
-    folder = in_any
-    run = played(folder).run_id
+def test_replay_on_the_same_replies_is_the_same_and_leaves_nothing_behind(any_project: Path) -> None:
+    folder = any_project
+    run = run_lines(folder).run_id
     before, stored = tree(folder), records()
-    replay = replayed(folder, run)
+    replay = replay_of(folder, run)
     assert not replay.is_worse
     assert replay.replay.nodes == replay.original.nodes
     assert replay.replay.nodes[:3] == ("begin_turn", "call_model", "parse")
@@ -82,7 +82,7 @@ def test_replay_on_the_same_replies_is_the_same_and_leaves_nothing_behind(in_any
     assert (replay.replay.kind, replay.replay.calls) == (replay.original.kind, replay.original.calls) == ("FINISHED", 6)
     assert replay.replay.changed_files == ("calc.py", "pkg/new.py", "docs/calc.md", "notes.txt")
     assert "+    return a + b  # sum" in replay.diff
-    assert (files(folder), records(), listed(folder)) == (
+    assert (files(folder), records(), list_states(folder)) == (
         {name: file for name, file in before.items() if file[0] != b"/" and not name.startswith(".git")},
         stored,
         [(run, RunState.FINISHED)],
@@ -91,10 +91,10 @@ def test_replay_on_the_same_replies_is_the_same_and_leaves_nothing_behind(in_any
 
 @pytest.mark.parametrize(("step", "undone"), [(1, False), (4, True)])
 def test_replay_from_a_step_has_the_files_and_the_conversation_after_it(
-    in_any: Path, tmp_path: Path, step: int, undone: bool
+    any_project: Path, tmp_path: Path, step: int, undone: bool
 ) -> None:
-    folder = in_any
-    trees, run = recorded(folder)
+    folder = any_project
+    trees, run = record_trees(folder)
     if undone:
         undo_run(run, folder)
     first = HistoryModel(LINES)
@@ -104,14 +104,14 @@ def test_replay_from_a_step_has_the_files_and_the_conversation_after_it(
     assert replay.replay.nodes[0] == "call_model"
     assert (len(first.calls), replay.replay.calls) == (6 - step, 6)
 
-    replay = replayed(folder, run, (*LINES[:step], Say("That is enough.")), from_step=step, copy=tmp_path / "copy")
+    replay = replay_of(folder, run, (*LINES[:step], Say("That is enough.")), from_step=step, copy=tmp_path / "copy")
     expected = {name: file for name, file in trees[step].items() if file[0] != b"/" and not name.startswith(".git")}
     assert files(Path(replay.copy)) == expected
-    assert listed(Path(replay.copy))[0] == (replay.replay.run_id, RunState.FINISHED)
+    assert list_states(Path(replay.copy))[0] == (replay.replay.run_id, RunState.FINISHED)
 
 
 def test_replay_stopped_by_a_limit_is_worse(folder: Path) -> None:
-    run = played(folder).run_id
+    run = run_lines(folder).run_id
     model = HistoryModel(LINES)
     replay = replay_run(run, folder, model=model, system_prompt="Answer in Latin.", max_calls_per_turn=2)
     assert isinstance(replay, Replay)
@@ -123,7 +123,7 @@ def test_replay_stopped_by_a_limit_is_worse(folder: Path) -> None:
 
 
 def test_replay_from_a_step_uses_the_new_prompt(folder: Path) -> None:
-    run = played(folder).run_id
+    run = run_lines(folder).run_id
     model = HistoryModel(LINES)
     assert isinstance(replay_run(run, folder, from_step=2, model=model, system_prompt="Answer in Latin."), Replay)
     assert all("Answer in Latin." in call.prompt.messages[0]["content"] for call in model.calls)
@@ -140,7 +140,7 @@ def test_replay_of_several_turns_sends_all_their_requests(folder: Path) -> None:
     requests = [message["content"] for message in model.calls[-1].prompt.messages if message["role"] == "user"]
     assert requests[0] == "Mend add."
     assert "Then write a document." in requests
-    late = replayed(folder, session.thread_id, (*LINES[:2], Say("Done."), *LINES[2:]), from_step=1)
+    late = replay_of(folder, session.thread_id, (*LINES[:2], Say("Done."), *LINES[2:]), from_step=1)
     assert late.replay.nodes == late.original.nodes
 
 
@@ -154,27 +154,27 @@ def test_image_of_a_request_is_sent_again(folder: Path) -> None:
 
 
 def test_resume_request_is_omitted_if_the_replay_has_finished(folder: Path) -> None:
-    run = played(folder, max_calls_per_turn=3).run_id
+    run = run_lines(folder, max_calls_per_turn=3).run_id
     with Session(context(folder), model=HistoryModel(LINES), thread_id=run) as session:
         [*session.resume()]
         assert state_of(folder, run)["outcome"].kind == "FINISHED"
-    replay = replayed(folder, run, max_calls_per_turn=10)
+    replay = replay_of(folder, run, max_calls_per_turn=10)
     assert (replay.replay.calls, replay.replay.nodes.count("begin_turn")) == (6, 1)
     assert replay.original.nodes.count("begin_turn") == 2
 
 
 def test_fork_is_replayed_from_its_start(folder: Path) -> None:
-    run = played(folder).run_id
+    run = run_lines(folder).run_id
     forked = fork_run(run, 3, folder)
     with Session(context(folder), model=HistoryModel(LINES), thread_id=forked.run_id) as session:  # type: ignore[union-attr]
         [*session.resume()]
-    replay = replayed(folder, session.thread_id)
+    replay = replay_of(folder, session.thread_id)
     assert (replay.from_step, replay.replay.nodes) == (3, replay.original.nodes)
 
 
 def test_call_that_needs_an_approval_is_refused(folder: Path) -> None:
     run = run_task("Mend add.", context(folder, mode="ask"), approve=lambda _: "approve", model=HistoryModel(LINES))
-    replay = replayed(folder, run.run_id)
+    replay = replay_of(folder, run.run_id)
     assert (len(run.changed_files), replay.replay.changed_files) == (4, ())
 
 
@@ -182,17 +182,17 @@ def test_uncommitted_files_are_in_the_copy_except_secret_ones(repository: Path, 
     (repository / ".env").write_text("KEY=1\n")
     (repository / "run.sh").write_text("#!/bin/sh\n")
     (repository / "run.sh").chmod(0o755)
-    run = played(repository).run_id
-    replay = replayed(repository, run, copy=tmp_path / "copy")
+    run = run_lines(repository).run_id
+    replay = replay_of(repository, run, copy=tmp_path / "copy")
     copy = Path(replay.copy)
     assert not (copy / ".env").exists()
     assert os.access(copy / "run.sh", os.X_OK)
 
 
 def test_run_that_cannot_be_replayed_is_an_error_that_says_why(folder: Path) -> None:
-    dead = cut_off(folder, 1)
+    dead = killed_run(folder, 1)
     assert error(replay_run(dead, folder)).message.startswith("The run has not ended, so there is nothing to compare")
-    run = played(folder, (use(("write_file", {"path": "a.txt", "content": "a"})), Say("Done."))).run_id
+    run = run_lines(folder, (use(("write_file", {"path": "a.txt", "content": "a"})), Say("Done."))).run_id
     unknown = error(replay_run(run, folder, from_step=7))
     assert (unknown.code, unknown.suggestions) == (ToolErrorCode.NOT_FOUND, ("0", "1"))
     (folder / "a.txt").write_text("mine")
@@ -223,13 +223,13 @@ def test_replay_is_worse_if_it_loses_an_answer_or_a_passing_check(
 
 
 def test_worktree_of_a_replay_is_removed_from_the_repository(repository: Path) -> None:
-    replayed(repository, played(repository).run_id)
+    replay_of(repository, run_lines(repository).run_id)
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
 def test_copy_into_the_workspace_or_a_folder_with_files_is_refused(repository: Path, tmp_path: Path) -> None:
-    run = played(repository).run_id
-    copy = Path(replayed(repository, run, copy=tmp_path / "copy").copy)
+    run = run_lines(repository).run_id
+    copy = Path(replay_of(repository, run, copy=tmp_path / "copy").copy)
     (copy / "calc.py").write_text("mine\n")
     assert error(replay_run(run, repository, copy=tmp_path / "copy")).code == ToolErrorCode.CONFLICT
     assert (copy / "calc.py").read_text() == "mine\n"
@@ -244,17 +244,17 @@ def test_message_added_to_a_turn_is_added_in_a_replay_and_is_no_request_of_a_for
         session.work("Mend add.")
     model = HistoryModel(LINES)
     assert isinstance(replay_run(session.thread_id, folder, model=model), Replay)
-    assert typed_in(model) == ["Mend add.", "Be brief."]
+    assert user_messages(model) == ["Mend add.", "Be brief."]
 
     forked = fork_run(session.thread_id, 2, folder)
     assert isinstance(forked, Forked), forked
     model = HistoryModel((Say("Done."),))
     with Session(context(folder), model=model, thread_id=forked.run_id) as fork:
         fork.work("And then?")
-    assert typed_in(model)[0] == "Mend add."
-    assert typed_in(model)[-1] == "And then?"
+    assert user_messages(model)[0] == "Mend add."
+    assert user_messages(model)[-1] == "And then?"
 
 
-def typed_in(model: HistoryModel) -> list[str]:
+def user_messages(model: HistoryModel) -> list[str]:
     messages = model.calls[-1].prompt.messages
     return [str(message["content"]) for message in messages if message["role"] == "user"]

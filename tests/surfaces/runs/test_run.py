@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(*replies: Use | Say) -> ScriptedModel:
+def native_model(*replies: Use | Say) -> ScriptedModel:
     return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
 
 
@@ -57,8 +57,8 @@ def context(folder: Path, **more: Any) -> AgentContext:
 
 
 def test_fields_of_the_context_are_keyword_arguments(folder: Path) -> None:
-    given = {"workspace": folder, "max_calls_per_turn": 3, "evidence": False, "read_ahead": False}
-    result = run_task(TASK, AgentContext(mode="read-only"), model=told(use(READ), DONE), **given)  # type: ignore[arg-type]
+    fields = {"workspace": folder, "max_calls_per_turn": 3, "evidence": False, "read_ahead": False}
+    result = run_task(TASK, AgentContext(mode="read-only"), model=native_model(use(READ), DONE), **fields)  # type: ignore[arg-type]
     assert result.ok
     stored = list_runs(folder)
     assert isinstance(stored, tuple)
@@ -73,7 +73,7 @@ def test_fields_of_the_context_are_keyword_arguments(folder: Path) -> None:
 # --- Approvals
 
 
-def decided(request: ApprovalRequest) -> ApprovalAnswer:
+def approve_first(request: ApprovalRequest) -> ApprovalAnswer:
     """Approves the first call and rejects what else was asked, with a reason."""
     first, *others = (str(call["index"]) for call in request["calls"])
     answer = ApprovalAnswer(decisions={first: {"action": "approve"}})
@@ -82,9 +82,9 @@ def decided(request: ApprovalRequest) -> ApprovalAnswer:
     return answer
 
 
-async def decided_later(request: ApprovalRequest) -> ApprovalAnswer:
+async def approve_first_later(request: ApprovalRequest) -> ApprovalAnswer:
     await asyncio.sleep(0)
-    return decided(request)
+    return approve_first(request)
 
 
 NEW = ("write_file", {"path": "new.py", "content": "new = 1\n"})
@@ -92,10 +92,15 @@ NEW = ("write_file", {"path": "new.py", "content": "new = 1\n"})
 
 @pytest.mark.parametrize(
     ("way", "approve"),
-    [("run", decided), ("arun", decided_later), ("stream", decided_later), ("astream", decided)],
+    [
+        ("run", approve_first),
+        ("arun", approve_first_later),
+        ("stream", approve_first_later),
+        ("astream", approve_first),
+    ],
 )
 def test_calls_are_approved_one_by_one(folder: Path, way: str, approve: Approve) -> None:
-    model = told(use(READ), use(EDIT, NEW), DONE)
+    model = native_model(use(READ), use(EDIT, NEW), DONE)
     settings: Any = {"context": context(folder, mode="ask"), "approve": approve, "model": model}
 
     async def events() -> list[Event]:
@@ -120,8 +125,8 @@ def test_run_whose_approve_function_raises_waits_for_another_answer(folder: Path
         raise LookupError("nobody at the door")
 
     with pytest.raises(LookupError, match="nobody at the door"):
-        run_task(TASK, context(folder, mode="ask"), approve=gone, model=told(use(READ), use(EDIT)))
-    session = open_run(workspace=str(folder), model=told(DONE))
+        run_task(TASK, context(folder, mode="ask"), approve=gone, model=native_model(use(READ), use(EDIT)))
+    session = open_run(workspace=str(folder), model=native_model(DONE))
     assert isinstance(session, Session)
     with session:
         assert isinstance(session.work_on("approve"), Ended)
@@ -131,10 +136,10 @@ def test_run_whose_approve_function_raises_waits_for_another_answer(folder: Path
 # --- Event by event
 
 
-def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool:
+def leaves_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool:
     """Whether the run was left after so many events, by a `break`, by an error or in an event loop."""
 
-    async def left() -> bool:
+    async def leave() -> bool:
         async with aclosing(astream_task(TASK, context(folder), model=model)) as events:
             seen = 0
             async for _ in events:
@@ -144,7 +149,7 @@ def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool
         return False
 
     if way == "async":
-        return asyncio.run(left())
+        return asyncio.run(leave())
     with suppress(LookupError), closing(stream_task(TASK, context(folder), model=model)) as events:
         for seen, _ in enumerate(events, start=1):
             if seen == after and way == "raise":
@@ -160,7 +165,7 @@ def test_run_abandoned_after_any_event_continues_from_there(tmp_path: Path) -> N
     for after, way in zip(range(1, 100, (11, 5, 1)[LEVEL]), cycle(("break", "async", "raise")), strict=False):
         folder = tmp_path / str(after)
         write_files(folder, CALC)
-        if not left_early(folder, after, way, told(use(READ), use(EDIT), DONE)):
+        if not leaves_early(folder, after, way, native_model(use(READ), use(EDIT), DONE)):
             break
         listed = list_runs(str(folder))
         assert isinstance(listed, tuple)
@@ -168,7 +173,9 @@ def test_run_abandoned_after_any_event_continues_from_there(tmp_path: Path) -> N
         if listed[0].standing is RunState.FINISHED:
             continue
         edited = bool(changed_files(folder, CALC))
-        result = resume_run(workspace=str(folder), model=told(*(() if edited else (use(READ), use(EDIT))), DONE))
+        result = resume_run(
+            workspace=str(folder), model=native_model(*(() if edited else (use(READ), use(EDIT))), DONE)
+        )
         assert isinstance(result, RunResult)
         assert (result.ok, changed_files(folder, CALC)) == (True, {"calc.py": MENDED})
         assert [change.path for change in result.changes] == ["calc.py"]
@@ -182,7 +189,7 @@ def test_closing_the_stream_does_not_wait_for_the_model(folder: Path, way: str) 
     def settings() -> AgentContext:
         return context(folder, base_url=server.base_url, model="m")
 
-    async def left() -> None:
+    async def leave() -> None:
         async with aclosing(astream_task(TASK, settings())) as events:
             async for event in events:
                 if isinstance(event, Text):
@@ -190,10 +197,10 @@ def test_closing_the_stream_does_not_wait_for_the_model(folder: Path, way: str) 
 
     stalled = Stall(3, Chunked(Say("I will look at it. " * 5), 10))
     with ScriptedServer(
-        [stalled, *(in_protocol(each, Protocol.NATIVE) for each in (use(READ), use(EDIT), DONE))]
+        [stalled, *(in_protocol(reply, Protocol.NATIVE) for reply in (use(READ), use(EDIT), DONE))]
     ) as server:
         if way == "async":
-            asyncio.run(left())
+            asyncio.run(leave())
         else:
             for event in stream_task(TASK, settings()):
                 if isinstance(event, Text):

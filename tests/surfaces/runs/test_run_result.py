@@ -22,21 +22,21 @@ END: tuple[Use | Say, ...] = (DONE,)
 BACK = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "b + a"})
 
 
-def played(folder: Path, *replies: Use, **more: Any) -> RunResult:
+def run_replies(folder: Path, *replies: Use, **more: Any) -> RunResult:
     write_files(folder, CALC)
     model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in [*replies, *END]])
     return run_task(TASK, AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more), model=model)
 
 
 def test_result_has_the_net_changes_of_the_run(tmp_path: Path) -> None:
-    once = played(tmp_path / "once", use(READ), use(EDIT))
+    once = run_replies(tmp_path / "once", use(READ), use(EDIT))
     assert (once.ok, once.answer, once.changed_files) == (True, "add now adds.", ("calc.py",))
     assert (once.run_id, once.resumable, once.diff) == (once.thread_id, False, once.changes[0].diff)
     assert (once.usage["total_calls"], once.usage["cost_usd"]) == (3, None)
-    twice = played(tmp_path / "twice", use(READ), use(EDIT), use(BACK))
+    twice = run_replies(tmp_path / "twice", use(READ), use(EDIT), use(BACK))
     assert (len(twice.changes), twice.diff) == (2, once.diff.replace("a + b", "b + a"))
     undone = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "a - b"})
-    assert played(tmp_path / "undone", use(READ), use(EDIT), use(undone)).diff == ""
+    assert run_replies(tmp_path / "undone", use(READ), use(EDIT), use(undone)).diff == ""
 
 
 def test_result_is_one_printable_line_and_html_in_a_notebook() -> None:
@@ -82,23 +82,23 @@ def changes(*texts: str | None) -> list[FileChange]:
     return [change(before, after or "") for before, after in pairwise(texts)]
 
 
-def kept(*texts: str | None) -> Callable[[str, str], bytes | None]:
-    known = {sha256(text): text.encode() for text in texts if text is not None}
-    return lambda _, found: known.get(found)
+def reader_of(*texts: str | None) -> Callable[[str, str], bytes | None]:
+    texts_by_hash = {sha256(text): text.encode() for text in texts if text is not None}
+    return lambda _, digest: texts_by_hash.get(digest)
 
 
 WINDOWS = "a\r\nb\r\n"
 
 
 def test_file_with_only_changed_line_ends_says_so() -> None:
-    assert net_diffs(changes(WINDOWS, "a\nb\n"), kept(WINDOWS, "a\nb\n")) == ["calc.py: line ends changed\n"]
+    assert net_diffs(changes(WINDOWS, "a\nb\n"), reader_of(WINDOWS, "a\nb\n")) == ["calc.py: line ends changed\n"]
 
 
 def test_change_without_stored_text_is_shown_as_recorded() -> None:
     recorded = changes("1\n", "2\n", "3\n")
     as_recorded = [recorded[0].diff + recorded[1].diff]
-    assert net_diffs(recorded, kept("1\n", "2\n")) == as_recorded
-    assert net_diffs(recorded, kept("2\n", "3\n")) == as_recorded
+    assert net_diffs(recorded, reader_of("1\n", "2\n")) == as_recorded
+    assert net_diffs(recorded, reader_of("2\n", "3\n")) == as_recorded
     assert net_diffs(recorded, lambda *_: b"\xff") == as_recorded
     gone = recorded[1].model_copy(update={"sha256_after": "", "diff": "gone\n"})
-    assert net_diffs([recorded[0], gone], kept("1\n", "2\n")) == [recorded[0].diff + "gone\n"]
+    assert net_diffs([recorded[0], gone], reader_of("1\n", "2\n")) == [recorded[0].diff + "gone\n"]

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(*replies: Use | Say) -> ScriptedModel:
+def native_model(*replies: Use | Say) -> ScriptedModel:
     return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
 
 
@@ -56,7 +56,7 @@ def test_result_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypat
         return loads(self, data)
 
     monkeypatch.setattr(ScrubbingSerializer, "loads_typed", watched)
-    with Session(context(folder), model=told(use(READ), use(EDIT), DONE)) as session:
+    with Session(context(folder), model=native_model(use(READ), use(EDIT), DONE)) as session:
         list(session.stream(TASK))
         first = session.result()
         assert read == []
@@ -75,7 +75,7 @@ def is_free(folder: Path) -> bool:
 
 
 def test_session_with_the_users_saver_stores_no_run_and_locks_the_workspace(folder: Path) -> None:
-    settings: Any = {"model": told(use(EDIT), DONE), "checkpointer": InMemorySaver()}
+    settings: Any = {"model": native_model(use(EDIT), DONE), "checkpointer": InMemorySaver()}
     with Session(context(folder, mode="ask"), **settings) as session:
         assert isinstance(session.work(TASK), Asked)
         assert not is_free(folder)
@@ -88,14 +88,14 @@ def test_session_with_the_users_saver_stores_no_run_and_locks_the_workspace(fold
 
 def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder: Path) -> None:
     """Source: spec 2, "Streaming Responses", acceptance criteria."""
-    with Session(context(folder), model=told(Say("Hello."), use(READ), Say("It subtracts."))) as session:
+    with Session(context(folder), model=native_model(Say("Hello."), use(READ), Say("It subtracts."))) as session:
         list(session.stream("Hello."))
         plain = session.result().messages
         list(session.stream("What does calc.py do?"))
-        both = session.result().messages
+        messages = session.result().messages
     assert shape(plain) == ["human", "ai"]
-    assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
-    assert both[: len(plain)] == plain
+    assert shape(messages[len(plain) :]) == ["human", "ai", "tool", "ai"]
+    assert messages[: len(plain)] == plain
 
 
 def test_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
@@ -115,9 +115,9 @@ def test_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
 
 def test_thread_can_be_continued_by_another_session(folder: Path) -> None:
     saver = InMemorySaver(serde=serializer())
-    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
+    with Session(context(folder), model=native_model(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
         list(session.stream("Read calc.py."))
-    model = told(Say("You asked for calc.py."))
+    model = native_model(Say("You asked for calc.py."))
     with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
         list(session.stream("What did I ask?"))
         result = session.result()
@@ -140,7 +140,7 @@ def test_compaction_does_not_touch_the_thread_of_a_running_turn(folder: Path) ->
     async def compact(session: Session) -> list[Any]:
         return [event async for event in session.acompact()]
 
-    with Session(context(folder), model=told(use(READ), use(READ), DONE, use(EDIT), DONE)) as session:
+    with Session(context(folder), model=native_model(use(READ), use(READ), DONE, use(EDIT), DONE)) as session:
         session.work("Look.")
         positions = []
         for event in session.stream(TASK):

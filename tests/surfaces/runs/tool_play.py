@@ -34,7 +34,7 @@ Line = Use | Message | ProviderFailure
 _NUMBERS = count(1)
 
 
-def scripted(protocol: Protocol, *lines: Line, then: Message | None = None) -> ScriptedModel:
+def scripted_model(protocol: Protocol, *lines: Line, then: Message | None = None) -> ScriptedModel:
     """A model with these replies in this protocol; the last one is repeated."""
     script = [line if isinstance(line, ProviderFailure) else message_of(line, protocol) for line in lines]
     return ScriptedModel(script, then)
@@ -79,7 +79,7 @@ class Played:
 
     def sent(self, call: int = -1) -> str:
         """All that the model was sent in a call."""
-        return shown(self.model, call)
+        return prompt_text(self.model, call)
 
 
 def play(
@@ -94,13 +94,13 @@ def play(
     model = more.pop("model", None)
     if model is None or isinstance(model, str):
         more |= {"model": model} if model else {}
-        model = scripted(protocol, *lines, then=then)
+        model = scripted_model(protocol, *lines, then=then)
     with session(root, model, protocol, **more) as opened:
         events = list(opened.stream(request))
         return Played(model, events, opened.result())
 
 
-def fresh(folder: Path, files: dict[str, str]) -> Path:
+def new_workspace(folder: Path, files: dict[str, str]) -> Path:
     """A new workspace with these files, below a folder."""
     root = folder / f"workspace-{next(_NUMBERS)}"
     root.mkdir()
@@ -108,7 +108,7 @@ def fresh(folder: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def played(root: Path, *lines: Line, protocol: Protocol = Protocol.NATIVE, **more: Any) -> list[Event]:
+def run_events(root: Path, *lines: Line, protocol: Protocol = Protocol.NATIVE, **more: Any) -> list[Event]:
     """The events of a run."""
     return play(root, *lines, protocol=protocol, **more).events
 
@@ -120,10 +120,10 @@ def results_of(events: list[Event]) -> list[CallResult]:
 
 def codes(events: list[Event]) -> list[str]:
     """For each call "ok", or the code of its error."""
-    return [each.result.error.code.value if each.result.error else "ok" for each in results_of(events)]
+    return [result.result.error.code.value if result.result.error else "ok" for result in results_of(events)]
 
 
-def shown(model: Any, call: int = -1) -> str:
+def prompt_text(model: Any, call: int = -1) -> str:
     """All that the model was sent in a call."""
     return "\n".join(str(message["content"]) for message in model.calls[call].prompt.messages)
 

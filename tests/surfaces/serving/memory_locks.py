@@ -8,10 +8,10 @@ from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 
 
 class MemoryLocks(Locks):
-    """Those in `taken` are others'."""
+    """Those in `held_elsewhere` are held by others."""
 
-    def __init__(self, *taken: str) -> None:
-        self.names = set(taken)
+    def __init__(self, *held_elsewhere: str) -> None:
+        self.names = set(held_elsewhere)
 
     def take(self, name: str) -> bool:
         free = name not in self.names

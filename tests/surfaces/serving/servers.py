@@ -45,7 +45,7 @@ class Model(ScriptedServer):
     """One endpoint for all tests: each test sets its replies."""
 
     def say(self, *replies: Use | Reply) -> None:
-        self.say_next(*(in_protocol(each, Protocol.NATIVE) for each in replies))
+        self.say_next(*(in_protocol(reply, Protocol.NATIVE) for reply in replies))
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Server:
 class Servers:
     """They, the model that all ask, the folder with the users' projects, and a client for each user and server."""
 
-    each: tuple[Server, ...]
+    instances: tuple[Server, ...]
     model: Model
     root: Path
     clients: dict[tuple[str, str], "SyncLangGraphClient"]
@@ -121,11 +121,11 @@ class Servers:
 
     @property
     def first(self) -> Server:
-        return self.each[0]
+        return self.instances[0]
 
     @property
     def second(self) -> Server:
-        return self.each[1]
+        return self.instances[1]
 
     def client(self, user: str, server: Server) -> "SyncLangGraphClient":
         from langgraph_sdk import get_sync_client
@@ -145,9 +145,9 @@ class Servers:
 
     def ask(self, user: str, server: Server, thread: str, request: str | None, **context: Any) -> JsonMap:
         """One turn, to its end; None resumes an interrupted one."""
-        given: Any = None if request is None else {"messages": [{"role": "user", "content": request}]}
+        turn_input: Any = None if request is None else {"messages": [{"role": "user", "content": request}]}
         ended: Any = self.client(user, server).runs.wait(
-            thread, "mendgraph", input=given, context=context or None, raise_error=False
+            thread, "mendgraph", input=turn_input, context=context or None, raise_error=False
         )
         return dict(ended)
 
@@ -178,7 +178,7 @@ def tenants_text(root: Path, base_url: str) -> str:
 
 
 @contextmanager
-def some_servers(folder: Path, database: str, names: Sequence[str] = ("first", "second")) -> Iterator[Servers]:
+def start_servers(folder: Path, database: str, names: Sequence[str] = ("first", "second")) -> Iterator[Servers]:
     """All servers, and what they need."""
     root = folder / "projects"
     root.mkdir()
@@ -190,16 +190,16 @@ def some_servers(folder: Path, database: str, names: Sequence[str] = ("first", "
             (folder / name).mkdir()
         servers = Servers(tuple(Server(folder / name, environment) for name in names), model, root, {}, database)
         try:
-            for each in servers.each:
-                each.begin()
-            for each in servers.each:
-                each.wait()
+            for server in servers.instances:
+                server.begin()
+            for server in servers.instances:
+                server.wait()
             yield servers
         finally:
             for client in servers.clients.values():
                 client.http.client.close()
-            for each in servers.each:
-                each.end()
+            for server in servers.instances:
+                server.end()
 
 
 @pytest.fixture(scope="session")
@@ -207,5 +207,5 @@ def servers(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The two servers of a process, on a database of their own."""
     if find_spec("aegra_api") is None or find_spec("greenlet") is None:
         pytest.skip(MISSING)
-    with fresh_database(postgres) as url, some_servers(tmp_path_factory.mktemp("servers"), url) as running:
+    with fresh_database(postgres) as url, start_servers(tmp_path_factory.mktemp("servers"), url) as running:
         yield running

@@ -72,20 +72,20 @@ class Studio:
 
     def question(self, thread: JsonMap) -> Any:
         """What the thread's interrupt asks."""
-        [question] = [each["value"] for task in self.state(thread)["tasks"] for each in task["interrupts"]]
+        [question] = [interrupt["value"] for task in self.state(thread)["tasks"] for interrupt in task["interrupts"]]
         return question
 
     def request(self, text: str) -> JsonMap:
         """The input of a turn, as a browser sends it."""
         return {"messages": [{"role": "user", "content": text}]}
 
-    def said(self) -> str:
+    def new_log(self) -> str:
         """What the server has written into its log since the test began."""
         return self.log.read_bytes()[self.seen :].decode()
 
     def complaints(self) -> list[str]:
         """Blocked event loops and exceptions in the log since the test began."""
-        return [line for line in self.said().splitlines() if any(word in line for word in COMPLAINTS)]
+        return [line for line in self.new_log().splitlines() if any(word in line for word in COMPLAINTS)]
 
 
 def model_name(model: ScriptedServer) -> str:
@@ -103,19 +103,22 @@ class Switchboard(socketserver.ThreadingTCPServer):
 
 class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        client, said = self.request, b""
-        while not (found := re.search(rb"content-length: (\d+).*?\r\n\r\n", said, re.IGNORECASE | re.DOTALL)) or (
-            len(said) < found.end() + int(found[1])
+        client, head = self.request, b""
+        while not (match := re.search(rb"content-length: (\d+).*?\r\n\r\n", head, re.IGNORECASE | re.DOTALL)) or (
+            len(head) < match.end() + int(match[1])
         ):
             if not (part := client.recv(65_536)):
                 return
-            said += part
-        name = json.loads(said[found.end() :])["model"]
+            head += part
+        name = json.loads(head[match.end() :])["model"]
         with socket.create_connection(("127.0.0.1", int(name.rpartition("-")[2]))) as model:
-            model.sendall(said)
+            model.sendall(head)
             other = {client: model, model: client}
             with suppress(ConnectionError):
-                while all(self._handed_on(each, other[each]) for each in select.select([client, model], [], [])[0]):
+                while all(
+                    self._handed_on(connection, other[connection])
+                    for connection in select.select([client, model], [], [])[0]
+                ):
                     pass
 
     def _handed_on(self, one: socket.socket, other: socket.socket) -> bool:
@@ -150,12 +153,12 @@ class Dev:
 @pytest.fixture(scope="session")
 def studio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """`langgraph dev` in the folder that holds all tests' own, where it may leave its `.langgraph_api`."""
-    with operated(tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("operator") / "config.toml") as server:
+    with operator_server(tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("operator") / "config.toml") as server:
         yield server
 
 
 @contextmanager
-def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
+def operator_server(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
     """`langgraph dev` in this folder; its operator's settings allow one endpoint, one program and one site, and notes.
 
     Beside ours it has a graph that a user has built, `own`.
@@ -172,7 +175,7 @@ def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
         site = f'["127.0.0.1:{port}"]'
         allowed = f'allowed_programs = ["true"]\nallowed_hosts = {site}\nallowed_private_hosts = {site}\n'
         settings.write_text(f'base_url = "{endpoint}"\nmemory = true\n{allowed}', encoding="utf-8")
-        with started(folder, MENDGRAPH_CONFIG=str(settings), **variables) as url:
+        with start_server(folder, MENDGRAPH_CONFIG=str(settings), **variables) as url:
             yield Dev(url, folder / "log.txt", port)
 
 
@@ -193,7 +196,7 @@ def client_of(server: Dev) -> Iterator[Studio]:
 
 
 @contextmanager
-def started(folder: Path, **variables: str) -> Iterator[str]:
+def start_server(folder: Path, **variables: str) -> Iterator[str]:
     """The address of `langgraph dev` in a folder with its configuration; it is ended by its process id."""
     port = free_port()
     command = [str(Path(sys.executable).parent / "langgraph"), "dev", "--no-browser", "--no-reload"]
@@ -242,6 +245,6 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> N
     raise AssertionError(f"langgraph dev did not start:\n{log.read_text(encoding='utf-8')}")
 
 
-def told(*replies: Use | Reply) -> ScriptedServer:
+def native_server(*replies: Use | Reply) -> ScriptedServer:
     """A model with these replies, in native calls."""
     return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in replies])

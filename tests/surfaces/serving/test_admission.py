@@ -30,13 +30,13 @@ STORE_URL = "postgresql://nobody@nowhere/none"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    found = tmp_path.resolve() / "root"
-    (found / "ann" / "website").mkdir(parents=True)
-    (found / "bob" / "secret").mkdir(parents=True)
-    (found / "ann" / "file").touch()
-    (found / "ann" / "linked").symlink_to(found / "bob" / "secret")
-    (found / "eve").symlink_to(found / "bob")
-    return found
+    path = tmp_path.resolve() / "root"
+    (path / "ann" / "website").mkdir(parents=True)
+    (path / "bob" / "secret").mkdir(parents=True)
+    (path / "ann" / "file").touch()
+    (path / "ann" / "linked").symlink_to(path / "bob" / "secret")
+    (path / "eve").symlink_to(path / "bob")
+    return path
 
 
 def test_only_the_server_names_the_user(tmp_path: Path) -> None:
@@ -46,16 +46,16 @@ def test_only_the_server_names_the_user(tmp_path: Path) -> None:
         {"user_id": "ann"},
     ]
     its = admitter(tmp_path)
-    assert [its.user(each) for each in strangers] == [NOBODY] * len(strangers)
+    assert [its.user(stranger) for stranger in strangers] == [NOBODY] * len(strangers)
     for user in ({"identity": "ann"}, SimpleNamespace(identity="ann")):
         assert its.user({"langgraph_auth_user": user}) is ANN
 
 
 def test_turn_gets_its_context_and_continues_with_what_is_still_allowed(root: Path) -> None:
     folder, its = str(root / "ann" / "website"), admitter(root)
-    held = AgentContext(workspace=folder, account="ann", max_steps=3)
-    assert its.admit(ANN, {"workspace": "website", "max_steps": 3}) == held
-    assert its.admit(ANN, AgentContext(workspace="website", max_steps=3)) == held
+    admitted = AgentContext(workspace=folder, account="ann", max_steps=3)
+    assert its.admit(ANN, {"workspace": "website", "max_steps": 3}) == admitted
+    assert its.admit(ANN, AgentContext(workspace="website", max_steps=3)) == admitted
     assert its.admit(ANN, None) == its.admit(ANN, {})
 
     stored = AgentContext(account="ann", max_steps=9, workspace=folder)
@@ -133,9 +133,9 @@ def test_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pytes
     assert isinstance(records, str)
     assert known_workspace_name(records) == "ann/website"
     (root / "ann" / "other").mkdir()
-    taken = workspace_folder(str(root / "ann" / "other"))
-    assert isinstance(taken, str)
-    assert give_workspace_name(taken, "bob/website") is None
+    workspace = workspace_folder(str(root / "ann" / "other"))
+    assert isinstance(workspace, str)
+    assert give_workspace_name(workspace, "bob/website") is None
     other = project_folder(str(root), "ann", "other")
     assert not isinstance(other, str)
     assert "cannot be called 'ann/other' as well" in other.message
@@ -145,7 +145,7 @@ def test_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pytes
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
+def clear_admitter() -> Iterator[None]:
     """Each test opens its own."""
     open_admitter.cache_clear()
     yield

@@ -23,7 +23,7 @@ from tests.doubles.tool_use import use
 from tests.sandboxes import needs_sandbox
 from tests.scenarios.sample_repair import TASK
 from tests.surfaces.serving.memory_locks import admitter
-from tests.surfaces.serving.studio import told
+from tests.surfaces.serving.studio import native_server
 
 CONTEXT = AgentContext(account="ann", max_steps=9)
 HELLO = {"messages": [("user", "Hello.")]}
@@ -42,15 +42,15 @@ def folder(tmp_path: Path) -> Path:
 def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServedMachine:
     """The machine as in a server, which sets its own saver."""
     monkeypatch.setenv("OPENAI_API_KEY", "k-1234567890")
-    found = admitter(folder.parent.parent, Tenant("ann", (), CONTEXT, runs_at_once=1))
-    return served(build_graph(), lambda: found).copy({"checkpointer": InMemorySaver()})
+    admission = admitter(folder.parent.parent, Tenant("ann", (), CONTEXT, runs_at_once=1))
+    return served(build_graph(), lambda: admission).copy({"checkpointer": InMemorySaver()})
 
 
 def allow(machine: ServedMachine, root: Path, models: tuple[str, ...] = (), **settings: Any) -> None:
     """Let Ann have these settings."""
-    own = CONTEXT.model_copy(update={"evidence": False, "read_ahead": False, **settings})
-    found = admitter(root, Tenant("ann", (), own, models))
-    machine.admitter = lambda: found
+    context = CONTEXT.model_copy(update={"evidence": False, "read_ahead": False, **settings})
+    admission = admitter(root, Tenant("ann", (), context, models))
+    machine.admitter = lambda: admission
 
 
 def config(user: str = "ann") -> Any:
@@ -86,9 +86,9 @@ def test_turn_runs_with_what_its_user_may(machine: ServedMachine, folder: Path, 
         allow(machine, tmp_path, ("m",), base_url=model.base_url)
         ended = run(machine, HELLO, workspace="website", model="m", max_steps=50)
     assert ended["outcome"].answer == "Hello, Ann."
-    held = state_of(machine).values
-    assert (held["context"].workspace, held["context"].max_steps) == (str(folder), 9)
-    assert held["run_id"] == "ann/t1"
+    values = state_of(machine).values
+    assert (values["context"].workspace, values["context"].max_steps) == (str(folder), 9)
+    assert values["run_id"] == "ann/t1"
 
 
 @needs_sandbox
@@ -97,13 +97,13 @@ def test_tenant_cannot_approve_a_program_that_the_server_does_not_allow(
 ) -> None:
     (folder / "note.txt").write_text("remember", encoding="utf-8")
     calls = [use(("run_command", {"argv": argv})) for argv in (["cat", "note.txt"], ["ls"])]
-    with told(*calls, Say("Done.")) as model:
+    with native_server(*calls, Say("Done.")) as model:
         allow(machine, tmp_path, base_url=model.base_url, model="m", allowed_programs=("ls",))
         run(machine, ASKED, workspace="website", mode="ask")
         question = state_of(machine).interrupts[0].value
         assert [call["arguments"]["argv"] for call in question["calls"]] == [["ls"]]
         ended = run(machine, Command(resume="approve"))
-    refused, listed = [str(each.content) for each in ended["messages"] if each.type == "tool"]
+    refused, listed = [str(message.content) for message in ended["messages"] if message.type == "tool"]
     assert "'cat' may not be run: allowed are ls." in refused
     assert "note.txt" in listed
 
@@ -111,7 +111,7 @@ def test_tenant_cannot_approve_a_program_that_the_server_does_not_allow(
 def test_tenant_cannot_raise_a_limit_of_the_operator(machine: ServedMachine, folder: Path, tmp_path: Path) -> None:
     reading = use(("read_file", {"path": "note.txt"}))
     (folder / "note.txt").write_text("remember", encoding="utf-8")
-    with told(reading) as model:
+    with native_server(reading) as model:
         allow(machine, tmp_path, base_url=model.base_url, model="m", on_limit="ask", max_calls_per_turn=1)
         ended = run(machine, ASKED, workspace="website", on_limit="ask")
     assert not state_of(machine).interrupts
@@ -166,8 +166,8 @@ def test_refused_continuation_leaves_no_trace(machine: ServedMachine, subtests: 
 
 def test_turn_interrupted_before_it_began_starts_when_resumed(machine: ServedMachine, folder: Path) -> None:
     async def cut_off() -> None:
-        begun = machine.astream(HELLO, config(), context={"workspace": "website"}, interrupt_before=["begin_turn"])
-        assert [part async for part in begun] == [{"__interrupt__": ()}]
+        parts = machine.astream(HELLO, config(), context={"workspace": "website"}, interrupt_before=["begin_turn"])
+        assert [part async for part in parts] == [{"__interrupt__": ()}]
 
     asyncio.run(cut_off())
     ended = run(machine, None, workspace="website", max_steps=0)

@@ -39,30 +39,30 @@ def users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     open_admitter.cache_clear()
 
 
-def by(action: str, resource: str = "threads") -> Any:
+def auth_context(action: str, resource: str = "threads") -> Any:
     return SimpleNamespace(action=action, resource=resource, user=SimpleNamespace(identity="ann"))
 
 
-def filtered(action: str, value: Any) -> Any:
+def thread_filter(action: str, value: Any) -> Any:
     """What the server's handler of threads answers."""
-    return asyncio.run(restrict_to_owner(ctx=by(action), value=value))
+    return asyncio.run(restrict_to_owner(ctx=auth_context(action), value=value))
 
 
-def status_of(asked: Any) -> int:
+def status_of(call: Any) -> int:
     with pytest.raises(Auth.exceptions.HTTPException) as refused:
-        asyncio.run(asked)
+        asyncio.run(call)
     return int(refused.value.status_code)
 
 
 def test_token_identifies_its_user() -> None:
-    known: list[Any] = [
+    accepted: list[Any] = [
         {"authorization": f"Bearer {TOKEN}"},
         {"Authorization": f"bearer  {TOKEN}"},
         {b"authorization": f"Bearer {TOKEN}".encode()},
     ]
     ann: Any = {"identity": "ann", "display_name": "ann", "is_authenticated": True}
-    assert [token_of(headers) for headers in known] == [TOKEN] * 3
-    assert [asyncio.run(authenticate(headers)) for headers in known] == [ann] * 3
+    assert [token_of(headers) for headers in accepted] == [TOKEN] * 3
+    assert [asyncio.run(authenticate(headers)) for headers in accepted] == [ann] * 3
     unknown = [{}, {"authorization": TOKEN}, {"authorization": "Bearer"}, {"cookie": TOKEN}]
     assert [status_of(authenticate(headers)) for headers in unknown] == [401] * 4
 
@@ -71,31 +71,31 @@ def test_thread_belongs_to_the_user_who_made_it() -> None:
     for action in ("create", "create_run", "update"):
         for metadata in (None, {"owner": "bob", "a": 1}):
             value: Any = {"metadata": metadata}
-            assert filtered(action, value) == {"owner": "ann"}
+            assert thread_filter(action, value) == {"owner": "ann"}
             assert value == {"metadata": {**(metadata or {}), "owner": "ann"}}
             assert metadata is None or value["metadata"] is metadata
     value = {"metadata": {"owner": "bob"}}
-    assert filtered("search", value) == {"owner": "ann"}
+    assert thread_filter("search", value) == {"owner": "ann"}
     assert value == {"metadata": {"owner": "bob"}}  # reading changes nothing
 
 
 def test_run_with_a_webhook_is_refused() -> None:
     """A server would send requests to any address of its own network."""
     calling: Any = {"kwargs": {"webhook": "http://10.0.0.1/"}}
-    assert status_of(restrict_to_owner(ctx=by("create_run"), value=calling)) == 422
-    assert filtered("create_run", {"kwargs": {"webhook": None}}) == {"owner": "ann"}
+    assert status_of(restrict_to_owner(ctx=auth_context("create_run"), value=calling)) == 422
+    assert thread_filter("create_run", {"kwargs": {"webhook": None}}) == {"owner": "ann"}
 
 
 def test_resource_without_a_handler_is_refused() -> None:
     kinds = ("store", "crons", "assistants", "runs")
-    assert [asyncio.run(refuse(by("put", kind), {})) for kind in kinds] == [False, False, False, True]
-    assert asyncio.run(allow_assistants(by("search", "assistants"), {})) is True
-    assert {key: [each.__name__ for each in handlers] for key, handlers in auth._handlers.items()} == {
+    assert [asyncio.run(refuse(auth_context("put", kind), {})) for kind in kinds] == [False, False, False, True]
+    assert asyncio.run(allow_assistants(auth_context("search", "assistants"), {})) is True
+    assert {key: [handler.__name__ for handler in handlers] for key, handlers in auth._handlers.items()} == {
         ("threads", "*"): ["restrict_to_owner"],
         ("assistants", "read"): ["allow_assistants"],
         ("assistants", "search"): ["allow_assistants"],
     }
-    assert [each.__name__ for each in auth._global_handlers] == ["refuse"]
+    assert [handler.__name__ for handler in auth._global_handlers] == ["refuse"]
 
 
 # --- The engine behind it, before it is started; `tests/surfaces/serving/test_servers.py` has it running
@@ -143,8 +143,8 @@ def test_servers_start_one_after_another() -> None:
             await asyncio.sleep(0)
             heard.append(f"{name} ends")
 
-    async def both() -> None:
+    async def start_both() -> None:
         await asyncio.gather(start("one"), start("two"))
 
-    asyncio.run(both())
+    asyncio.run(start_both())
     assert sorted([heard[:2], heard[2:]]) == [["one begins", "one ends"], ["two begins", "two ends"]]

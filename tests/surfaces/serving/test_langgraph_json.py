@@ -22,7 +22,7 @@ from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_server import ScriptedServer
 
 
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Any:
+def load_graph(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The graph of the file that langgraph.json names, in a module of another name."""
     path, _, name = json.loads(text_of("langgraph.json"))["graphs"]["mendgraph"]["path"].partition(":")
     spec = spec_from_file_location("graph_of_a_server", ROOT / path)
@@ -42,7 +42,7 @@ def test_served_graph_brings_no_checkpointer() -> None:
 
 
 def test_file_named_in_langgraph_json_has_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    served = loaded(monkeypatch)
+    served = load_graph(monkeypatch)
     assert isinstance(served, CompiledStateGraph)
     assert set(served.nodes) == set(graph.nodes)
 
@@ -81,7 +81,7 @@ def test_harbor_turn_runs_with_its_model_and_our_settings(container: Path, monke
     ]
     with ScriptedServer(script) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        result = turn(loaded(monkeypatch), model="openai:gpt-5-mini", model_kwargs={"base_url": server.base_url})
+        result = turn(load_graph(monkeypatch), model="openai:gpt-5-mini", model_kwargs={"base_url": server.base_url})
 
     assert (result["outcome"].kind, result["messages"][-1].content) == (OutcomeKind.FINISHED, "Done.")
     assert [request["model"] for request in server.requests] == ["gpt-5-mini"] * 3
@@ -92,7 +92,7 @@ def test_harbor_turn_runs_with_its_model_and_our_settings(container: Path, monke
 def test_setting_that_the_operator_does_not_allow_is_refused_in_configurable(
     container: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = turn(loaded(monkeypatch), model="m", model_kwargs={"base_url": "https://elsewhere.test/v1"})
+    result = turn(load_graph(monkeypatch), model="m", model_kwargs={"base_url": "https://elsewhere.test/v1"})
     assert (result["outcome"].kind, result["outcome"].reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
     assert "base_url" in result["outcome"].message
     assert sorted(path.name for path in container.iterdir()) == ["calc.py"]

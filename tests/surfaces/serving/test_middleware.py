@@ -39,7 +39,7 @@ class Client:
         self.seen: list[tuple[str, str, bytes]] = []
         self.sent: list[Any] = []
         self.forgotten: list[str] = []
-        self.rest: dict[str, Any] = {}
+        self.last_message: dict[str, Any] = {}
         """What the engine receives after the body."""
 
     async def engine(self, scope: Any, receive: Any, send: Any) -> None:
@@ -50,7 +50,7 @@ class Client:
             body, more = body + message.get("body", b""), message.get("more_body", False)
         if scope["type"] == "http":
             self.seen.append((scope["method"], scope["path"], body))
-            self.rest = await receive() if scope["method"] == "PATCH" else {}
+            self.last_message = await receive() if scope["method"] == "PATCH" else {}
         status = 404 if scope.get("path") == "/threads/theirs" else 200
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
@@ -135,10 +135,10 @@ def test_engine_reads_the_body_without_secrets(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-the-server")
     client = Client()
     client.ask("POST", "/threads/mine/runs", b'{"input": {"messages": ["It is a-key-', b'of-the-server."]}}')
-    looked, begun = client.seen
+    looked, started = client.seen
     assert looked == ("GET", "/threads/mine", b"")
-    assert b"a-key" not in begun[2]
-    assert len(json.loads(begun[2])["input"]["messages"]) == 1
+    assert b"a-key" not in started[2]
+    assert len(json.loads(started[2])["input"]["messages"]) == 1
 
 
 HANDED_ON: list[tuple[str, Any, tuple[str, str]]] = [
@@ -161,7 +161,7 @@ def test_request_without_input_or_checkpoint_uses_the_newest_state() -> None:
 def test_engine_receives_the_disconnect() -> None:
     client = Client()
     client.ask("PATCH", "/threads/mine", b"{}")
-    assert client.rest == DISCONNECT
+    assert client.last_message == DISCONNECT
 
 
 def test_body_is_bounded_and_empty_after_a_disconnect() -> None:
@@ -207,7 +207,7 @@ def test_open_requests_of_a_user_are_limited() -> None:
 def test_lifespan_is_passed_on_and_websockets_are_closed() -> None:
     client = Client()
     client.call({"type": "lifespan"}, [])
-    assert [each["type"] for each in client.sent] == ["http.response.start", "http.response.body"]
+    assert [event["type"] for event in client.sent] == ["http.response.start", "http.response.body"]
     client = Client()
     client.call({"type": "websocket"}, [])
     assert client.sent == [{"type": "websocket.close", "code": 1008}]
@@ -230,7 +230,7 @@ def test_server_error_hides_the_database() -> None:
         await masked({"type": "http.response.start", "status": status, "headers": []})
         for part in (b'{"message": ', b'"no such"}'):
             await masked({"type": "http.response.body", "body": part, "more_body": True})
-        return sent[0]["status"], json.loads(b"".join(each["body"] for each in sent[1:]))["message"]
+        return sent[0]["status"], json.loads(b"".join(event["body"] for event in sent[1:]))["message"]
 
     answers = [asyncio.run(play(status)) for status in (503, 404, 200)]
     assert answers == [(503, FAILED), (404, "no such"), (200, "no such")]
@@ -239,8 +239,8 @@ def test_server_error_hides_the_database() -> None:
 # --- What a body may hold
 
 
-def read(asked: ServerRequest, body: Any) -> Any:
-    return read_body(asked, json.dumps(body).encode(), "ann")
+def read(server_request: ServerRequest, body: Any) -> Any:
+    return read_body(server_request, json.dumps(body).encode(), "ann")
 
 
 USUAL: list[tuple[ServerRequest, Any]] = [
@@ -256,8 +256,8 @@ USUAL: list[tuple[ServerRequest, Any]] = [
 
 
 @rows(*USUAL)
-def test_usual_body_is_accepted(asked: ServerRequest, body: Any) -> None:
-    assert read(asked, body) == body
+def test_usual_body_is_accepted(server_request: ServerRequest, body: Any) -> None:
+    assert read(server_request, body) == body
 
 
 FOREIGN: list[tuple[ServerRequest, Any, str]] = [
@@ -289,8 +289,8 @@ FOREIGN: list[tuple[ServerRequest, Any, str]] = [
 
 
 @rows(*FOREIGN)
-def test_body_that_names_something_else_is_refused(asked: ServerRequest, body: Any, words: str) -> None:
-    refused = read(asked, body)
+def test_body_that_names_something_else_is_refused(server_request: ServerRequest, body: Any, words: str) -> None:
+    refused = read(server_request, body)
     assert isinstance(refused, Refused), refused
     assert (refused.status, words in refused.detail) == (422, True), refused
 
@@ -342,5 +342,5 @@ def test_body_that_is_not_an_object_is_refused() -> None:
 
 def test_secrets_are_removed_from_bodies() -> None:
     body = {"input": {"messages": ["It is hunter2."]}, "metadata": {"password": {"value": 12345678}}}
-    found = read_body(RUN, json.dumps(body).encode(), "ann", Redactor(["hunter2"]).content)
-    assert found == {"input": {"messages": [f"It is {MARK}."]}, "metadata": {"password": {"value": MARK}}}
+    clean = read_body(RUN, json.dumps(body).encode(), "ann", Redactor(["hunter2"]).content)
+    assert clean == {"input": {"messages": [f"It is {MARK}."]}, "metadata": {"password": {"value": MARK}}}

@@ -34,7 +34,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestClient]:
         await websocket.send_text("hello")
         await websocket.close()
 
-    def made(**variables: str) -> TestClient:
+    def make_client(**variables: str) -> TestClient:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         routes = [
@@ -45,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestClient]:
         app = Starlette(routes=routes, middleware=[Middleware(RequestGuard), everybody])
         return TestClient(app, base_url="http://127.0.0.1:2024")
 
-    return made
+    return make_client
 
 
 Server = Callable[..., TestClient]
@@ -120,8 +120,8 @@ def test_unusual_requests_follow_the_same_rules(server: Server) -> None:
     assert client.post("/ok", json={}, headers=elsewhere).status_code == 403
     chunks = client.post("/", content=iter([b"{}"]), headers={"content-type": "text/plain"})
     assert chunks.status_code == 415
-    asked = {**STUDIO, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
-    assert client.options("/", headers=asked).status_code == 200
+    preflight = {**STUDIO, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    assert client.options("/", headers=preflight).status_code == 200
 
 
 def test_websocket_is_checked_as_well(server: Server) -> None:
@@ -152,13 +152,13 @@ def test_operator_can_add_hosts_and_origins(server: Server) -> None:
 def test_internal_requests_are_accepted(server: Server) -> None:
     """From the SDK's client in a node of a user's graph, which uses no socket."""
 
-    async def asked(root_path: str) -> str:
+    async def answer_at(root_path: str) -> str:
         transport = httpx.ASGITransport(server().app, root_path=root_path)
         async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
             return (await client.get("/")).text
 
-    assert asyncio.run(asked("/noauth")) == "ran"
-    assert "not known" in asyncio.run(asked("/noauthentication"))
+    assert asyncio.run(answer_at("/noauth")) == "ran"
+    assert "not known" in asyncio.run(answer_at("/noauthentication"))
 
 
 def test_default_origins_are_those_of_langgraph_json() -> None:

@@ -33,22 +33,24 @@ def outcome(ended: JsonMap) -> Any:
     return ended["outcome"]["kind"], ended["outcome"]["reason"]
 
 
-def killed_while_it_waits(servers: Servers, server: Server, user: str, thread: str, project: str, asked: int) -> str:
+def kill_waiting_server(servers: Servers, server: Server, user: str, thread: str, project: str, calls: int) -> str:
     """Kill the server once its run, which is named, waits for the reply to this many requests."""
     before = len(servers.model.requests)
-    given: Any = {"messages": [("user", "Count.")]}
-    begun = servers.client(user, server).runs.create(thread, "mendgraph", input=given, context={"workspace": project})
-    wait_for(lambda: len(servers.model.requests) == before + asked, lambda: server.log)
+    turn_input: Any = {"messages": [("user", "Count.")]}
+    run = servers.client(user, server).runs.create(
+        thread, "mendgraph", input=turn_input, context={"workspace": project}
+    )
+    wait_for(lambda: len(servers.model.requests) == before + calls, lambda: server.log)
     server.kill()
-    return str(begun["run_id"])
+    return str(run["run_id"])
 
 
 def test_turns_alternate_between_servers_and_a_question_is_answered_on_another(servers: Servers) -> None:
     folder = servers.project("ann", "website", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(use(READ), use(EDIT), Say("add now adds."), Say("You are welcome."))
-    asked = servers.ask("ann", servers.first, thread, TASK, workspace="website", mode="ask")
-    assert "outcome" not in asked or asked["outcome"] is None
+    interrupted = servers.ask("ann", servers.first, thread, TASK, workspace="website", mode="ask")
+    assert "outcome" not in interrupted or interrupted["outcome"] is None
     question = servers.state("ann", servers.second, thread)
     assert (question["next"], changed_files(folder, CALC)) == (["guard"], {})
     answered: Any = servers.client("ann", servers.second).runs.wait(thread, "mendgraph", command={"resume": "approve"})
@@ -57,7 +59,7 @@ def test_turns_alternate_between_servers_and_a_question_is_answered_on_another(s
     assert thanked["outcome"]["answer"] == "You are welcome."
     kinds = ["human", "ai", "tool", "ai", "tool", "ai", "human", "ai"]
     for server in (servers.first, servers.second):
-        assert [each["type"] for each in servers.state("ann", server, thread)["values"]["messages"]] == kinds
+        assert [message["type"] for message in servers.state("ann", server, thread)["values"]["messages"]] == kinds
 
 
 @in_sweeps
@@ -65,7 +67,7 @@ def test_run_of_a_killed_server_continues_on_another_server(servers: Servers) ->
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
     servers.model.say(FIRST, Stall(reply=Say("never said")))
-    run = killed_while_it_waits(servers, servers.first, "ann", thread, "counter", asked=2)
+    run = kill_waiting_server(servers, servers.first, "ann", thread, "counter", calls=2)
     assert changed_files(folder, COUNT) == {"count.txt": "count = 11\n"}
 
     servers.model.say(SECOND, Say("Counted."), Say("Hello again."))
@@ -73,9 +75,9 @@ def test_run_of_a_killed_server_continues_on_another_server(servers: Servers) ->
     second.runs.cancel(thread, run)
     ended = servers.ask("ann", servers.second, thread, None)
     assert (outcome(ended), changed_files(folder, COUNT)) == (("FINISHED", "answered"), {"count.txt": "count = 112\n"})
-    kinds = [each["type"] for each in servers.state("ann", servers.second, thread)["values"]["messages"]]
+    kinds = [message["type"] for message in servers.state("ann", servers.second, thread)["values"]["messages"]]
     assert kinds == ["human", "ai", "tool", "ai", "tool", "ai"]
-    assert [each["status"] for each in second.runs.list(thread)] == ["success", "interrupted"]
+    assert [run["status"] for run in second.runs.list(thread)] == ["success", "interrupted"]
 
     servers.first.begin()
     servers.first.wait()
@@ -87,7 +89,7 @@ def test_run_of_a_killed_server_is_resumed_by_the_command(servers: Servers) -> N
     folder = servers.project("ann", "resumed", COUNT)
     thread = servers.thread("ann", servers.first)
     servers.model.say(FIRST, Stall(reply=Say("never said")))
-    killed_while_it_waits(servers, servers.first, "ann", thread, "resumed", asked=2)
+    kill_waiting_server(servers, servers.first, "ann", thread, "resumed", calls=2)
 
     servers.model.say(SECOND, Say("Counted."), Say("Hello again."))
     program = "import sys; from mendgraph.graph.start import main; sys.exit(main())"
@@ -113,14 +115,14 @@ def test_cancelled_run_frees_its_thread_on_all_servers(servers: Servers) -> None
     thread = servers.thread("ann", servers.first)
     servers.model.say(Stall(reply=Say("never said")))
     first, second = servers.client("ann", servers.first), servers.client("ann", servers.second)
-    begun: Any = first.runs.create(thread, "mendgraph", input=WAIT, context={"workspace": "slow"})
+    run: Any = first.runs.create(thread, "mendgraph", input=WAIT, context={"workspace": "slow"})
     wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
     with pytest.raises(ConflictError, match="is working"):
         second.runs.create(thread, "mendgraph", input=WAIT)
-    first.runs.cancel(thread, begun["run_id"], wait=True)
+    first.runs.cancel(thread, run["run_id"], wait=True)
     servers.model.say(Say("Here I am."))
     assert servers.ask("ann", servers.second, thread, "Hello?", workspace="slow")["outcome"]["answer"] == "Here I am."
-    assert [each["status"] for each in second.runs.list(thread)] == ["success", "interrupted"]
+    assert [run["status"] for run in second.runs.list(thread)] == ["success", "interrupted"]
 
 
 def test_users_see_nothing_of_each_other(servers: Servers) -> None:
@@ -146,12 +148,12 @@ def test_users_see_nothing_of_each_other(servers: Servers) -> None:
         assert cleo.post("/threads", json={"thread_id": thread}).status_code == 422
         assert cleo.post("/threads/search", json={}).json() == []
         of_others = {"config": {"configurable": {"thread_id": thread}}, "checkpoint": {"thread_id": thread}}
-        own = cleo.post("/threads", json={}).json()["thread_id"]
+        cleos_thread = cleo.post("/threads", json={}).json()["thread_id"]
         for key, value in of_others.items():
-            assert cleo.post(f"/threads/{own}/runs/wait", json={**body, key: value}).status_code == 422
-        [known] = cleo.post("/assistants/search", json={}).json()
-        assert known["graph_id"] == "mendgraph"
-        records = [path for each in (servers.first, servers.second) for path in each.folder.glob("data/runs/*")]
+            assert cleo.post(f"/threads/{cleos_thread}/runs/wait", json={**body, key: value}).status_code == 422
+        [assistant] = cleo.post("/assistants/search", json={}).json()
+        assert assistant["graph_id"] == "mendgraph"
+        records = [path for server in (servers.first, servers.second) for path in server.folder.glob("data/runs/*")]
         assert any(path.name.startswith("ann") for path in records)
     assert servers.state("ann", servers.first, thread)["values"]["outcome"]["answer"] == "Done."
 
@@ -172,10 +174,10 @@ def test_concurrent_requests_to_a_thread_run_one_after_the_other(servers: Server
             return "outcome" in answer.json()
 
     with ThreadPoolExecutor(8) as people:
-        taken = [*people.map(ask, range(8))].count(True)
-    assert taken >= 1
-    said = [each["type"] for each in servers.state("ann", servers.first, thread)["values"]["messages"]]
-    assert said == ["human", "ai"] * taken
+        successes = [*people.map(ask, range(8))].count(True)
+    assert successes >= 1
+    kinds = [message["type"] for message in servers.state("ann", servers.first, thread)["values"]["messages"]]
+    assert kinds == ["human", "ai"] * successes
 
 
 @in_sweeps
@@ -183,7 +185,7 @@ def test_clients_that_follow_runs_leave_connections_for_others(servers: Servers)
     servers.project("ann", "followed", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(Stall(reply=Say("never said")))
-    begun: Any = servers.client("ann", servers.first).runs.create(
+    run: Any = servers.client("ann", servers.first).runs.create(
         thread, "mendgraph", input=WAIT, context={"workspace": "followed"}
     )
     wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
@@ -191,7 +193,7 @@ def test_clients_that_follow_runs_leave_connections_for_others(servers: Servers)
         client.headers["Authorization"] = f"Bearer {token('ann')}"
         answers = []
         for _ in range(MOST_OPEN + 1):
-            stream = client.stream("GET", f"/threads/{thread}/runs/{begun['run_id']}/stream")
+            stream = client.stream("GET", f"/threads/{thread}/runs/{run['run_id']}/stream")
             answers.append(streams.enter_context(stream).status_code)
         assert answers == [*[200] * MOST_OPEN, 429]
         assert httpx.get(f"{servers.first.url}/health").status_code == 200
@@ -204,7 +206,7 @@ def test_request_without_a_token_is_refused(servers: Servers) -> None:
         with httpx.Client(base_url=servers.first.url, headers=header) as client:
             answers = [client.get("/threads"), client.post("/assistants/search", json={}), client.get("/docs")]
             answers += [client.post("/threads", json={}), client.get("/store/items", params={"key": "a"})]
-            assert {each.status_code for each in answers} == {401}
+            assert {answer.status_code for answer in answers} == {401}
             assert client.get("/health").status_code == 200
 
 
@@ -241,35 +243,35 @@ def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(serve
     assert SECRET not in str(ended)
     forms = (SECRET, SECRET.encode().hex(), thread)
     names = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('public', 'mendgraph')"
-    found: set[tuple[str, str]] = set()
+    rows: set[tuple[str, str]] = set()
     with psycopg.connect(servers.database) as operator:
         tables = [str(row[0]) for row in operator.execute(names)]
         for table in tables:
             for form in forms:
                 count = sql.SQL("SELECT count(*) FROM {} AS t WHERE t::text LIKE %s").format(sql.SQL(table))
                 if operator.execute(count, (f"%{form}%",)).fetchone() != (0,):
-                    found.add((table, form))
-    assert {form for _, form in found} == {thread}
-    assert {table for table, _ in found} > {"public.runs", "public.checkpoints", "public.checkpoint_writes"}
+                    rows.add((table, form))
+    assert {form for _, form in rows} == {thread}
+    assert {table for table, _ in rows} > {"public.runs", "public.checkpoints", "public.checkpoint_writes"}
     servers.client("cleo", servers.second).threads.delete(thread)
     with psycopg.connect(servers.database) as operator:
-        left = operator.execute("SELECT count(*) FROM checkpoints WHERE thread_id = %s", (thread,)).fetchone()
-    assert left == (0,)
+        remaining = operator.execute("SELECT count(*) FROM checkpoints WHERE thread_id = %s", (thread,)).fetchone()
+    assert remaining == (0,)
 
 
 @in_sweeps
 def test_concurrent_runs_and_tokens_per_day_are_counted_over_all_servers(servers: Servers) -> None:
     servers.project("bob", "busy", CALC)
-    threads = [servers.thread("bob", each) for each in (servers.first, servers.second)]
+    threads = [servers.thread("bob", server) for server in (servers.first, servers.second)]
     servers.model.say(Stall(reply=Say("never said")))
-    begun: Any = servers.client("bob", servers.first).runs.create(
+    run: Any = servers.client("bob", servers.first).runs.create(
         threads[0], "mendgraph", input=WAIT, context={"workspace": "busy"}
     )
     wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
     refused = servers.ask("bob", servers.second, threads[1], "Hi.", workspace="busy")
     assert outcome(refused) == ("SYSTEM_ERROR", "workspace_busy")
     assert refused["outcome"]["message"] == "bob has 1 run working on these servers, which is the maximum."
-    servers.client("bob", servers.first).runs.cancel(threads[0], begun["run_id"], wait=True)
+    servers.client("bob", servers.first).runs.cancel(threads[0], run["run_id"], wait=True)
     servers.model.say(Say("Hello.", usage=(19_000, 10)))
     assert outcome(servers.ask("bob", servers.second, threads[1], "Hi.", workspace="busy")) == ("FINISHED", "answered")
     spent = servers.ask("bob", servers.first, threads[1], "Once more.", workspace="busy")

@@ -20,7 +20,7 @@ from tests.extent import in_sweeps
 from tests.langchain.embedding import REPAIR, workspace
 from tests.sandboxes import sandbox_problem
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
-from tests.surfaces.serving.studio import Studio, told
+from tests.surfaces.serving.studio import Studio, native_server
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
@@ -43,7 +43,7 @@ def test_graph_is_drawn_completely(studio: Studio) -> None:
 def test_thread_is_run_and_continued(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
-    with told(use(READ), use(EDIT), DONE, Say("You are welcome.")) as model:
+    with native_server(use(READ), use(EDIT), DONE, Say("You are welcome.")) as model:
         first = studio.run(thread, tmp_path, model, input=studio.request(TASK))
         second = studio.run(thread, tmp_path, model, input=studio.request("Thank you."))
         assert model.remaining == 0
@@ -65,7 +65,7 @@ def test_run_is_streamed_step_by_step(studio: Studio, tmp_path: Path) -> None:
     thread: Any = studio.client.threads.create()
     path: list[str] = []
     custom: list[JsonMap] = []
-    with told(use(READ), Say("It subtracts.")) as model:
+    with native_server(use(READ), Say("It subtracts.")) as model:
         context: Any = studio.context(tmp_path, model)
         parts = studio.client.runs.stream(
             thread["thread_id"],
@@ -93,10 +93,10 @@ def test_run_is_streamed_step_by_step(studio: Studio, tmp_path: Path) -> None:
 @in_sweeps
 def test_context_fields_have_help_defaults_and_limits(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
-    found: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
-    assert set(found["input_schema"]["properties"]) == {"messages"}
-    assert set(found["state_schema"]["properties"]) > {"messages", "outcome", "verdicts", "loop"}
-    fields = found["context_schema"]["properties"]
+    schemas: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
+    assert set(schemas["input_schema"]["properties"]) == {"messages"}
+    assert set(schemas["state_schema"]["properties"]) > {"messages", "outcome", "verdicts", "loop"}
+    fields = schemas["context_schema"]["properties"]
     assert set(fields) == set(AgentContext.model_fields)
     assert [name for name, field in fields.items() if not field.get("description")] == []
     assert [name for name, field in fields.items() if "default" not in field] == []
@@ -132,12 +132,16 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
 @in_sweeps
 def test_invalid_context_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
     """None of them causes a model call, and no secret is quoted."""
-    with told() as model:
+    with native_server() as model:
 
         def refused(context: JsonMap) -> str:
-            given = studio.context(tmp_path, model, context)
+            client_context = studio.context(tmp_path, model, context)
             ended: Any = studio.client.runs.wait(
-                studio.thread()["thread_id"], "mendgraph", input=studio.request("Hi."), context=given, raise_error=False
+                studio.thread()["thread_id"],
+                "mendgraph",
+                input=studio.request("Hi."),
+                context=client_context,
+                raise_error=False,
             )
             return str(ended["outcome"]["message"] if "outcome" in ended else ended["__error__"]["message"])
 
@@ -147,50 +151,54 @@ def test_invalid_context_is_refused_by_name(studio: Studio, tmp_path: Path) -> N
     assert [
         (context, answer) for (context, words), answer in zip(CONTEXTS, answers, strict=True) if words not in answer
     ] == []
-    assert "secret@" not in json.dumps(answers) + studio.said()
+    assert "secret@" not in json.dumps(answers) + studio.new_log()
 
 
 def test_client_cannot_widen_the_context_in_any_other_way(studio: Studio, tmp_path: Path) -> None:
     """Not in assistants, `configurable` or the state: its endpoint is not called, and nothing is written."""
-    asked, call = studio.request("Hi."), {"tool": "write_file", "arguments": {"path": "forged", "content": ""}}
-    with told(Say("Hello.")) as ours, told() as theirs, httpx.Client(base_url=studio.url, timeout=60) as client:
+    turn_input, call = studio.request("Hi."), {"tool": "write_file", "arguments": {"path": "forged", "content": ""}}
+    with (
+        native_server(Say("Hello.")) as ours,
+        native_server() as theirs,
+        httpx.Client(base_url=studio.url, timeout=60) as client,
+    ):
         wide = studio.context(tmp_path, theirs, {"base_url": theirs.base_url})
         thread = studio.thread()["thread_id"]
-        studio.run({"thread_id": thread}, tmp_path, ours, input=asked)
+        studio.run({"thread_id": thread}, tmp_path, ours, input=turn_input)
 
-        def said(path: str, body: JsonMap) -> str:
+        def message_of(path: str, body: JsonMap) -> str:
             answer = client.post(path, json={"assistant_id": "mendgraph", **body})
             return str((answer.json().get("outcome") or {}).get("message") or answer.text)
 
         refused = "does not allow its clients what the request sets: base_url."
         for more in ({"context": wide}, {"config": {"configurable": {**wide, "graph_id": None}}}):
-            made = client.post("/assistants", json={"graph_id": "mendgraph", **more}).json()["assistant_id"]
-            assert refused in said("/runs/wait", {"assistant_id": made, "input": asked})
-            client.delete(f"/assistants/{made}")
-            assert refused in said("/runs/wait", {"input": asked, **more})
-        assert refused in said("/runs/wait", {"assistant_id": "own", "input": asked, "context": wide})
+            assistant = client.post("/assistants", json={"graph_id": "mendgraph", **more}).json()["assistant_id"]
+            assert refused in message_of("/runs/wait", {"assistant_id": assistant, "input": turn_input})
+            client.delete(f"/assistants/{assistant}")
+            assert refused in message_of("/runs/wait", {"input": turn_input, **more})
+        assert refused in message_of("/runs/wait", {"assistant_id": "own", "input": turn_input, "context": wide})
         written, unwritable = {"values": {"context": wide}, "as_node": "begin_turn"}, "context cannot be written"
-        assert unwritable in said(f"/threads/{thread}/state", written)
+        assert unwritable in message_of(f"/threads/{thread}/state", written)
         steps = {"metadata": {"graph_id": "mendgraph"}, "supersteps": [{"updates": [written]}]}
-        assert unwritable in said("/threads", steps)
+        assert unwritable in message_of("/threads", steps)
         run = f"/threads/{thread}/runs/wait"
-        assert "__error__" in said(run, {"command": {"update": {"context": wide}, "goto": "call_model"}})
-        sent = {"node": "call_model", "input": {"context": wide, **asked}}
-        assert "__error__" in said(run, {"command": {"goto": sent}})
+        assert "__error__" in message_of(run, {"command": {"update": {"context": wide}, "goto": "call_model"}})
+        sent = {"node": "call_model", "input": {"context": wide, **turn_input}}
+        assert "__error__" in message_of(run, {"command": {"goto": sent}})
         forged = {"items": [call], "verdicts": [{"kind": "allow"}]}
-        assert "__error__" in said(run, {"command": {"update": forged, "goto": "execute_tools"}})
+        assert "__error__" in message_of(run, {"command": {"update": forged, "goto": "execute_tools"}})
     assert (theirs.requests, list(tmp_path.iterdir())) == ([], [])
 
 
 @in_sweeps
 def test_unknown_setting_is_never_ignored(studio: Studio) -> None:
     """Nor in `configurable`, where the keys that servers and clients add are no settings."""
-    asked = studio.request("Hi.")
-    with told(Say("Hello.")) as model:
+    turn_input = studio.request("Hi.")
+    with native_server(Say("Hello.")) as model:
         fits = {**studio.context(studio.log.parent, model), "user_id": "ann", "x-tag": "1", "__seen": True}
         ended: list[Any] = [
-            studio.client.runs.wait(None, "mendgraph", input=asked, config={"configurable": each})
-            for each in ({**fits, "workspce": "elsewhere"}, fits)
+            studio.client.runs.wait(None, "mendgraph", input=turn_input, config={"configurable": configurable})
+            for configurable in ({**fits, "workspce": "elsewhere"}, fits)
         ]
     assert "workspce: there is no such setting (did you mean workspace?)." in ended[0]["outcome"]["message"]
     assert ended[1]["outcome"]["answer"] == "Hello."
@@ -200,7 +208,7 @@ def test_unknown_setting_is_never_ignored(studio: Studio) -> None:
 def test_relative_workspace_is_in_the_servers_folder(studio: Studio) -> None:
     thread = studio.thread()
     (studio.log.parent / "inside").mkdir()
-    with told(Say("Hello.")) as model:
+    with native_server(Say("Hello.")) as model:
         studio.run(thread, Path("inside"), model, input=studio.request("Hi."))
     assert studio.state(thread)["values"]["context"]["workspace"] == str(studio.log.parent / "inside")
 
@@ -237,19 +245,19 @@ def test_each_answer_to_an_approval_request_has_its_effect(studio: Studio, tmp_p
     def play(number: int) -> tuple[Any, Any, tuple[str, str]]:
         folder, thread = tmp_path / str(number), studio.thread()
         write_files(folder, CALC)
-        with told(use(EDIT, NEW), DONE) as model:
+        with native_server(use(EDIT, NEW), DONE) as model:
             studio.run(thread, folder, model, input=studio.request(TASK), context={"mode": "ask"})
-            asked = [call["tool"] for call in studio.question(thread)["calls"]]
+            tools = [call["tool"] for call in studio.question(thread)["calls"]]
             before, answer = changed_files(folder, CALC), ANSWERS[number][0]
             ended: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"resume": answer})
         outcome = ended["outcome"]
         ends = (outcome["kind"], outcome["reason"]) if outcome else ASKED_AGAIN
-        return (before, asked), changed_files(folder, CALC), ends
+        return (before, tools), changed_files(folder, CALC), ends
 
     with ThreadPoolExecutor(len(ANSWERS)) as people:
         played = list(people.map(play, range(len(ANSWERS))))
-    asked: Any = ({}, ["edit_file", "write_file"])
-    assert played == [(asked, files, ends) for _, files, ends in ANSWERS]
+    first: Any = ({}, ["edit_file", "write_file"])
+    assert played == [(first, files, ends) for _, files, ends in ANSWERS]
     assert studio.complaints() == []
 
 
@@ -258,7 +266,7 @@ def test_unanswered_approval_request_is_dropped_by_the_next_message(studio: Stud
     """Also by "Mark as Resolved" in a chat page, which sends the thread to its end."""
     write_files(tmp_path, CALC)
     thread = studio.thread()
-    with told(use(EDIT), Say("Good.")) as model:
+    with native_server(use(EDIT), Say("Good.")) as model:
         studio.run(thread, tmp_path, model, input=studio.request(TASK), context={"mode": "ask"})
         assert len(studio.question(thread)["calls"]) == 1
         ended: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"goto": "__end__"})
@@ -283,14 +291,14 @@ def test_nothing_blocks_the_event_loop_of_the_server(studio: Studio, tmp_path: P
         thread = studio.thread()
         run = [] if sandbox_problem() else [RUN]
         checked = {"mode": "ask", "evidence": True, "read_ahead": True, "offer": "all", "allowed_programs": ["true"]}
-        with told(use(READ, SEARCH), use(EDIT, *run), DONE, Say("You are welcome.")) as model:
+        with native_server(use(READ, SEARCH), use(EDIT, *run), DONE, Say("You are welcome.")) as model:
             studio.run(thread, folder, model, input=studio.request(TASK), context=checked)
             ended: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"resume": "approve"})
         return f"{ended['outcome']['answer']} {changed_files(folder, CALC) == {'calc.py': MENDED}}"
 
     def without_model(folder: Path) -> str:
         folder.mkdir()
-        with told() as unused:
+        with native_server() as unused:
             ended = studio.run(
                 studio.thread(),
                 folder,
@@ -312,7 +320,7 @@ def test_nothing_blocks_the_event_loop_of_the_server(studio: Studio, tmp_path: P
 ASKED: Any = {"messages": [HumanMessage(TASK)]}
 
 
-def repairing() -> ScriptedServer:
+def repair_model() -> ScriptedServer:
     return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in REPAIR])
 
 
@@ -320,7 +328,7 @@ def repairing() -> ScriptedServer:
 def test_approval_request_in_a_server_is_answered_through_remote_graph(studio: Studio, tmp_path: Path) -> None:
     remote = RemoteGraph("mendgraph", sync_client=studio.client)
     thread: Any = {"configurable": {"thread_id": studio.thread()["thread_id"]}}
-    with repairing() as server:
+    with repair_model() as server:
         context = studio.context(workspace(tmp_path), server, {"mode": "ask"})
         parts = list(remote.stream(ASKED, thread, context=context, stream_mode="updates"))
         (question,) = next(part["__interrupt__"] for part in parts if "__interrupt__" in part)

@@ -10,7 +10,7 @@ from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
 from tests.extent import in_sweeps
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
-from tests.surfaces.serving.studio import Studio, client_of, operated, told
+from tests.surfaces.serving.studio import Studio, client_of, native_server, operator_server
 from tests.vocabulary import JsonMap
 from tests.workspace_files import changed_files, write_files
 
@@ -26,7 +26,10 @@ MALFORMED = Say("tool: read_file({")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Studio]:
     """A server of its own, as LangGraph warns of each type once in a process."""
-    with operated(tmp_path, tmp_path / "config.toml", LANGGRAPH_STRICT_MSGPACK="true") as dev, client_of(dev) as client:
+    with (
+        operator_server(tmp_path, tmp_path / "config.toml", LANGGRAPH_STRICT_MSGPACK="true") as dev,
+        client_of(dev) as client,
+    ):
         yield client
 
 
@@ -35,9 +38,9 @@ def test_records_survive_a_server_that_loads_only_langgraphs_types(server: Studi
     for graph in ("mendgraph", "own"):
         folder, thread = tmp_path / graph, server.thread()["thread_id"]
         write_files(folder, FILES)
-        found = use(READ)
-        replies = (use(SECRET, PLAN), MALFORMED, found, found, found, use(EDIT), DONE, use(NEW), Say("It adds."))
-        with told(*replies, Say("You are welcome."), Say("Bye.")) as model:
+        read = use(READ)
+        replies = (use(SECRET, PLAN), MALFORMED, read, read, read, use(EDIT), DONE, use(NEW), Say("It adds."))
+        with native_server(*replies, Say("You are welcome."), Say("Bye.")) as model:
             context: Any = server.context(folder, model, {"mode": "ask"})
 
             def go(**what: Any) -> Any:
@@ -52,7 +55,7 @@ def test_records_survive_a_server_that_loads_only_langgraphs_types(server: Studi
             assert server.client.threads.get_state(thread)["next"] == ["guard"]
             assert go(input=server.request("Never mind."))["answer"] == "It adds."
             past: Any = server.client.threads.get_history(thread, limit=100)
-            point = next(each for each in past if each["next"] == ["call_model"])
+            point = next(snapshot for snapshot in past if snapshot["next"] == ["call_model"])
             assert go(input=None, checkpoint=point["checkpoint"])["answer"] == "You are welcome."
             server.client.threads.update_state(thread, server.request("Good bye."), as_node="begin_turn")
             assert go(input=None)["answer"] == "Bye."

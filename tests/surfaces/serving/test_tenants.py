@@ -15,22 +15,22 @@ DOTS, SYSTEM = (ANN.replace("ann", name) for name in ('"../etc"', "system"))
 
 
 def problems(text: str) -> list[str]:
-    found = parse_tenants(text, "t.toml")
-    assert not isinstance(found, Tenants)
-    return list(map(str, found))
+    result = parse_tenants(text, "t.toml")
+    assert not isinstance(result, Tenants)
+    return list(map(str, result))
 
 
 def tenants(text: str) -> Tenants:
-    found = parse_tenants(text, "t.toml")
-    assert isinstance(found, Tenants), found
-    return found
+    result = parse_tenants(text, "t.toml")
+    assert isinstance(result, Tenants), result
+    return result
 
 
 def test_defaults_apply_to_each_user_without_a_setting() -> None:
     defaults = '[defaults]\nmodels = ["a", "b"]\nmax_steps = 5\nruns_at_once = 2\n'
-    found = tenants(f'{ROOT}{defaults}{ANN}max_steps = 7\n[users.bob]\ntoken_sha256 = []\nmodel = "b"\n')
+    parsed = tenants(f'{ROOT}{defaults}{ANN}max_steps = 7\n[users.bob]\ntoken_sha256 = []\nmodel = "b"\n')
     context = AgentContext(account="ann", account_days=True, model="a", max_steps=7)
-    assert found == Tenants(
+    assert parsed == Tenants(
         {
             "ann": Tenant("ann", (HASH,), context, ("a", "b"), 2),
             "bob": Tenant(
@@ -39,13 +39,13 @@ def test_defaults_apply_to_each_user_without_a_setting() -> None:
         },
         root="/srv/mendgraph",
     )
-    assert HASH not in repr(found)
+    assert HASH not in repr(parsed)
 
 
 def test_token_belongs_to_one_user() -> None:
-    found = tenants(f"{ROOT}{ANN}[users.bob]\ntoken_sha256 = []\n")
-    assert found.of_token(TOKEN) is found.users["ann"]
-    assert [found.of_token(token) for token in ("", HASH, TOKEN[:-1], f"{TOKEN}x", "\udcff" * 40)] == [None] * 5
+    parsed = tenants(f"{ROOT}{ANN}[users.bob]\ntoken_sha256 = []\n")
+    assert parsed.of_token(TOKEN) is parsed.users["ann"]
+    assert [parsed.of_token(token) for token in ("", HASH, TOKEN[:-1], f"{TOKEN}x", "\udcff" * 40)] == [None] * 5
     short = tenants(f'{ROOT}[users.ann]\ntoken_sha256 = ["{token_hash("secret")}"]\n')
     assert short.of_token("secret") is None
 

@@ -30,7 +30,7 @@ def entry(thread: str = "t1", tokens: int = 100, cost: float | None = 0.25) -> E
     )
 
 
-def used(calls: int = 1, tokens: int = 50, cost: float | None = 0.125) -> Used:
+def usage(calls: int = 1, tokens: int = 50, cost: float | None = 0.125) -> Used:
     parts = {"cached_tokens": 10, "reasoning_tokens": 3, "cache_write_tokens": 7}
     return Used(calls=calls, input_tokens=tokens, output_tokens=5, cost_usd=cost, seconds=1.5, **parts)
 
@@ -50,13 +50,13 @@ class Clock:
         return self.now
 
 
-def reserved(store: SpendingStore, asked: Entry, limits: RunLimits = NO_LIMIT) -> int:
-    number = store.reserve(asked, limits)
+def reserve(store: SpendingStore, call: Entry, limits: RunLimits = NO_LIMIT) -> int:
+    number = store.reserve(call, limits)
     assert isinstance(number, int)
     return number
 
 
-def settled(store: SpendingStore, number: int, what: Used) -> None:
+def settle(store: SpendingStore, number: int, what: Used) -> None:
     """Settle, and write it for other processes."""
     store.settle(number, what)
     store.flush()

@@ -36,16 +36,16 @@ TINY = 1e-9
 
 
 @dataclass(frozen=True)
-class Said:
+class Replies:
     """A reply: `form` is call, answer, malformed, empty or refused.
 
-    Usage: `given` times what an honest endpoint counts (a negative one is a lie, 0 is none), `taken` and `cached` times
-    what was reserved and given; a number from 1000 on is told as it is.
+    Usage: `input_share` times what an honest endpoint counts (a negative one is wrong, 0 is none), `output_share` and
+    `cached` times what was reserved and sent; a number from 1000 on is reported as it is.
     """
 
     form: str
-    given: float = 1.0
-    taken: float = 0.2
+    input_share: float = 1.0
+    output_share: float = 0.2
     cached: float = 0.0
 
 
@@ -65,11 +65,11 @@ class Bug:
     """A model of the user's own raises."""
 
 
-Move = Said | Fails | Dies | Bug
+Move = Replies | Fails | Dies | Bug
 
 NUMBERS = st.sampled_from([1.0, 1.0, 1.0, 0.5, 1.7, 6.0, 0.001, 0.0, -3.0, 2.0**62])
 REPLIES = st.builds(
-    Said,
+    Replies,
     st.sampled_from(["call", "call", "call", "call", "answer", "malformed", "empty", "refused"]),
     NUMBERS,
     NUMBERS,
@@ -79,22 +79,22 @@ FAILURES = st.builds(Fails, st.sampled_from(Kind), st.sampled_from([0, 0, 50, 9_
 MOVES: st.SearchStrategy[Move] = st.one_of(REPLIES, REPLIES, REPLIES, FAILURES, st.sampled_from([Dies(), Bug()]))
 
 
-def mostly(usual: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def usually(usual: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A limit that is seldom tight, so that the others are reached too."""
     return st.one_of(st.just(usual), st.just(usual), values)
 
 
 LIMITS: st.SearchStrategy[JsonMap] = st.fixed_dictionaries(
     {
-        "max_calls_per_session": mostly(20, st.integers(1, 9)),
-        "max_calls_per_turn": mostly(10, st.integers(1, 6)),
-        "max_input_tokens_per_session": mostly(10**6, st.integers(1_000, 30_000)),
-        "max_output_tokens_per_session": mostly(10**6, st.integers(20, 6_000)),
-        "max_input_tokens_per_turn": mostly(None, st.integers(1_000, 20_000)),
-        "max_output_tokens_per_turn": mostly(None, st.integers(20, 4_500)),
+        "max_calls_per_session": usually(20, st.integers(1, 9)),
+        "max_calls_per_turn": usually(10, st.integers(1, 6)),
+        "max_input_tokens_per_session": usually(10**6, st.integers(1_000, 30_000)),
+        "max_output_tokens_per_session": usually(10**6, st.integers(20, 6_000)),
+        "max_input_tokens_per_turn": usually(None, st.integers(1_000, 20_000)),
+        "max_output_tokens_per_turn": usually(None, st.integers(20, 4_500)),
         "max_output_tokens_per_call": st.sampled_from([16, 200, 2_048, 50_000]),
-        "max_cost_usd": mostly(None, st.floats(0.005, 0.12)),
-        "max_steps": mostly(None, st.integers(1, 4)),
+        "max_cost_usd": usually(None, st.floats(0.005, 0.12)),
+        "max_steps": usually(None, st.integers(1, 4)),
         "provider_retries": st.integers(0, 2),
         "protocol": st.sampled_from(["text", "native"]),
         "max_failed_tries": st.just(20),
@@ -108,7 +108,7 @@ class Paid:
 
     purpose: str
     reserved: tuple[int, int, float]
-    used: tuple[int, int, float]
+    usage: tuple[int, int, float]
 
 
 class Provider(CallModel):
@@ -134,9 +134,9 @@ class Provider(CallModel):
         mine = entries[-1]
         reserved = (mine["input_tokens"], mine["output_tokens"], mine["cost_usd"])
         self.look(call, entries, reserved)
-        move = next(self.moves, Said("answer"))
+        move = next(self.moves, Replies("answer"))
         if isinstance(move, Dies):
-            self.paid.append(Paid(mine["purpose"], reserved, cut_off(mine, entries[:-1])))
+            self.paid.append(Paid(mine["purpose"], reserved, charge_when_killed(mine, entries[:-1])))
             raise Killed
         if isinstance(move, Bug):
             self.paid.append(Paid(mine["purpose"], reserved, (0, 0, 0.0)))
@@ -144,15 +144,17 @@ class Provider(CallModel):
         if isinstance(move, Fails):
             received = min(move.received, 2 * call.max_output_tokens * MOST_BYTES_PER_TOKEN)  # the rest is not read
             broke_off = received > 0 and move.kind in {Kind.CONNECTION, Kind.SERVER_ERROR}
-            given = reserved[0] if broke_off or move.kind in PAID_FAILURES else 0
-            self.paid.append(Paid(mine["purpose"], reserved, costing(given, thirds(received), 0)))
+            input_tokens = reserved[0] if broke_off or move.kind in PAID_FAILURES else 0
+            self.paid.append(
+                Paid(mine["purpose"], reserved, counts_and_cost(input_tokens, token_estimate(received), 0))
+            )
             return ProviderFailure(kind=move.kind, message="It fails.", retry_after_s=0.0, received_characters=received)
-        reply = spoken(move, call, len(self.paid))
-        given = min(reply.input_tokens, MOST_TOKENS) if reply.input_tokens > 0 else reserved[0]
-        written = len(reply.text) + len(reply.refusal) + sum(len(each.arguments) for each in reply.calls)
-        taken = min(reply.output_tokens, MOST_TOKENS) if reply.output_tokens > 0 else thirds(written)
-        cached = max(0, min(reply.cached_tokens, reply.input_tokens, given))
-        self.paid.append(Paid(mine["purpose"], reserved, costing(given, taken, cached)))
+        reply = reply_of(move, call, len(self.paid))
+        input_tokens = min(reply.input_tokens, MOST_TOKENS) if reply.input_tokens > 0 else reserved[0]
+        written = len(reply.text) + len(reply.refusal) + sum(len(raw_call.arguments) for raw_call in reply.calls)
+        output_tokens = min(reply.output_tokens, MOST_TOKENS) if reply.output_tokens > 0 else token_estimate(written)
+        cached = max(0, min(reply.cached_tokens, reply.input_tokens, input_tokens))
+        self.paid.append(Paid(mine["purpose"], reserved, counts_and_cost(input_tokens, output_tokens, cached)))
         return reply
 
     def look(self, call: Call, entries: list[JsonMap], reserved: tuple[int, int, float]) -> None:
@@ -176,7 +178,7 @@ class Provider(CallModel):
 
     def excess(self, place: int) -> float:
         """The most that one call used beyond its own reservation."""
-        return max((each.used[place] - each.reserved[place] for each in self.paid), default=0)
+        return max((paid.usage[place] - paid.reserved[place] for paid in self.paid), default=0)
 
     def passed(self) -> list[str]:
         """The limits of the session that are exceeded by more than the stated bound."""
@@ -189,7 +191,7 @@ class Provider(CallModel):
         ]
 
 
-def spoken(move: Said, call: Call, number: int) -> ModelReply:
+def reply_of(move: Replies, call: Call, number: int) -> ModelReply:
     """The reply in the protocol in which the model was asked."""
     native, text, calls = bool(call.prompt.tools), "", list[RawCall]()
     arguments = json.dumps({"path": "notes.txt", "start_line": number % 40 + 1, "limit": 1})
@@ -201,46 +203,50 @@ def spoken(move: Said, call: Call, number: int) -> ModelReply:
         text = 'tool: read_file({"path": notes})'
     elif move.form == "answer":
         text = f"All is well, {number}."
-    given = told(move.given, honest(call))
+    input_tokens = share_of(move.input_share, honest_count(call))
     return ModelReply(
         text=text,
         calls=tuple(calls),
         finish_reason=FinishReason.TOOL_CALLS if calls else FinishReason.STOP,
         refusal="I will not." if move.form == "refused" else "",
-        input_tokens=given,
-        output_tokens=told(move.taken, call.max_output_tokens),
-        cached_tokens=int(move.cached * max(given, 0)),
+        input_tokens=input_tokens,
+        output_tokens=share_of(move.output_share, call.max_output_tokens),
+        cached_tokens=int(move.cached * max(input_tokens, 0)),
     )
 
 
-def honest(call: Call) -> int:
+def honest_count(call: Call) -> int:
     """What an endpoint counts whose tokens have 4 bytes."""
     return call.prompt.size // 4 + 4 * len(call.prompt.messages)
 
 
-def told(share: float, of: int) -> int:
+def share_of(share: float, of: int) -> int:
     return int(share) if share >= 1_000 else int(share * of)
 
 
-def thirds(characters: int) -> int:
+def token_estimate(characters: int) -> int:
     return -(-characters // 3)
 
 
-def cut_off(entry: JsonMap, before: list[JsonMap]) -> tuple[int, int, float]:
+def charge_when_killed(entry: JsonMap, before: list[JsonMap]) -> tuple[int, int, float]:
     """What is charged for a call that its process does not survive: no more than a usual reply, or an ordinary one."""
-    replies = [each["output_tokens"] for each in before if each["calls"]]
+    replies = [entry_before["output_tokens"] for entry_before in before if entry_before["calls"]]
     usual = sum(replies) // max(1, len(replies))
-    given, most = entry["input_tokens"], entry["output_tokens"]
-    taken = min(most, max(usual, LEAST_CUT_OFF))
-    return given, taken, entry["cost_usd"] * (given + taken) / (given + most)
+    input_tokens, most = entry["input_tokens"], entry["output_tokens"]
+    output_tokens = min(most, max(usual, LEAST_CUT_OFF))
+    return input_tokens, output_tokens, entry["cost_usd"] * (input_tokens + output_tokens) / (input_tokens + most)
 
 
-def costing(given: int, taken: int, cached: int) -> tuple[int, int, float]:
-    return given, taken, (given - cached) * INPUT_USD + cached * CACHED_USD + taken * OUTPUT_USD
+def counts_and_cost(input_tokens: int, output_tokens: int, cached: int) -> tuple[int, int, float]:
+    return (
+        input_tokens,
+        output_tokens,
+        (input_tokens - cached) * INPUT_USD + cached * CACHED_USD + output_tokens * OUTPUT_USD,
+    )
 
 
 def total(paid: list[Paid], place: int) -> float:
-    return sum(each.used[place] for each in paid)
+    return sum(call.usage[place] for call in paid)
 
 
 def book_of(data: Path, thread: str = "") -> list[JsonMap]:
@@ -254,7 +260,7 @@ def book_of(data: Path, thread: str = "") -> list[JsonMap]:
         database.close()
 
 
-def worked(
+def run_turns(
     context: AgentContext,
     provider: Provider,
     tasks: int,
@@ -266,13 +272,13 @@ def worked(
     outcomes: list[Outcome] = []
     for _ in range(tasks):
         provider.begin_turn()
-        play, begun, outcome = _played_async if asynchronous else _played, False, None
+        play, is_resumed, outcome = _played_async if asynchronous else _played, False, None
         while outcome is None:
             session = Session(context, model=provider, thread_id=Path(context.workspace).name, durability=durability)
             try:
-                outcome = play(session, resume=begun)
+                outcome = play(session, resume=is_resumed)
             except Killed:
-                begun = True
+                is_resumed = True
         outcomes.append(outcome)
     return outcomes
 

@@ -28,9 +28,9 @@ def test_four_killed_processes_get_exactly_the_calls_that_fit(tmp_path: Path) ->
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    told = [process.communicate(timeout=120) for process in running]
-    assert [errors for _, errors in told] == [""] * 4
-    answers = [answer for output, _ in told for answer in output.split()]
+    outputs = [process.communicate(timeout=120) for process in running]
+    assert [errors for _, errors in outputs] == [""] * 4
+    answers = [answer for output, _ in outputs for answer in output.split()]
     numbers = [answer for answer in answers if answer.isdigit()]
     assert [process.returncode for process in running] == [-9] * 4
     assert (len(answers), len(numbers), len(set(numbers))) == (4 * TRIES, 20, 20)

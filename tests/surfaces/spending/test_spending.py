@@ -35,16 +35,16 @@ from tests.surfaces.spending.spending_play import (
     Dies,
     Move,
     Provider,
-    Said,
+    Replies,
     book_of,
+    run_turns,
     total,
-    worked,
 )
 from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 NUMBERS = count()
-STEP = Said("call")
+STEP = Replies("call")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_no_sequence_of_events_exceeds_a_limit_or_loses_a_call(
     if asynchronous:
         limits = {**limits, "max_seconds": 25.0}  # so that nobody waits for an open circuit
     model = provider(data, root, moves, limits)
-    outcomes = worked(context(root, **limits), model, turns, asynchronous=asynchronous)
+    outcomes = run_turns(context(root, **limits), model, turns, asynchronous=asynchronous)
     assert (model.problems, model.passed()) == ([], [])
     usage = outcomes[-1].usage
     entries = book_of(data, f"{root.name} ")
@@ -127,8 +127,10 @@ def test_endpoint_with_correct_usage_exceeds_no_limit(
 ) -> None:
     """If tokens have four bytes or more, every estimate is too high."""
     root = workspace(data)
-    model = provider(data, root, chain((Said(form, rate, 1.0) for form in forms), repeat(Said("answer", rate))), limits)
-    [outcome] = worked(context(root, **limits), model, 1)
+    model = provider(
+        data, root, chain((Replies(form, rate, 1.0) for form in forms), repeat(Replies("answer", rate))), limits
+    )
+    [outcome] = run_turns(context(root, **limits), model, 1)
     assert model.problems == []
     assert outcome.usage["total_input_tokens"] <= limits["max_input_tokens_per_session"]
     assert outcome.usage["total_output_tokens"] <= limits["max_output_tokens_per_session"]
@@ -141,7 +143,7 @@ def test_endpoint_with_correct_usage_exceeds_no_limit(
 def test_process_that_dies_in_every_call_uses_up_the_budget(data: Path) -> None:
     root, limits = workspace(data), {"max_calls_per_turn": 4, "max_calls_per_session": 4}
     model = provider(data, root, [Dies()] * 20, limits)
-    outcome = worked(context(root, **limits), model, 1, durability="async")[0]
+    outcome = run_turns(context(root, **limits), model, 1, durability="async")[0]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, "max_calls_per_session")
     assert (len(model.paid), outcome.usage["total_calls"]) == (4, 4)
     assert outcome.usage["total_input_tokens"] == total(model.paid, 0) > 0
@@ -152,9 +154,9 @@ def test_process_that_dies_in_every_call_uses_up_the_budget(data: Path) -> None:
 @pytest.mark.parametrize("dies_at", [0, 3])
 def test_reservation_of_a_lost_call_is_charged_once(data: Path, dies_at: int) -> None:
     root = workspace(data)
-    moves: list[Move] = [*[STEP] * dies_at, Dies(), *[STEP] * (4 - dies_at), Said("answer")]
+    moves: list[Move] = [*[STEP] * dies_at, Dies(), *[STEP] * (4 - dies_at), Replies("answer")]
     model = provider(data, root, moves, {})
-    outcomes = worked(context(root), model, 2)
+    outcomes = run_turns(context(root), model, 2)
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.FINISHED] * 2
     assert outcomes[0].usage["total_calls"] == 6
     assert outcomes[1].usage["total_calls"] == 7
@@ -167,14 +169,14 @@ def test_reservation_of_a_lost_call_is_charged_once(data: Path, dies_at: int) ->
 
 def snapshots(machine: Any, config: Any) -> list[Any]:
     """The checkpoints before each model call, oldest first."""
-    return [each for each in machine.get_state_history(config) if each.next == ("call_model",)][::-1]
+    return [snapshot for snapshot in machine.get_state_history(config) if snapshot.next == ("call_model",)][::-1]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4))
 @settings(max_examples=4)
 def test_time_travel_gives_no_budget_back(data: Path, places: list[int]) -> None:
     root, limits = workspace(data), {"max_calls_per_session": 12}
-    model = provider(data, root, [*[STEP, STEP, STEP, Said("answer")] * 6], limits)
+    model = provider(data, root, [*[STEP, STEP, STEP, Replies("answer")] * 6], limits)
     machine = build_graph(InMemorySaver(serde=serializer()), model=model)
     config: Any = {"configurable": {"thread_id": root.name}}
     request: Any = {"messages": [HumanMessage("Do it.")]}
@@ -193,11 +195,11 @@ def test_time_travel_gives_no_budget_back(data: Path, places: list[int]) -> None
 @pytest.mark.parametrize("at", [1, 3])
 def test_fork_starts_with_the_spending_of_its_run_at_that_step(data: Path, at: int) -> None:
     root = workspace(data)
-    model = provider(data, root, [STEP, STEP, STEP, Said("answer")], {})
-    worked(context(root), model, 1)
+    model = provider(data, root, [STEP, STEP, STEP, Replies("answer")], {})
+    run_turns(context(root), model, 1)
     forked = fork_run(root.name, at, str(root))
     assert isinstance(forked, Forked), forked
-    parent, answered = list(model.paid), provider(data, Path(forked.run_id), [Said("answer")], {})
+    parent, answered = list(model.paid), provider(data, Path(forked.run_id), [Replies("answer")], {})
     result = resume_run(forked.run_id, str(root), model=answered)
     assert isinstance(result, RunResult), result
     usage = result.outcome.usage
@@ -219,7 +221,7 @@ def test_two_sessions_in_two_workspaces_share_one_limit(
     data.mkdir()
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(data))
     open_book()
-    both, roots = threading.Barrier(2), [tmp_path / "one", tmp_path / "two"]
+    barrier, roots = threading.Barrier(2), [tmp_path / "one", tmp_path / "two"]
     outcomes: dict[str, Any] = {}
     problems: list[str] = []
 
@@ -233,16 +235,16 @@ def test_two_sessions_in_two_workspaces_share_one_limit(
 
         def look(self, *_: Any) -> None:
             if len(self.paid) < 3:
-                both.wait(60)
-            used = book_of(data)
-            spent = sum(e["input_tokens"] + e["output_tokens"] for e in used), sum(e["cost_usd"] for e in used)
+                barrier.wait(60)
+            entries = book_of(data)
+            spent = sum(e["input_tokens"] + e["output_tokens"] for e in entries), sum(e["cost_usd"] for e in entries)
             if spent[kind == "cost_usd"] > maximum:
                 problems.append(f"{spent} of {maximum} {kind}")
 
     def work(root: Path) -> None:
         write_files(root, {"notes.txt": "one\n" * 50})
         mine = Paired(repeat(STEP), lambda: book_of(data, f"{root.name} "), {})
-        outcomes[root.name] = worked(context(root, max_calls_per_turn=60, **limit), mine, 1)[0]
+        outcomes[root.name] = run_turns(context(root, max_calls_per_turn=60, **limit), mine, 1)[0]
 
     workers = [threading.Thread(target=work, args=(root,)) for root in roots]
     for worker in workers:
@@ -250,7 +252,7 @@ def test_two_sessions_in_two_workspaces_share_one_limit(
     for worker in workers:
         worker.join()
     assert problems == []
-    assert {(each.kind, each.reason) for each in outcomes.values()} == {("BUDGET_STOP", f"{span}_limit")}
+    assert {(outcome.kind, outcome.reason) for outcome in outcomes.values()} == {("BUDGET_STOP", f"{span}_limit")}
     entries = book_of(data)
     assert {entry["thread"].partition(" ")[0] for entry in entries} == {"one", "two"}
     tokens, usd = sum(e["input_tokens"] + e["output_tokens"] for e in entries), sum(e["cost_usd"] for e in entries)
@@ -275,8 +277,8 @@ def test_run_of_a_full_account_continues_after_its_limit_is_raised(
     write_files(root, {"notes.txt": "one\n" * 50})
     (tmp_path / "data").mkdir()
     open_book()
-    model = provider(tmp_path / "data", root, [*[STEP] * 6, Said("answer")], {})
-    stopped = worked(before, model, 1)[0]
+    model = provider(tmp_path / "data", root, [*[STEP] * 6, Replies("answer")], {})
+    stopped = run_turns(before, model, 1)[0]
     calls = len(model.paid)
     assert stopped.kind is OutcomeKind.BUDGET_STOP
     assert next(iter(limit)) in stopped.message
@@ -305,6 +307,8 @@ def test_usage_reported_too_low_is_charged_with_a_minimum_for_the_sent_text(data
             results = [session.work("Describe the notes. " * 100) for _ in range(12)]
 
     outcomes = [result.outcome for result in results if isinstance(result, Ended)]
-    words = [sum(len(str(each["content"]).split()) for each in request["messages"]) for request in server.requests]
+    words = [
+        sum(len(str(message["content"]).split()) for message in request["messages"]) for request in server.requests
+    ]
     assert outcomes[0].usage["total_input_tokens"] == words[0] // 2
     assert (outcomes[-1].kind, outcomes[-1].reason) == (OutcomeKind.BUDGET_STOP, "max_input_tokens")

@@ -10,7 +10,7 @@ from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
-from tests.surfaces.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows
+from tests.surfaces.spending.spending_entries import NO_LIMIT, Clock, entry, reserve, rows
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
 NOWHERE = "postgresql://u:sesame@/none?host=/nowhere"
@@ -31,11 +31,11 @@ def store(clock: Clock) -> Iterator[SpendingStore]:
 def test_all_users_and_folders_of_a_database_share_one_book(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: SpendingStore, clock: Clock
 ) -> None:
-    reserved(store, entry(), LIMITED)
+    reserve(store, entry(), LIMITED)
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
     with closing(SpendingStore(str(tmp_path), clock)) as other:
         assert other.newest() == 1
-        reserved(other, entry("t2"), LIMITED)
+        reserve(other, entry("t2"), LIMITED)
     assert rows(tmp_path, "SELECT account, calls, tokens FROM accounts") == [("a", 2, 200)]
     assert list(tmp_path.iterdir()) == []
 

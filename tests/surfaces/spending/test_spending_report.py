@@ -19,23 +19,23 @@ from mendgraph.graph.spending.store import (
 )
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.surfaces.spending.spending_entries import Clock, entry, reserved, rows, settled, used
+from tests.surfaces.spending.spending_entries import Clock, entry, reserve, rows, settle, usage
 
 PARTS = {"cached_tokens": 40, "reasoning_tokens": 6, "cache_write_tokens": 20}
 NOON = datetime(2026, 2, 28, 12, tzinfo=UTC)
 TODAY = date(2026, 2, 28)
 
 
-def book(base: Path, model: str, used: Used | None, days_ago: int = 0, account: str = "") -> None:
-    """Enter a call of so many days ago; without `used` it is never settled."""
+def book(base: Path, model: str, usage: Used | None, days_ago: int = 0, account: str = "") -> None:
+    """Enter a call of so many days ago; without `usage` it is never settled."""
     store = SpendingStore(str(base), lambda: NOON - timedelta(days=days_ago))
     number = store.reserve(
         Entry(thread="t", model=model, purpose="reply", input_tokens=500, output_tokens=50, cost_usd=0.5),
         RunLimits(account=account),
     )
     assert isinstance(number, int)
-    if used is not None:
-        store.settle(number, used)
+    if usage is not None:
+        store.settle(number, usage)
     store.close()
 
 
@@ -44,7 +44,7 @@ def book_path(base: Path) -> str:
     return str(base / FILE_NAME)
 
 
-def model_used(cost_usd: float | None, calls: int = 1) -> Used:
+def usage_of_model(cost_usd: float | None, calls: int = 1) -> Used:
     return Used(calls=calls, input_tokens=100, output_tokens=10, cost_usd=cost_usd, seconds=1.5, **PARTS)
 
 
@@ -56,11 +56,11 @@ def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
 
 @pytest.mark.usefixtures("any_store")
 def test_days_and_models_are_summed_newest_first(tmp_path: Path) -> None:
-    book(tmp_path, "b", model_used(0.25), days_ago=1)
-    book(tmp_path, "b", model_used(0.25))
-    book(tmp_path, "", model_used(None, calls=2))
-    book(tmp_path, "a", model_used(0.25))
-    book(tmp_path, "a", model_used(0.25))
+    book(tmp_path, "b", usage_of_model(0.25), days_ago=1)
+    book(tmp_path, "b", usage_of_model(0.25))
+    book(tmp_path, "", usage_of_model(None, calls=2))
+    book(tmp_path, "a", usage_of_model(0.25))
+    book(tmp_path, "a", usage_of_model(0.25))
     twice: dict[str, Any] = {
         "calls": 2,
         "input_tokens": 200,
@@ -78,8 +78,8 @@ def test_days_and_models_are_summed_newest_first(tmp_path: Path) -> None:
 
 
 def test_day_begins_at_midnight_in_utc(tmp_path: Path) -> None:
-    book(tmp_path, "b", model_used(0.25), days_ago=1)
-    book(tmp_path, "b", model_used(0.25))
+    book(tmp_path, "b", usage_of_model(0.25), days_ago=1)
+    book(tmp_path, "b", usage_of_model(0.25))
     east = NOON.astimezone(timezone(timedelta(hours=14)))  # where it is the next day already
     assert spent_by_day(1, str(tmp_path), lambda: east) == [day("b")]
 
@@ -100,15 +100,15 @@ NIGHTLY = RunLimits(account="batch/nightly")
 
 
 def test_account_report_covers_all_of_its_calls(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
-    first = reserved(store, entry(), NIGHTLY)
-    settled(store, first, used())
+    first = reserve(store, entry(), NIGHTLY)
+    settle(store, first, usage())
     clock.now += timedelta(days=2)
-    for each in (used(calls=2, cost=None), Used(calls=1, cost_usd=None), Used(calls=0)):
-        settled(store, reserved(store, entry("t2", cost=None), NIGHTLY), each)
-    reserved(store, entry(tokens=300), NIGHTLY)
+    for row_usage in (usage(calls=2, cost=None), Used(calls=1, cost_usd=None), Used(calls=0)):
+        settle(store, reserve(store, entry("t2", cost=None), NIGHTLY), row_usage)
+    reserve(store, entry(tokens=300), NIGHTLY)
     store.begin("t3", first=True)
-    found = account_spent("batch/nightly", str(tmp_path))
-    assert found == AccountSpent(
+    report = account_spent("batch/nightly", str(tmp_path))
+    assert report == AccountSpent(
         account="batch/nightly",
         calls=5,
         tokens=410,
@@ -118,7 +118,7 @@ def test_account_report_covers_all_of_its_calls(store: SpendingStore, tmp_path: 
         first_day=DAY_NUMBER,
         last_day=DAY_NUMBER + timedelta(days=2),
     )
-    assert accounts_spent(str(tmp_path)) == [found]
+    assert accounts_spent(str(tmp_path)) == [report]
     assert account_spent("another", str(tmp_path)) == AccountSpent(account="another")
 
 
@@ -136,12 +136,12 @@ def test_account_without_a_name_or_with_a_damaged_book_is_an_error(tmp_path: Pat
 def test_account_keeps_its_last_day_if_the_clock_is_set_back(
     store: SpendingStore, tmp_path: Path, clock: Clock
 ) -> None:
-    reserved(store, entry(), NIGHTLY)
+    reserve(store, entry(), NIGHTLY)
     clock.now -= timedelta(days=3)
-    reserved(store, entry(), NIGHTLY)
-    found = account_spent("batch/nightly", str(tmp_path))
-    assert not isinstance(found, ToolError)
-    assert found.last_day == DAY_NUMBER
+    reserve(store, entry(), NIGHTLY)
+    report = account_spent("batch/nightly", str(tmp_path))
+    assert not isinstance(report, ToolError)
+    assert report.last_day == DAY_NUMBER
 
 
 def threads(base: Path) -> list[str]:
@@ -158,25 +158,25 @@ def always_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settled_entry_is_kept_for_62_days_and_an_open_one_forever(
     store: SpendingStore, tmp_path: Path, clock: Clock
 ) -> None:
-    settled(store, reserved(store, entry("settled")), used())
-    reserved(store, entry("open"))
+    settle(store, reserve(store, entry("settled")), usage())
+    reserve(store, entry("open"))
     clock.now += timedelta(days=62)
-    settled(store, reserved(store, entry("new")), used())
+    settle(store, reserve(store, entry("new")), usage())
     assert threads(tmp_path) == ["settled", "open", "new"]
     clock.now += timedelta(days=1)
-    reserved(store, entry("newest"))
+    reserve(store, entry("newest"))
     assert threads(tmp_path) == ["open", "new", "newest"]
 
 
 @pytest.mark.usefixtures("always_pruned")
 def test_totals_are_kept_when_entries_are_deleted(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
     for _ in range(3):
-        settled(store, reserved(store, entry(), NIGHTLY), used())
+        settle(store, reserve(store, entry(), NIGHTLY), usage())
         clock.now += timedelta(days=63)
-    reserved(store, entry(), RunLimits(account="b"))
+    reserve(store, entry(), RunLimits(account="b"))
     assert rows(tmp_path, "SELECT account FROM entries") == [("b",)]
-    found = account_spent("batch/nightly", str(tmp_path))
-    assert not isinstance(found, ToolError)
-    assert (found.calls, found.tokens, found.cost_usd) == (3, 165, 0.375)
+    report = account_spent("batch/nightly", str(tmp_path))
+    assert not isinstance(report, ToolError)
+    assert (report.calls, report.tokens, report.cost_usd) == (3, 165, 0.375)
     days = rows(tmp_path, "SELECT day, tokens FROM days WHERE account = 'batch/nightly' ORDER BY day")
     assert days == [(20_512, 55), (20_575, 55), (20_638, 55)]

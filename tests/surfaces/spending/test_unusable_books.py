@@ -12,7 +12,7 @@ from mendgraph.graph.spending.database import APPLICATION_ID, FILE_NAME
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.records import StopCause, StopReason
-from tests.surfaces.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, settled, used
+from tests.surfaces.spending.spending_entries import NO_LIMIT, Clock, entry, reserve, rows, settle, usage
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
 # --- A file that cannot be used
 
 
-def broken(folder: Path, kind: str) -> str:
+def write_unusable_book(folder: Path, kind: str) -> str:
     path = folder / FILE_NAME
     path.parent.mkdir(exist_ok=True)
     if kind == "text":
@@ -45,16 +45,16 @@ def broken(folder: Path, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
 def test_unusable_book_refuses_only_calls_with_a_limit(store: SpendingStore, tmp_path: Path, kind: str) -> None:
-    reason = broken(tmp_path, kind)
+    reason = write_unusable_book(tmp_path, kind)
     assert store.trouble() is None
     assert (store.newest(), store.begin_number("t1")) == (0, None)
     store.begin("t1", first=True)
     assert store.lost("t1", 3) == (Used(), 3)
     assert store.reserve(entry(), NO_LIMIT) == 0
-    settled(store, 0, used())
-    told = store.trouble()
-    assert told is not None
-    assert reason in told.message
+    settle(store, 0, usage())
+    trouble = store.trouble()
+    assert trouble is not None
+    assert reason in trouble.message
     assert (store.reserve(entry(), NO_LIMIT), store.trouble()) == (0, None)  # it is reported once
 
     cause = store.reserve(entry(), RunLimits(max_tokens_per_day=1_000_000))
@@ -64,14 +64,14 @@ def test_unusable_book_refuses_only_calls_with_a_limit(store: SpendingStore, tmp
     assert cause.message.endswith(" Limits of a day or an account need it.")
     if kind == "text":
         (tmp_path / FILE_NAME).unlink()
-        assert reserved(store, entry()) == 1
+        assert reserve(store, entry()) == 1
 
 
 def test_file_that_becomes_unusable_keeps_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
-    number = reserved(store, entry())
+    number = reserve(store, entry())
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
         database.execute("ALTER TABLE entries RENAME COLUMN seconds TO took")
-    settled(store, number, used())
+    settle(store, number, usage())
     cause = store.trouble()
     assert cause is not None
     assert cause.reason is StopReason.STORE_FAILED
@@ -82,7 +82,7 @@ def test_file_that_becomes_unusable_keeps_the_reservation(store: SpendingStore, 
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[None]:
+def locked_book(folder: Path) -> Iterator[None]:
     """Another process writes all the time."""
     with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as database:
         database.execute("BEGIN IMMEDIATE")
@@ -95,14 +95,14 @@ def test_locked_book_refuses_calls_with_limits_and_others_continue(
 ) -> None:
     monkeypatch.setattr(spending_database, "SHORT_WAIT_S", 0.002)
     monkeypatch.setattr(spending_database, "LONGEST_WAIT_S", 0.004)
-    number = reserved(store, entry())
-    store.settle(number, used())
-    with holding(tmp_path):
+    number = reserve(store, entry())
+    store.settle(number, usage())
+    with locked_book(tmp_path):
         assert store.reserve(entry(), NO_LIMIT) == 0
-        told = store.trouble()
+        trouble = store.trouble()
         refusal = store.reserve(entry(), RunLimits(max_tokens_per_day=1_000))
-    assert told is not None
-    assert "another process" in told.message
+    assert trouble is not None
+    assert "another process" in trouble.message
     assert isinstance(refusal, StopCause)
     assert refusal.message.endswith("Limits of a day or an account need it.")
     store.close()

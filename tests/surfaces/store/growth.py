@@ -67,10 +67,12 @@ def talk(store: Store, root: Path, turns: int, machine_of: Any = build_graph) ->
     """So many turns of a question and an answer, 1 kB each."""
     chance = random.Random(1)
     machine: Machine = machine_of(store.saver, model=ScriptedModel([Say(prose(1_000, chance)) for _ in range(turns)]))
-    return Growth(tuple(_talked(store, machine, context(root, 10), turns, chance)))
+    return Growth(tuple(_run_conversation(store, machine, context(root, 10), turns, chance)))
 
 
-def _talked(store: Store, machine: Machine, settings: AgentContext, turns: int, chance: random.Random) -> Iterator[int]:
+def _run_conversation(
+    store: Store, machine: Machine, settings: AgentContext, turns: int, chance: random.Random
+) -> Iterator[int]:
     for _ in range(turns):
         request: Any = {"messages": [HumanMessage(prose(1_000, chance))]}
         ended = machine.invoke(request, CONFIG, context=settings, durability="sync")

@@ -18,8 +18,8 @@ from mendgraph.nodes.workspace.store.run_folder import (
 from tests.doubles.system_calls import failing, replaced
 
 
-def read(kept: Artifacts, reference: str) -> bytes:
-    opened = kept.open(reference)
+def read(artifacts: Artifacts, reference: str) -> bytes:
+    opened = artifacts.open(reference)
     assert not isinstance(opened, ToolError), opened
     with opened:
         data = opened.stream.read()
@@ -31,18 +31,18 @@ def read(kept: Artifacts, reference: str) -> bytes:
 
 
 def test_size_of_stored_results_is_limited(tmp_path: Path) -> None:
-    kept = Artifacts(str(tmp_path), max_bytes=10, max_total=25)
-    assert kept.keep("é" * 6) is None
-    assert [kept.keep("x" * 10), kept.keep("y" * 10)] == ["@result/1", "@result/2"]
-    assert [kept.keep("z" * 6), kept.keep("z" * 5), kept.keep("")] == [None, "@result/3", "@result/4"]
-    assert kept.keep("z") is None
+    artifacts = Artifacts(str(tmp_path), max_bytes=10, max_total=25)
+    assert artifacts.keep("é" * 6) is None
+    assert [artifacts.keep("x" * 10), artifacts.keep("y" * 10)] == ["@result/1", "@result/2"]
+    assert [artifacts.keep("z" * 6), artifacts.keep("z" * 5), artifacts.keep("")] == [None, "@result/3", "@result/4"]
+    assert artifacts.keep("z") is None
 
-    kept = Artifacts(str(tmp_path / "default"))
-    assert kept.keep("x" * 10_000_001) is None
-    assert kept.keep("x" * 10_000_000) == "@result/1"
+    artifacts = Artifacts(str(tmp_path / "default"))
+    assert artifacts.keep("x" * 10_000_001) is None
+    assert artifacts.keep("x" * 10_000_000) == "@result/1"
     with (tmp_path / "default" / "1.txt").open("r+b") as file:
         file.truncate(99_999_999)
-    assert [kept.keep("xx"), kept.keep("x")] == [None, "@result/2"]
+    assert [artifacts.keep("xx"), artifacts.keep("x")] == [None, "@result/2"]
 
 
 def test_full_disk_leaves_no_file(tmp_path: Path) -> None:
@@ -59,17 +59,17 @@ def test_folder_that_is_a_link_a_file_or_another_users_is_not_used(tmp_path: Pat
             folder.symlink_to(target)
         else:
             folder.touch()
-        kept = Artifacts(str(folder))
-        assert kept.keep("x") is None
-        assert isinstance(kept.open("@result/1"), ToolError)
+        artifacts = Artifacts(str(folder))
+        assert artifacts.keep("x") is None
+        assert isinstance(artifacts.open("@result/1"), ToolError)
         assert list(folder.parent.iterdir()) == [folder]
 
     (tmp_path / "own").mkdir()
-    kept = Artifacts(str(tmp_path / "own"))
-    kept.keep("x")
+    artifacts = Artifacts(str(tmp_path / "own"))
+    artifacts.keep("x")
     with replaced(geteuid=lambda: tmp_path.stat().st_uid + 1):
-        assert kept.keep("y") is None
-        opened = kept.open("@result/1")
+        assert artifacts.keep("y") is None
+        opened = artifacts.open("@result/1")
     assert isinstance(opened, ToolError)
     assert opened.code is ToolErrorCode.PERMISSION_DENIED
     assert len(list((tmp_path / "own").iterdir())) == 1
@@ -80,11 +80,11 @@ def test_folder_that_is_a_link_a_file_or_another_users_is_not_used(tmp_path: Pat
 
 def test_unknown_reference_error_names_the_existing_ones(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    kept = Artifacts(str(tmp_path / "results"))
-    kept.keep("a")
-    kept.keep("b")
+    artifacts = Artifacts(str(tmp_path / "results"))
+    artifacts.keep("a")
+    artifacts.keep("b")
     for reference in ("@result/3", "../secret"):
-        opened = kept.open(reference)
+        opened = artifacts.open(reference)
         assert isinstance(opened, ToolError)
         assert (opened.code, opened.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/2", "@result/1"))
 
@@ -92,10 +92,10 @@ def test_unknown_reference_error_names_the_existing_ones(tmp_path: Path) -> None
 def test_link_or_fifo_is_neither_opened_nor_replaced(tmp_path: Path) -> None:
     (tmp_path / "1.txt").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "2.txt")
-    kept = Artifacts(str(tmp_path))
-    assert isinstance(kept.open("@result/1"), ToolError)
-    assert isinstance(kept.open("@result/2"), ToolError)
-    assert kept.keep("x") == "@result/3"
+    artifacts = Artifacts(str(tmp_path))
+    assert isinstance(artifacts.open("@result/1"), ToolError)
+    assert isinstance(artifacts.open("@result/2"), ToolError)
+    assert artifacts.keep("x") == "@result/3"
 
 
 @pytest.fixture(autouse=True)
@@ -104,21 +104,25 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def kept(run_id: str, workspace: str = "w") -> Artifacts:
+def artifacts_of(run_id: str, workspace: str = "w") -> Artifacts:
     folder = run_folder(run_id)
     assert isinstance(folder, str)
     return Artifacts(f"{folder}/results-{workspace}")
 
 
 def text(run_id: str, reference: str, workspace: str = "w") -> bytes:
-    opened = kept(run_id, workspace).open(reference)
+    opened = artifacts_of(run_id, workspace).open(reference)
     assert not isinstance(opened, ToolError), opened
     with opened:
         return opened.stream.read()
 
 
 def test_forked_run_reads_the_old_results_and_stores_its_own(data: Path) -> None:
-    references = [kept("old").keep("one"), kept("old").keep("two"), kept("old", "v").keep("three")]
+    references = [
+        artifacts_of("old").keep("one"),
+        artifacts_of("old").keep("two"),
+        artifacts_of("old", "v").keep("three"),
+    ]
     Path(run_folder_path("old"), "audit.jsonl").write_text("{}", encoding="utf-8")
     copy_artifacts("old", "new")
     assert references == ["@result/1", "@result/2", "@result/1"]
@@ -127,8 +131,8 @@ def test_forked_run_reads_the_old_results_and_stores_its_own(data: Path) -> None
         b"two",
         b"three",
     ]
-    assert kept("new").keep("four") == "@result/3"
-    assert isinstance(kept("old").open("@result/3"), ToolError)
+    assert artifacts_of("new").keep("four") == "@result/3"
+    assert isinstance(artifacts_of("old").open("@result/3"), ToolError)
     assert not Path(run_folder_path("new"), "audit.jsonl").exists()
     folder = Path(run_folder_path("new"), "results-w")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "1.txt")] == [0o700, 0o600]
@@ -136,11 +140,11 @@ def test_forked_run_reads_the_old_results_and_stores_its_own(data: Path) -> None
 
 
 def test_link_among_the_results_is_copied_as_a_link(tmp_path: Path) -> None:
-    kept("old").keep("one")
+    artifacts_of("old").keep("one")
     (tmp_path / "secret").write_text("secret")
     (Path(run_folder_path("old")) / "results-w" / "2.txt").symlink_to(tmp_path / "secret")
 
     copy_artifacts("old", "new")
 
     assert (Path(run_folder_path("new")) / "results-w" / "2.txt").is_symlink()
-    assert isinstance(kept("new").open("@result/2"), ToolError)
+    assert isinstance(artifacts_of("new").open("@result/2"), ToolError)

@@ -31,12 +31,12 @@ def test_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert (tmp_path / "audit.jsonl").read_bytes() == b'{"event":"one\\n"}\n{"event":"two"}\n'
-    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
     assert log.lost == 0
 
 
 def test_files_are_rotated_at_their_size_limit_and_the_oldest_is_deleted(tmp_path: Path) -> None:
-    for keep, found in (
+    for keep, expected in (
         (1, {"audit.jsonl": [8]}),
         (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]}),
     ):
@@ -44,8 +44,8 @@ def test_files_are_rotated_at_their_size_limit_and_the_oldest_is_deleted(tmp_pat
         log = AuditLog(str(tmp_path / str(keep)), max_bytes=2 * len(b'{"n":0}\n'), keep=keep)
         for number in range(9):
             log.write({"n": number})
-        written = {path.name: [each["n"] for each in records(path)] for path in (tmp_path / str(keep)).iterdir()}
-        assert written == found
+        written = {path.name: [record["n"] for record in records(path)] for path in (tmp_path / str(keep)).iterdir()}
+        assert written == expected
         assert log.lost == 0
 
 
@@ -118,7 +118,7 @@ anything = st.recursive(
 )
 
 
-def parsed(record: Any) -> Any:
+def parse(record: Any) -> Any:
     return json.loads(audit_line(record))
 
 
@@ -137,7 +137,7 @@ def test_no_name_can_forge_a_line_or_control_a_terminal() -> None:
     for name, written in FORGERIES.items():
         assert audit_line({"path": name}) == b'{"path":"' + written + b'"}\n'
         assert audit_line({name: 1}) == b'{"' + written + b'":1}\n'
-        assert parsed({"path": name}) == {"path": name}
+        assert parse({"path": name}) == {"path": name}
 
 
 @settings(max_examples=40)
@@ -148,7 +148,7 @@ def test_any_value_is_one_line_of_json_without_control_characters(value: Any) ->
         text = line.decode()
         assert (line.count(b"\n"), line[-1:], len(line) <= LONGEST_LINE) == (1, b"\n", True)
         assert text[:-1].splitlines() == [text[:-1]]
-        assert {unicodedata.category(each) for each in text[:-1]} & {"Cc", "Cf", "Cs", "Zl", "Zp"} == set()
+        assert {unicodedata.category(character) for character in text[:-1]} & {"Cc", "Cf", "Cs", "Zl", "Zp"} == set()
         json.loads(text, parse_constant=_refuse)
 
 
@@ -165,8 +165,8 @@ def test_value_without_a_json_form_is_shown_by_its_type() -> None:
         ({1: "a", None: "b"}, {"1": "a", "None": "b"}),
         ([Effect.READ], ["read"]),
     ]
-    for value, shown in rows:
-        assert parsed({"v": value}) == {"v": shown}
+    for value, text in rows:
+        assert parse({"v": value}) == {"v": text}
     assert audit_line({"v": 10**5_000}) == b'{"unloggable":"ValueError"}\n'
 
 

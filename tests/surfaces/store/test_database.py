@@ -85,13 +85,13 @@ def test_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: Path) ->
 
 
 def test_file_with_a_trigger_or_view_is_refused(tmp_path: Path) -> None:
-    for kind, name, rest in (
+    for kind, name, definition in (
         ("TRIGGER", "other", "AFTER INSERT ON runs BEGIN DELETE FROM runs; END"),
         ("VIEW", "mine", "AS SELECT * FROM runs"),
     ):
         (tmp_path / kind).mkdir()
         with closing(open_file(str(tmp_path / kind))) as connection:
-            connection.execute(f"CREATE {kind} {name} {rest}")
+            connection.execute(f"CREATE {kind} {name} {definition}")
         assert f"has the trigger or view '{name}', which mendgraph never makes" in refusal(tmp_path / kind)
 
 

@@ -32,10 +32,10 @@ OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")
 INSERT = "INSERT INTO backups VALUES (?, ?)"
 
 
-def opened(workspace: str = "w", part: PostgresTables = STORE_TABLES) -> PostgresDatabase:
-    found = open_postgres(part, workspace)
-    assert found is not None
-    return found
+def open_store(workspace: str = "w", part: PostgresTables = STORE_TABLES) -> PostgresDatabase:
+    store = open_postgres(part, workspace)
+    assert store is not None
+    return store
 
 
 def refusal(part: PostgresTables = STORE_TABLES) -> str:
@@ -54,19 +54,19 @@ def run(url: str, *statements: str) -> None:
 @pytest.fixture
 def database(shared_store: str) -> PostgresDatabase:
     assert shared_store
-    return opened()
+    return open_store()
 
 
 @pytest.fixture
-def elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
+def locks_elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
     """Another process's, as far as the server can tell."""
-    found = PostgresPool(read_url(shared_store))
-    yield found.locks
-    found.close()
+    pool = PostgresPool(read_url(shared_store))
+    yield pool.locks
+    pool.close()
     assert database.workspace == "w"
 
 
-def ours() -> Locks:
+def our_locks() -> Locks:
     url = postgres_url()
     assert url is not None
     return pool_of(url).locks
@@ -81,48 +81,48 @@ def cut_off(url: str, locks: Locks) -> None:
 
 
 def test_lock_holder_continues_after_a_short_disconnect(
-    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+    database: PostgresDatabase, locks_elsewhere: Locks, shared_store: str
 ) -> None:
-    ours().take("w", OWNER)
-    cut_off(shared_store, ours())
+    our_locks().take("w", OWNER)
+    cut_off(shared_store, our_locks())
     database.execute(INSERT, ("a", b"1"))
     assert postgres_holder("w") == OWNER
-    assert not elsewhere.take("w", OWNER)
-    ours().release("w")
-    assert elsewhere.take("w", OWNER)
+    assert not locks_elsewhere.take("w", OWNER)
+    our_locks().release("w")
+    assert locks_elsewhere.take("w", OWNER)
 
 
 def test_holder_that_lost_its_lock_cannot_write(
-    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+    database: PostgresDatabase, locks_elsewhere: Locks, shared_store: str
 ) -> None:
-    ours().take("w", OWNER)
+    our_locks().take("w", OWNER)
     database.execute(INSERT, ("a", b"1"))
-    cut_off(shared_store, ours())
-    assert elsewhere.take("w", Owner("r2"))
+    cut_off(shared_store, our_locks())
+    assert locks_elsewhere.take("w", Owner("r2"))
     for _ in range(2):
         with pytest.raises(StoreError) as caught:
             database.execute(INSERT, ("b", b"2"))
         assert str(caught.value) == FENCED_MESSAGE
-    elsewhere.release("w")
+    locks_elsewhere.release("w")
     with pytest.raises(StoreError, match="lost its lock"):
         database.execute(INSERT, ("b", b"2"))
-    ours().release("w")
+    our_locks().release("w")
     assert database.execute("SELECT sha256 FROM backups").fetchall() == [("a",)]
 
 
 def test_lock_is_not_granted_while_the_old_holder_is_writing(
-    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+    database: PostgresDatabase, locks_elsewhere: Locks, shared_store: str
 ) -> None:
-    ours().take("w", OWNER)
+    our_locks().take("w", OWNER)
     with database.connection():
         database.execute(INSERT, ("a", b"1"))
-        cut_off(shared_store, ours())
-        assert not elsewhere.take("w", Owner("r2"))
+        cut_off(shared_store, our_locks())
+        assert not locks_elsewhere.take("w", Owner("r2"))
         database.execute(INSERT, ("b", b"1"))
-    assert elsewhere.take("w", Owner("r2"))
+    assert locks_elsewhere.take("w", Owner("r2"))
     with pytest.raises(StoreError, match="lost its lock"):
         database.execute(INSERT, ("c", b"1"))
-    ours().release("w")
+    our_locks().release("w")
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
 
 
@@ -130,13 +130,13 @@ def test_unreachable_server_is_reported_and_blocks_nobody(shared_store: str, mon
     monkeypatch.setattr("mendgraph.nodes.workspace.store.postgres.LONGEST_WAIT_S", 0.5)
     with closing(Wire(shared_store)) as wire:
         monkeypatch.setenv("MENDGRAPH_STORE_URL", wire.url)
-        database = opened()
-        assert ours().take("w", OWNER)
-    assert ours().epoch("w") == 1
+        database = open_store()
+        assert our_locks().take("w", OWNER)
+    assert our_locks().epoch("w") == 1
     with pytest.raises(StoreError, match="cannot be reached"):
-        ours().take("another", OWNER)
-    ours().release("w")
-    assert ours().epoch("w") is None
+        our_locks().take("another", OWNER)
+    our_locks().release("w")
+    assert our_locks().epoch("w") is None
     with pytest.raises(StoreError, match="cannot be reached"):
         database.execute("SELECT 1")
     close_postgres()
@@ -153,18 +153,18 @@ def test_dead_connection_is_noticed_within_30_seconds_unless_the_url_sets_a_time
         assert {name: parameters.get(name) for name in usual} == expected
 
 
-def test_idle_connection_keeps_its_lock(elsewhere: Locks, shared_store: str) -> None:
+def test_idle_connection_keeps_its_lock(locks_elsewhere: Locks, shared_store: str) -> None:
     with psycopg.connect(shared_store, autocommit=True) as admin:
         timeout = f"ALTER DATABASE {admin.info.dbname} SET idle_in_transaction_session_timeout = '1min'"
         admin.execute(timeout.encode())
-    assert elsewhere.take("w", OWNER)
-    assert elsewhere._connection is not None
-    assert elsewhere._connection.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("0",)
+    assert locks_elsewhere.take("w", OWNER)
+    assert locks_elsewhere._connection is not None
+    assert locks_elsewhere._connection.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("0",)
 
 
 def test_forked_process_does_not_release_its_parents_locks(database: PostgresDatabase) -> None:
-    ours().take(database.workspace, OWNER)
-    locks = ours()
+    our_locks().take(database.workspace, OWNER)
+    locks = our_locks()
     with replaced(getpid=lambda: -1):
         locks.release(database.workspace)
         close_postgres()
@@ -174,10 +174,13 @@ def test_forked_process_does_not_release_its_parents_locks(database: PostgresDat
 
 @pytest.mark.usefixtures("shared_store")
 def test_workspaces_do_not_see_each_others_rows() -> None:
-    one, two = opened("one"), opened("two")
+    one, two = open_store("one"), open_store("two")
     for database, data in ((one, b"1"), (two, b"2")):
         database.execute(INSERT, ("a", data))
-    assert [each.execute("SELECT * FROM backups").fetchall() for each in (one, two)] == [[("a", b"1")], [("a", b"2")]]
+    assert [connection.execute("SELECT * FROM backups").fetchall() for connection in (one, two)] == [
+        [("a", b"1")],
+        [("a", b"2")],
+    ]
     assert one.execute("UPDATE backups SET data = ?", (b"3",)).rowcount == 1
     assert one.execute("DELETE FROM backups").rowcount == 1
     assert two.execute("SELECT * FROM backups").fetchall() == [("a", b"2")]
@@ -185,7 +188,7 @@ def test_workspaces_do_not_see_each_others_rows() -> None:
 
 @pytest.mark.usefixtures("shared_store")
 def test_transaction_is_all_or_nothing_and_per_thread() -> None:
-    database = opened()
+    database = open_store()
     with suppress(KeyError), transaction(database):
         database.execute(INSERT, ("a", b"1"))
         with transaction(database):
@@ -201,7 +204,7 @@ def test_transaction_is_all_or_nothing_and_per_thread() -> None:
 
 def test_concurrent_threads_create_one_set_of_tables(empty_store: str) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: opened().execute("SELECT 1"), range(8)))
+        list(pool.map(lambda _: open_store().execute("SELECT 1"), range(8)))
     with psycopg.connect(empty_store) as connection:
         parts = connection.execute("SELECT part, format FROM mendgraph.formats ORDER BY part").fetchall()
     assert parts == [("store", FORMAT)]
@@ -213,24 +216,24 @@ def test_failed_creation_leaves_no_partial_tables(empty_store: str) -> None:
     )
     with psycopg.connect(empty_store) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
-    opened().execute("SELECT * FROM backups")
+    open_store().execute("SELECT * FROM backups")
 
 
 def test_tables_of_another_version_are_refused(shared_store: str) -> None:
-    opened()
-    for found, reason in (
+    open_store()
+    for format_number, reason in (
         (FORMAT + 1, "a newer mendgraph (format {}, this one knows {}): update mendgraph, or name another database."),
         (FORMAT - 1, "an older mendgraph (format {}, this one knows {}): finish its runs with that version, or name"),
     ):
-        run(shared_store, f"UPDATE mendgraph.formats SET format = {found}")  # noqa: S608 - a number
-        assert f"was written by {reason.format(found, FORMAT)}" in refusal()
+        run(shared_store, f"UPDATE mendgraph.formats SET format = {format_number}")  # noqa: S608 - a number
+        assert f"was written by {reason.format(format_number, FORMAT)}" in refusal()
 
 
 def test_foreign_schema_is_refused_and_unchanged(empty_store: str) -> None:
     run(empty_store, "CREATE SCHEMA mendgraph", "CREATE TABLE mendgraph.mine (a int)")
     assert refusal().endswith("is not one of mendgraph: name another database.")
     run(empty_store, "DROP TABLE mendgraph.mine")
-    opened().execute("SELECT * FROM backups")
+    open_store().execute("SELECT * FROM backups")
 
 
 @pytest.mark.usefixtures("shared_store")
@@ -238,8 +241,8 @@ def test_growing_part_gets_each_missing_statement_once() -> None:
     steps = ("CREATE TABLE grown (a int)", "INSERT INTO grown VALUES (1)", "INSERT INTO grown VALUES (2)")
     for count in (1, 3, 2, 3):
         close_postgres()
-        opened("w", PostgresTables("grown", count, steps[:count], grow=True))
-    assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
+        open_store("w", PostgresTables("grown", count, steps[:count], grow=True))
+    assert open_store().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
 
 
 def test_reading_the_version_of_an_empty_database_creates_no_tables(empty_store: str) -> None:
@@ -252,17 +255,17 @@ TABLES = ("calls", "changes", "effects", "backups", "runs")
 
 
 def test_views_have_the_columns_of_the_sqlite_tables(empty_store: str) -> None:
-    opened()
-    with closing(sqlite3.connect(":memory:")) as own, psycopg.connect(empty_store) as connection:
-        own.executescript(";".join(SQLITE_TABLES))
+    open_store()
+    with closing(sqlite3.connect(":memory:")) as sqlite, psycopg.connect(empty_store) as connection:
+        sqlite.executescript(";".join(SQLITE_TABLES))
         for table in (*TABLES, "dictionary"):
-            names = [row[1] for row in own.execute(f"PRAGMA table_info({table})")]
-            found = connection.execute(
+            names = [row[1] for row in sqlite.execute(f"PRAGMA table_info({table})")]
+            cursor = connection.execute(
                 "SELECT column_name FROM information_schema.columns"
                 " WHERE table_schema = 'mendgraph' AND table_name = %s ORDER BY ordinal_position",
                 (table,),
             )
-            assert [name for (name,) in found] == names, table
+            assert [name for (name,) in cursor] == names, table
 
 
 WORD = "-".join(("plum", "51", "orchard"))
@@ -280,18 +283,18 @@ def ask(connections: PostgresPool, question: str = "SELECT 1", beginning: str = 
         return connection.execute(question.encode()).fetchone()
 
 
-def denied(connections: PostgresPool, question: str = "SELECT 1") -> str:
+def store_error(connections: PostgresPool, question: str = "SELECT 1") -> str:
     with pytest.raises(StoreError) as caught:
         ask(connections, question)
     return str(caught.value)
 
 
-def others(url: str, do: str) -> int:
+def count_connections(url: str, do: str) -> int:
     with psycopg.connect(url, autocommit=True, application_name="tests") as admin:
-        found = admin.execute(
+        cursor = admin.execute(
             f"SELECT {do} FROM pg_stat_activity WHERE application_name = 'mendgraph' AND datname = current_database()"  # noqa: S608 - ours
         )
-        return len(found.fetchall())
+        return len(cursor.fetchall())
 
 
 def test_users_function_cannot_replace_one_of_the_server(connections: PostgresPool, shared_store: str) -> None:
@@ -317,14 +320,14 @@ def test_caught_error_inside_a_transaction_is_not_a_success(connections: Postgre
 def test_connections_that_died_while_idle_are_replaced(connections: PostgresPool, shared_store: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: ask(connections, "SELECT pg_sleep(0.05)"), range(3)))
-    assert others(shared_store, "pg_terminate_backend(pid, 60000)") > 0
+    assert count_connections(shared_store, "pg_terminate_backend(pid, 60000)") > 0
     assert [ask(connections) for _ in range(4)] == [(1,)] * 4
 
 
 def test_connection_lost_in_a_transaction_is_reported(connections: PostgresPool, shared_store: str) -> None:
     with ExitStack() as stack:
         stack.enter_context(connections.transaction())
-        others(shared_store, "pg_terminate_backend(pid, 60000)")
+        count_connections(shared_store, "pg_terminate_backend(pid, 60000)")
         with pytest.raises(StoreError) as caught:
             stack.close()
     assert "the server was stopped, or is starting" in str(caught.value)
@@ -343,12 +346,12 @@ def test_wrong_password_is_reported_and_never_shown() -> None:
             admin.execute("SELECT pg_reload_conf()")
         host = server.partition("host=")[2]
         right, wrong = (f"postgresql://guest:{quote(word)}@/postgres?host={host}" for word in (WORD, f"not-{WORD}"))
-        said = denied(PostgresPool(read_url(wrong)))
+        message = store_error(PostgresPool(read_url(wrong)))
         opened = PostgresPool(read_url(right))
         assert ask(opened) == (1,)
         opened.close()
-    assert "cannot be reached" in said
-    assert WORD not in said
+    assert "cannot be reached" in message
+    assert WORD not in message
 
 
 def test_text_that_postgresql_cannot_store_is_replaced(connections: PostgresPool) -> None:

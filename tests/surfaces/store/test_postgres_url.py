@@ -42,10 +42,10 @@ def test_password_is_not_in_any_shown_form_of_a_url() -> None:
         f"postgresql://h/runs?sslpassword={QUOTED}",
         f"postgresql://{QUOTED}:{QUOTED}@h",
     ):
-        found = read_url(url)
-        for text in (found.name, repr(found), found.clean(f"failed for {WORD} and {QUOTED}")):
+        parsed = read_url(url)
+        for text in (parsed.name, repr(parsed), parsed.clean(f"failed for {WORD} and {QUOTED}")):
             assert (WORD in text, QUOTED in text) == (False, False)
-        assert found.clean("one\n\ttwo\x1b[2J three") == "one two [2J three"
+        assert parsed.clean("one\n\ttwo\x1b[2J three") == "one two [2J three"
 
 
 def test_invalid_url_is_refused_without_quoting_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +107,9 @@ def test_server_error_has_its_reason_and_remedy() -> None:
         assert reason in str(connections.refused(psycopg.OperationalError(words)))
 
 
-def refusal(found: object) -> ToolError:
-    assert isinstance(found, ToolError)
-    return found
+def refusal(result: object) -> ToolError:
+    assert isinstance(result, ToolError)
+    return result
 
 
 def test_workspace_gets_a_random_name_and_keeps_it(tmp_path: Path) -> None:

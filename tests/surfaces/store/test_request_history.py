@@ -15,7 +15,7 @@ from mendgraph.nodes.workspace.store.user_files import (
 )
 
 
-def kept(root: Path, base: Path) -> Path:
+def history_path(root: Path, base: Path) -> Path:
     return Path(workspace_folder_path(str(root), str(base))) / REQUESTS_FILE
 
 
@@ -35,7 +35,7 @@ def test_next_chat_has_the_requests_of_the_previous_one(tmp_path: Path, history:
 
 def test_history_file_has_a_maximum_size(tmp_path: Path, history: RequestHistory) -> None:
     history.add("first")
-    path = kept(tmp_path, tmp_path / "data")
+    path = history_path(tmp_path, tmp_path / "data")
     path.write_bytes(b'"' + b"x" * 999_995 + b'"\n')
     history.add("last")
     assert history.load() == ["last"]
@@ -50,7 +50,7 @@ def test_newest_requests_are_kept_in_a_private_file(tmp_path: Path, history: Req
     history.add("y" * 20_001)
     assert history.load() == ["x" * 20_000]
 
-    path = kept(tmp_path, tmp_path / "data")
+    path = history_path(tmp_path, tmp_path / "data")
     path.write_bytes(b"".join(b'"%d"\n' % number for number in range(1_005)))
     path.chmod(0o644)
     assert history.load() == [str(number) for number in range(5, 1_005)]
@@ -59,7 +59,7 @@ def test_newest_requests_are_kept_in_a_private_file(tmp_path: Path, history: Req
 
 def test_line_that_is_not_a_request_is_skipped(tmp_path: Path, history: RequestHistory) -> None:
     history.add("one")
-    with kept(tmp_path, tmp_path / "data").open("ab") as file:
+    with history_path(tmp_path, tmp_path / "data").open("ab") as file:
         file.write(b'{"not": "a request"}\n"cut off\n\xff\n\n"two"\n')
     history.add("x" * (LONGEST_REQUEST + 1))
     assert history.load() == ["one", "two"]
@@ -67,7 +67,7 @@ def test_line_that_is_not_a_request_is_skipped(tmp_path: Path, history: RequestH
 
 def test_history_that_cannot_be_stored_is_reported_with_the_reason(tmp_path: Path, history: RequestHistory) -> None:
     history.add("one")
-    path = kept(tmp_path, tmp_path / "data")
+    path = history_path(tmp_path, tmp_path / "data")
     path.unlink()
     path.mkdir()
     assert history.load() == []

@@ -30,7 +30,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def refused(path: Path) -> ToolError:
+def folder_error(path: Path) -> ToolError:
     return ToolError(
         code=ToolErrorCode.PERMISSION_DENIED,
         message=(
@@ -48,7 +48,7 @@ def test_folder_is_created_private_and_found_again(tmp_path: Path) -> None:
         finally:
             os.umask(old)
         assert path == str(base / "runs" / folder_name("thread 1"))
-        assert [mode(each) for each in (base, base / "runs", Path(path))] == [0o700] * 3
+        assert [mode(path_to_check) for path_to_check in (base, base / "runs", Path(path))] == [0o700] * 3
         (Path(path) / "kept").write_text("x")
         Path(path).chmod(0o755)
         Path(path).parent.chmod(0o777)
@@ -85,7 +85,7 @@ def test_new_folder_is_synced_to_disk(tmp_path: Path) -> None:
 def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir(mode=0o700)
     with replaced(geteuid=lambda: tmp_path.stat().st_uid + 1):
-        assert run_folder("t", str(tmp_path)) == refused(tmp_path / "runs" / folder_name("t"))
+        assert run_folder("t", str(tmp_path)) == folder_error(tmp_path / "runs" / folder_name("t"))
     assert os.listdir(tmp_path / "runs") == []
 
 
@@ -123,7 +123,7 @@ def test_path_that_is_not_a_folder_is_refused_and_unchanged(tmp_path: Path) -> N
             place.symlink_to(outside)
         else:
             place.write_text("x")
-        assert run_folder("t", str(base)) == refused(path)
+        assert run_folder("t", str(base)) == folder_error(path)
         assert (os.listdir(outside), mode(outside)) == ([], 0o755)
 
 
@@ -131,7 +131,7 @@ def test_link_in_place_of_a_used_folder_is_refused(tmp_path: Path) -> None:
     path = Path(str(run_folder("t", str(tmp_path))))
     path.rename(tmp_path / "moved")
     path.symlink_to(tmp_path / "moved")
-    assert run_folder("t", str(tmp_path)) == refused(path)
+    assert run_folder("t", str(tmp_path)) == folder_error(path)
     path.unlink()
     assert (run_folder("t", str(tmp_path)), mode(path)) == (str(path), 0o700)
 
@@ -159,8 +159,8 @@ def test_workspace_has_one_folder_for_all_spellings_of_its_path(tmp_path: Path) 
     path = workspace_folder(str(tmp_path / "pro ject"), base)
     assert path == workspace_folder(str(tmp_path / "link"), base)
     assert path == workspace_folder_path(f"{tmp_path}/link/../pro ject/", base)
-    whole = hashlib.sha256(os.fsencode(tmp_path / "pro ject")).hexdigest()
-    assert path == str(tmp_path / "data" / "workspaces" / f"pro-ject-{whole[:16]}")
+    digest = hashlib.sha256(os.fsencode(tmp_path / "pro ject")).hexdigest()
+    assert path == str(tmp_path / "data" / "workspaces" / f"pro-ject-{digest[:16]}")
     assert mode(Path(path)) == 0o700
 
 

@@ -23,7 +23,7 @@ from tests.doubles.system_calls import failing
 US = Owner("a1", os.getpid(), "2026-01-02T03:04:05Z")
 
 
-def taken_by(owner: Owner, what: str = "in this workspace") -> ToolError:
+def lock_error(owner: Owner, what: str = "in this workspace") -> ToolError:
     message = (
         f"Another run is working {what}: run {owner.run_id!r}, process {owner.pid}, since {owner.since}."
         f" Wait for it to end, or stop it with Ctrl-C or `kill {owner.pid}`."
@@ -40,7 +40,7 @@ SOMEBODY = ToolError(
 def test_second_run_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     first, second = RunLock(str(tmp_path)), RunLock(str(tmp_path))
     assert first.acquire(US) is None
-    assert second.acquire(Owner("b2")) == taken_by(US)
+    assert second.acquire(Owner("b2")) == lock_error(US)
     first.release()
     assert second.acquire(Owner("b2")) is None
     assert first.acquire(US, wait_s=0.05) is not None
@@ -48,17 +48,17 @@ def test_second_run_is_told_who_holds_the_lock(tmp_path: Path) -> None:
 
 
 def test_waiting_run_gets_the_released_lock(tmp_path: Path) -> None:
-    lock, begun = RunLock(str(tmp_path)), threading.Event()
+    lock, started = RunLock(str(tmp_path)), threading.Event()
     assert lock.acquire(US) is None
 
     def wait() -> ToolError | None:
         with RunLock(str(tmp_path)) as other:
-            begun.set()
+            started.set()
             return other.acquire(Owner("b2"), 30)
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait)
-        begun.wait(10)
+        started.wait(10)
         lock.release()
         assert waiting.result(30) is None
 
@@ -124,9 +124,9 @@ def test_another_process_is_named_until_it_is_killed(tmp_path: Path) -> None:
         signal.pause()
     try:
         assert os.read(reader, 4) == b"held"
-        held = lock_holder(str(tmp_path))
-        assert held is not None
-        assert (held.run_id, held.pid) == ("other", other)
+        holder = lock_holder(str(tmp_path))
+        assert holder is not None
+        assert (holder.run_id, holder.pid) == ("other", other)
     finally:
         os.kill(other, signal.SIGKILL)
         os.waitpid(other, 0)
@@ -138,9 +138,9 @@ RUN = Owner("r1")
 FAR = Owner("r2", 7, "2026-11-20T13:00:00Z", "far away")
 
 
-def refusal(found: ToolError | None) -> ToolError:
-    assert found is not None
-    return found
+def refusal(result: ToolError | None) -> ToolError:
+    assert result is not None
+    return result
 
 
 @pytest.mark.usefixtures("any_store")
@@ -171,8 +171,8 @@ def test_holder_on_another_machine_is_named_and_nothing_stays_locked_here(shared
             " Wait for it to end, or stop it there."
         ),
     )
-    with RunLock(str(tmp_path)) as own:
-        assert own.acquire(RUN) is None
+    with RunLock(str(tmp_path)) as run_lock:
+        assert run_lock.acquire(RUN) is None
     pool.close()
     assert lock.acquire(RUN, 60.0) is None
     assert postgres_holder(str(workspace_name(str(tmp_path)))) == RUN
@@ -200,5 +200,5 @@ def test_unavailable_store_is_reported_and_nothing_stays_locked(
     refused = refusal(WorkspaceLock(str(tmp_path)).acquire(RUN))
     assert (refused.code, "cannot be reached" in refused.message) == (ToolErrorCode.IO_ERROR, True)
     assert lock_holder(str(tmp_path)) is None
-    with RunLock(str(tmp_path)) as own:
-        assert own.acquire(RUN) is None
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(RUN) is None

@@ -30,8 +30,8 @@ from tests.doubles.wire import Wire
 from tests.extent import LEVEL, in_sweeps
 from tests.postgres import SETTINGS, postgres_programs, running_postgres, server_account, wait_for_server
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.run_plays import LINES, context, listed, played, project, tree, use
-from tests.surfaces.terminal.stopping import mendgraph, stalled_endpoint
+from tests.surfaces.runs.run_plays import LINES, context, list_states, project, run_lines, tree, use
+from tests.surfaces.terminal.stopping import stalled_endpoint, start_command
 
 WORD = "-".join(("plum", "51", "orchard"))
 
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
     return project(tmp_path / "project")
 
 
-def ended(result: object) -> tuple[OutcomeKind, str]:
+def end_of(result: object) -> tuple[OutcomeKind, str]:
     assert isinstance(result, RunResult), result
     return result.outcome.kind, result.outcome.reason
 
@@ -70,11 +70,11 @@ FAILED = (OutcomeKind.SYSTEM_ERROR, "store_failed")
 @in_sweeps
 def test_fifty_concurrent_runs_share_few_connections(shared_store: str, tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(50)]
-    for each in folders:
-        each.mkdir()
+    for folder in folders:
+        folder.mkdir()
 
-    def work(each: Path) -> tuple[OutcomeKind, str]:
-        return ended(run_task("Hello", context(each, audit=False), model=HistoryModel((Say("Hi."),))))
+    def work(folder: Path) -> tuple[OutcomeKind, str]:
+        return end_of(run_task("Hello", context(folder, audit=False), model=HistoryModel((Say("Hi."),))))
 
     with ThreadPoolExecutor(50) as pool:
         assert list(pool.map(work, folders)) == [FINISHED] * 50
@@ -85,7 +85,7 @@ def test_fifty_concurrent_runs_share_few_connections(shared_store: str, tmp_path
         ).fetchone() or (0,)
         (runs,) = admin.execute("SELECT count(DISTINCT workspace) FROM mendgraph.all_runs").fetchone() or (0,)
     assert (open_now <= MOST_CONNECTIONS + 1, runs) == (True, 50)
-    assert [len(listed(each)) for each in folders[:3]] == [1, 1, 1]
+    assert [len(list_states(folder)) for folder in folders[:3]] == [1, 1, 1]
 
 
 # --- Lost connections
@@ -131,8 +131,8 @@ class Server:
 def test_restarted_server_is_waited_for_and_a_stopped_one_ends_the_run_without_loss(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = project(tmp_path / "whole")
-    played(whole)
+    undisturbed = project(tmp_path / "whole")
+    run_lines(undisturbed)
     with running_postgres() as url:
         server = Server(url)
         monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
@@ -144,19 +144,19 @@ def test_restarted_server_is_waited_for_and_a_stopped_one_ends_the_run_without_l
 
             starting = threading.Timer(0.5, server.start)
             other = project(tmp_path / "other")
-            assert ended(run_task("Mend add.", context(other), model=Disturbed(start_anew))) == FINISHED
-            assert tree(other) == tree(whole)
+            assert end_of(run_task("Mend add.", context(other), model=Disturbed(start_anew))) == FINISHED
+            assert tree(other) == tree(undisturbed)
             starting.join()
             with monkeypatch.context() as patch:
                 patch.setattr("mendgraph.nodes.workspace.store.postgres.LONGEST_WAIT_S", 0.5)
                 result = run_task("Mend add.", context(folder), model=Disturbed(server.stop), thread_id="r")
-                assert ended(result) == FAILED
+                assert end_of(result) == FAILED
             assert "The shared store 'postgres' on " in result.outcome.message
             refused = list_runs(str(folder))
             assert "cannot be reached" in getattr(refused, "message", "")
             server.start()
-            assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
-            assert tree(folder) == tree(whole)
+            assert end_of(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
+            assert tree(folder) == tree(undisturbed)
             assert [changes.step for changes in Journal(str(workspace_folder(str(folder)))).changes_of("r")] == [
                 5,
                 4,
@@ -177,15 +177,15 @@ CUTS = range(90, 930, 15 if LEVEL == 2 else 45)
 def test_run_continues_after_its_connection_is_cut_at_any_point(
     shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
 ) -> None:
-    whole = project(tmp_path / "whole")
-    played(whole)
+    undisturbed = project(tmp_path / "whole")
+    run_lines(undisturbed)
     for at in CUTS:
         cut = project(tmp_path / str(at))
         with closing(Wire(shared_store, at, late=late)) as wire:
             monkeypatch.setenv("MENDGRAPH_STORE_URL", wire.url)
             result = run_task("Mend add.", context(cut), model=HistoryModel(LINES), thread_id=f"r{at}")
             close_postgres()
-        assert (ended(result), tree(cut) == tree(whole)) == (FINISHED, True), (at, result.outcome)
+        assert (end_of(result), tree(cut) == tree(undisturbed)) == (FINISHED, True), (at, result.outcome)
         monkeypatch.setenv("MENDGRAPH_STORE_URL", shared_store)
         steps = [changes.step for changes in Journal(str(workspace_folder(str(cut)))).changes_of(f"r{at}")]
         assert (steps, sum(message.text == "It adds now." for message in result.messages)) == ([5, 4, 3, 2], 1), at
@@ -195,8 +195,8 @@ def test_run_continues_after_its_connection_is_cut_at_any_point(
 def test_process_that_lost_the_workspace_changes_nothing_and_another_continues(
     shared_store: str, folder: Path, tmp_path: Path
 ) -> None:
-    whole = project(tmp_path / "whole")
-    played(whole)
+    undisturbed = project(tmp_path / "whole")
+    run_lines(undisturbed)
     url = read_url(shared_store)
     elsewhere_pool = PostgresPool(url)
     elsewhere = elsewhere_pool.locks
@@ -211,15 +211,15 @@ def test_process_that_lost_the_workspace_changes_nothing_and_another_continues(
         trees.append(tree(folder))
 
     result = run_task("Mend add.", context(folder), model=Disturbed(lose_it), thread_id="r")
-    assert ended(result) == FAILED
+    assert end_of(result) == FAILED
     assert result.outcome.message.startswith("This process lost its lock on the workspace")
     assert tree(folder) == trees[0]
     busy = resume_run("r", str(folder), model=HistoryModel(LINES))
-    assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
+    assert end_of(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
     elsewhere.release(str(workspace_name(str(workspace_folder(str(folder))))))
     elsewhere_pool.close()
-    assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
-    assert tree(folder) == tree(whole)
+    assert end_of(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
+    assert tree(folder) == tree(undisturbed)
 
 
 def test_thread_is_active_on_one_machine_and_continues_on_another_after_a_kill(
@@ -227,16 +227,19 @@ def test_thread_is_active_on_one_machine_and_continues_on_another_after_a_kill(
 ) -> None:
     """The other machine is a process with its own copy of the workspace and data folder."""
     name = "ann/notes"
-    there = folder.parent / "there" / "project"
-    shutil.copytree(folder, there)
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(there.parent / "data"))
-    assert give_workspace_name(str(workspace_folder(str(there))), name) is None
+    other_machine = folder.parent / "there" / "project"
+    shutil.copytree(folder, other_machine)
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(other_machine.parent / "data"))
+    assert give_workspace_name(str(workspace_folder(str(other_machine))), name) is None
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder.parent / "data"))
     assert give_workspace_name(str(workspace_folder(str(folder))), name) is None
-    with stalled_endpoint("I think hard") as base_url, mendgraph(there, base_url, "--json", "Look here.") as other:
+    with (
+        stalled_endpoint("I think hard") as base_url,
+        start_command(other_machine, base_url, "--json", "Look here.") as other,
+    ):
         run = first_run(folder, other.pid)
         busy = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
-        assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
+        assert end_of(busy) == (OutcomeKind.SYSTEM_ERROR, "workspace_busy")
         assert isinstance(busy, RunResult)
         assert f"process {other.pid}" in busy.outcome.message
         other.send(signal.SIGKILL)
@@ -244,7 +247,7 @@ def test_thread_is_active_on_one_machine_and_continues_on_another_after_a_kill(
     result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
     while isinstance(result, RunResult) and result.outcome.reason == "workspace_busy":
         result = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))  # the server hears of the end at once
-    assert ended(result) == FINISHED
+    assert end_of(result) == FINISHED
     assert shared_store
 
 
@@ -269,7 +272,7 @@ def test_password_and_secrets_are_not_in_the_database_or_in_messages(
     monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
     lines = (*LINES[:-1], Say(f"The password is {WORD}, and {quote(WORD)}."))
     result = run_task(f"Use {WORD} to mend add.", context(folder), model=HistoryModel(lines))
-    assert ended(result) == FINISHED
+    assert end_of(result) == FINISHED
     assert WORD not in repr(result)
     with psycopg.connect(shared_store) as admin:
         tables = admin.execute(
@@ -278,7 +281,7 @@ def test_password_and_secrets_are_not_in_the_database_or_in_messages(
         for (table,) in tables.fetchall():
             for row in admin.execute(f"SELECT * FROM mendgraph.{table}".encode()):  # noqa: S608 - ours
                 assert WORD.encode() not in b" ".join(
-                    each if isinstance(each, bytes) else str(each).encode() for each in row
+                    cell if isinstance(cell, bytes) else str(cell).encode() for cell in row
                 )
     close_postgres()
 
@@ -288,14 +291,14 @@ def test_any_thread_name_and_any_text_are_restored(folder: Path, any_store: str)
     request = "Look \ue000 at it: 'x' %s ?"
     for thread in ("a:b", "é\ue000", "'; DROP TABLE runs; --", "%s?"):
         result = run_task(request, context(folder), model=HistoryModel((Say("Done \ue000 it."),)), thread_id=thread)
-        assert ended(result) == FINISHED
+        assert end_of(result) == FINISHED
         runs = list_runs(str(folder))
         assert isinstance(runs, tuple)
         assert (runs[0].run_id, runs[0].request, runs[0].standing) == (thread, request, "finished")
         assert result.messages[0].text == request
 
     result = run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id="\ud800")
-    assert ended(result) == (FINISHED if any_store == "postgresql" else FAILED)
+    assert end_of(result) == (FINISHED if any_store == "postgresql" else FAILED)
 
 
 # --- Environment of commands
@@ -307,5 +310,5 @@ def test_programs_cannot_see_the_store_url(folder: Path) -> None:
     calls = ("run_command", {"argv": ["env"]})
     model = HistoryModel((use(calls), Say("Done.")))
     result = run_task("Look.", context(folder, allowed_programs=("env",), mode="auto"), model=model)
-    (shown,) = [message.text for message in result.messages if message.type == "tool"]
-    assert ("PATH=" in shown, "MENDGRAPH" in shown) == (True, False)
+    (output,) = [message.text for message in result.messages if message.type == "tool"]
+    assert ("PATH=" in output, "MENDGRAPH" in output) == (True, False)

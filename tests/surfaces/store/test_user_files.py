@@ -98,9 +98,9 @@ def test_file_is_read_completely_up_to_its_maximum_size(root: str) -> None:
     path.write_bytes(b"a" * MOST_SETTINGS_BYTES)
     assert read_settings_file(root) == b"a" * MOST_SETTINGS_BYTES
     path.write_bytes(b"a" * (MOST_SETTINGS_BYTES + 1))
-    found = read_settings_file(root)
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.INVALID_ARGUMENT
+    error = read_settings_file(root)
+    assert isinstance(error, ToolError)
+    assert error.code is ToolErrorCode.INVALID_ARGUMENT
 
 
 def test_file_that_cannot_be_changed_or_written_is_unchanged(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mendgraph import AgentContext
 
 
 @dataclass(frozen=True)
-class Told:
+class SpanRecorder:
     """The spans so far."""
 
     exporter: InMemorySpanExporter
@@ -31,8 +31,8 @@ class Told:
 
     def named(self, name: str) -> ReadableSpan:
         """The one span of this name."""
-        (found,) = (span for span in self.spans if span.name == name)
-        return found
+        (span_of_name,) = (span for span in self.spans if span.name == name)
+        return span_of_name
 
     def text(self) -> str:
         """All of it."""
@@ -40,12 +40,12 @@ class Told:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+def span_recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpanRecorder]:
     """The spans of a process with its own tracer provider."""
     exporter, tracing = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     tracing.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracing)
-    yield Told(exporter)
+    yield SpanRecorder(exporter)
     tracing.shutdown()
 
 

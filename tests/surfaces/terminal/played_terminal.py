@@ -37,13 +37,13 @@ class Terminal:
         out, err = (Screen(Console(file=file)) for file in self._files)
         kind = options.pop("model", ScriptedModel)
         lines: Iterator[str] = iter(options.pop("lines", ()))
-        said = options.pop("said", None)
-        self.asked: list[str] = []
+        answer = options.pop("answer", None)
+        self.prompts: list[str] = []
         self.setup = Setup(
             context=AgentContext(workspace=str(root), protocol="text", **options.pop("context", {})),
             display=Display(out, err, **options),
             next_line=lambda prompt: self._read(prompt, lines),
-            ask=None if said is None else lambda prompt: self._read(prompt, iter([said])),
+            ask=None if answer is None else lambda prompt: self._read(prompt, iter([answer])),
             session_options={
                 "model": kind([Say(line) if isinstance(line, str) else line for line in script]),
                 "thread_id": self.thread_id,
@@ -51,7 +51,7 @@ class Terminal:
         )
 
     def _read(self, prompt: str, lines: Iterator[str]) -> str:
-        self.asked.append(prompt)
+        self.prompts.append(prompt)
         for line in lines:
             return line
         raise EOFError
@@ -77,7 +77,7 @@ class TerminalFile(io.StringIO):
         return True
 
     @property
-    def shown(self) -> list[str]:
+    def visible_lines(self) -> list[str]:
         """The visible lines."""
         lines = [line.rpartition("\r\x1b[K")[2] for line in self.getvalue().split("\n")]
         return lines if lines[-1] else lines[:-1]

@@ -21,8 +21,8 @@ class Interrupted(ScriptedModel):
 
     async def wait_for_reply(self) -> None:
         if len(self.calls) == 2:
-            for each in self.signals:
-                signal.raise_signal(each)
+            for number in self.signals:
+                signal.raise_signal(number)
             await asyncio.sleep(60)
 
 
@@ -42,8 +42,8 @@ def interrupt_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Ctrl-C come whenever a reply is complete."""
     acomplete = GuardedModel.acomplete
 
-    async def interrupted(*given: Any) -> ModelReply | ProviderFailure:
-        reply = await acomplete(*given)
+    async def interrupted(*arguments: Any) -> ModelReply | ProviderFailure:
+        reply = await acomplete(*arguments)
         signal.raise_signal(signal.SIGINT)
         return reply
 

@@ -19,7 +19,7 @@ from mendgraph.nodes.workspace.store.run_folder import DATA_DIR_VARIABLE
 from tests.crash.forking import LOADED_BY_RUNS
 
 
-def stopping(by: str) -> str:
+def stopping_message(by: str) -> str:
     """The message after the first signal."""
     return f"mendgraph: stopping after the running step; {by} again to stop at once\n"
 
@@ -119,7 +119,7 @@ def _run(
 
 
 @contextmanager
-def mendgraph(root: Path, base_url: str, *words: str, main: Callable[[], int] = start.main) -> Iterator[Process]:
+def start_command(root: Path, base_url: str, *words: str, main: Callable[[], int] = start.main) -> Iterator[Process]:
     """The command, started; it is gone afterwards."""
     started = Process(root, base_url, words, main)
     try:

@@ -47,7 +47,7 @@ class Person:
             raise EOFError from None
 
 
-def decided(
+def decide(
     person: Person | None, *calls: JsonMap, edit: Callable[[str], str | None] | None = None, width: int = 80
 ) -> tuple[Any, list[str]]:
     file = io.StringIO()
@@ -87,17 +87,17 @@ def test_word_is_accepted_and_anything_else_is_asked_again() -> None:
     answered = {}
     for lines in ANSWERS:
         person = Person(*lines)
-        decisions, shown = decided(person, EDIT)
+        decisions, screen_lines = decide(person, EDIT)
         decision = {name: value for name, value in decisions["0"].items() if name != "digest"}
         assert decisions["0"]["digest"] == "d0"
         answered[lines] = (len(person.prompts), decision)
-        asked_again = "Please answer with one of the letters; nothing has run." in shown
+        asked_again = "Please answer with one of the letters; nothing has run." in screen_lines
         assert asked_again is (len(lines) == 2), lines
     assert answered == ANSWERS
     noise = Person(*["?!"] * 1_000)
-    assert decided(noise, EDIT)[0] == {"0": {**NO, "digest": "d0"}}
+    assert decide(noise, EDIT)[0] == {"0": {**NO, "digest": "d0"}}
     assert len(noise.prompts) < 100
-    assert decided(None, EDIT, LIKE) == ({"0": {"action": "nobody"}, "2": {"action": "nobody"}}, [])
+    assert decide(None, EDIT, LIKE) == ({"0": {"action": "nobody"}, "2": {"action": "nobody"}}, [])
 
 
 COMMANDS = {
@@ -109,19 +109,23 @@ COMMANDS = {
 
 def test_approval_request_shows_the_diff_or_command_and_the_choices() -> None:
     person = Person("y")
-    _, shown = decided(person, EDIT)
-    assert shown == ["? edit_file calc.py: ask_before_write", *(f"│ {line}" for line in DIFF.splitlines()), CHOICES]
+    _, screen_lines = decide(person, EDIT)
+    assert screen_lines == [
+        "? edit_file calc.py: ask_before_write",
+        *(f"│ {line}" for line in DIFF.splitlines()),
+        CHOICES,
+    ]
     assert person.prompts == ["Allow edit_file calc.py? "]
     for line, head in COMMANDS.items():
         argv: JsonMap = {"kind": "argv", "text": line, "truncated": False}
         command: JsonMap = {**EDIT, "tool": "run_command", "path": ".", "rule": "ask_before_run", "preview": argv}
-        assert decided(Person("y"), command, width=400)[1][0] == f"? run_command {head}: ask_before_run"
+        assert decide(Person("y"), command, width=400)[1][0] == f"? run_command {head}: ask_before_run"
     cut = {"kind": "arguments", "text": "The call would fail: no.", "truncated": True}
-    _, shown = decided(Person("n x"), {**EDIT, "preview": cut})
-    assert shown[1:3] == ["│ The call would fail: no.", "this is not all of it: v shows all arguments"]
-    _, shown = decided(Person("?", "v", "y"), EDIT, width=120)
-    assert [line for line in HELP if line in shown] == list(HELP)
-    assert (f"a would allow: {GRANT}" in shown, '│   "old_str": "a - b",' in shown) == (True, True)
+    _, screen_lines = decide(Person("n x"), {**EDIT, "preview": cut})
+    assert screen_lines[1:3] == ["│ The call would fail: no.", "this is not all of it: v shows all arguments"]
+    _, screen_lines = decide(Person("?", "v", "y"), EDIT, width=120)
+    assert [line for line in HELP if line in screen_lines] == list(HELP)
+    assert (f"a would allow: {GRANT}" in screen_lines, '│   "old_str": "a - b",' in screen_lines) == (True, True)
 
 
 # --- Permissions for later calls
@@ -129,14 +133,14 @@ def test_approval_request_shows_the_diff_or_command_and_the_choices() -> None:
 
 def test_approve_for_run_covers_one_tool_and_one_rule() -> None:
     person = Person("a")
-    decisions, shown = decided(person, EDIT, LIKE)
+    decisions, screen_lines = decide(person, EDIT, LIKE)
     grant = {"action": "approve_for_run"}
     assert decisions == {"0": {**grant, "digest": "d0"}, "2": {**grant, "digest": "d2"}}
-    assert (len(person.prompts), shown[-1]) == (1, "  allowed: like the one before")
-    assert "? edit_file calc.py (2 of 2): ask_before_write" in shown
+    assert (len(person.prompts), screen_lines[-1]) == (1, "  allowed: like the one before")
+    assert "? edit_file calc.py (2 of 2): ask_before_write" in screen_lines
     for other in ({"rule": "env_file"}, {"choices": {"approve_for_run": "edit_file on src"}}):
         person = Person("a", "n no")
-        decisions, _ = decided(person, EDIT, {**LIKE, **other})
+        decisions, _ = decide(person, EDIT, {**LIKE, **other})
         assert (decisions["2"], len(person.prompts)) == ({**NO, "reason": "no", "digest": "d2"}, 2)
 
 
@@ -145,20 +149,20 @@ def test_command_can_be_allowed_by_its_prefix_and_permanently(letter: str, actio
     log = "run_command git log"
     choices = {"approve_prefix": log, "approve_for_run": "run_command git", "approve_always": log}
     command: JsonMap = {**EDIT, "tool": "run_command", "choices": choices}
-    decisions, shown = decided(Person("?", letter), command, {**command, "index": 1})
-    assert [each["action"] for each in decisions.values()] == [action, action]
-    assert f"{letter} would allow: {log}" in shown
+    decisions, screen_lines = decide(Person("?", letter), command, {**command, "index": 1})
+    assert [decision["action"] for decision in decisions.values()] == [action, action]
+    assert f"{letter} would allow: {log}" in screen_lines
     line = "[y]es, all that begin with this [p]refix, [a]ll like this in this run, al[w]ays in this folder, [e]dit,"
-    assert " ".join(shown).count(line) == 2
+    assert " ".join(screen_lines).count(line) == 2
 
 
 def test_project_configuration_is_asked_about_each_time_and_nothing_after_a_stop() -> None:
-    decisions, shown = decided(Person("a", "y"), CONFIG)
+    decisions, screen_lines = decide(Person("a", "y"), CONFIG)
     assert decisions["0"]["action"] == "approve"
-    assert "A call like this is asked about each time: answer y or n." in shown
-    assert not any("[a]ll" in line for line in shown)
+    assert "A call like this is asked about each time: answer y or n." in screen_lines
+    assert not any("[a]ll" in line for line in screen_lines)
     person = Person("s", "y")
-    assert decided(person, EDIT, LIKE)[0] == {"0": {"action": "stop", "digest": "d0"}}
+    assert decide(person, EDIT, LIKE)[0] == {"0": {"action": "stop", "digest": "d0"}}
     assert len(person.prompts) == 1
 
 
@@ -186,9 +190,9 @@ LIMIT: JsonMap = {
     ((), {"action": "stop"}),
 )
 def test_limit_is_raised_by_a_key_or_a_number(lines: tuple[str, ...], decision: JsonMap) -> None:
-    decisions, shown = decided(Person(*lines), LIMIT)
+    decisions, screen_lines = decide(Person(*lines), LIMIT)
     assert decisions == {"0": {**decision, "digest": "d0"}}
-    assert shown[:3] == [
+    assert screen_lines[:3] == [
         "? A limit is reached:",
         "│ 60 of 60 model calls are spent. Raise to 120?",
         "[y]es, [e]dit the number, [n]o: the run stops",
@@ -203,11 +207,11 @@ def test_arguments_are_edited_in_the_editor() -> None:
         return text.replace("a + b", "b + a")
 
     changed = {**EDIT["arguments"], "new_str": "b + a"}
-    assert decided(Person("e"), EDIT, edit=edit)[0] == {"0": {"action": "edit", "arguments": changed, "digest": "d0"}}
+    assert decide(Person("e"), EDIT, edit=edit)[0] == {"0": {"action": "edit", "arguments": changed, "digest": "d0"}}
     assert json.loads(seen[0]) == EDIT["arguments"]
     for without in (None, lambda _: None):
-        decisions, shown = decided(Person("e", "y"), EDIT, edit=without)
-        assert (decisions["0"]["action"], "The text was not edited: " in "\n".join(shown)) == ("approve", True)
+        decisions, screen_lines = decide(Person("e", "y"), EDIT, edit=without)
+        assert (decisions["0"]["action"], "The text was not edited: " in "\n".join(screen_lines)) == ("approve", True)
 
 
 def test_edited_arguments_that_are_not_an_object_are_asked_for_again() -> None:
@@ -217,10 +221,10 @@ def test_edited_arguments_that_are_not_an_object_are_asked_for_again() -> None:
         "[1]": "This is not a JSON object",
         "[" * 100_000: "This is not valid JSON",
     }
-    for text, told in wrong.items():
-        decisions, shown = decided(Person("e", "y"), EDIT, edit=lambda _, text=text: text)  # type: ignore[misc]
+    for text, message in wrong.items():
+        decisions, screen_lines = decide(Person("e", "y"), EDIT, edit=lambda _, text=text: text)  # type: ignore[misc]
         assert decisions["0"]["action"] == "approve"
-        assert any(line.startswith(told) for line in shown), text
+        assert any(line.startswith(message) for line in screen_lines), text
 
 
 def script(folder: Path, body: str) -> str:
@@ -248,16 +252,18 @@ def test_editor_gets_a_private_file_and_not_the_store_url(tmp_path: Path, monkey
 def test_call_can_neither_imitate_a_question_nor_control_the_screen() -> None:
     evil = "+x\x1b[2J\u202e\rAllow edit_file calc.py? y\n\x85Allow all? " + "w" * 100
     call = {**EDIT, "path": "a\nAllow? y", "preview": {"kind": "diff", "text": evil, "truncated": False}}
-    _, shown = decided(Person("v", "?", "y"), call, width=40)
-    assert all(line.isprintable() and len(line) <= 39 for line in shown)
-    assert not [line for line in shown if line.startswith("Allow")]
-    assert "│ +x\\x1b[2J\\u202e\\x0dAllow" in "".join(shown).replace("\\r", "\\x0d")
+    _, screen_lines = decide(Person("v", "?", "y"), call, width=40)
+    assert all(line.isprintable() and len(line) <= 39 for line in screen_lines)
+    assert not [line for line in screen_lines if line.startswith("Allow")]
+    assert "│ +x\\x1b[2J\\u202e\\x0dAllow" in "".join(screen_lines).replace("\\r", "\\x0d")
 
 
 def test_approval_request_fits_a_narrow_terminal() -> None:
     wide = {**EDIT, "preview": {"kind": "argv", "text": "echo " + "漢字" * 60 + "\tx", "truncated": False}}
     for width in (1, 40, 120):
         person = Person("y")
-        _, shown = decided(person, wide, width=width)
-        assert max(sum(2 if ord(each) > 0x2FFF else 1 for each in line) for line in shown) < max(width, 20)
+        _, screen_lines = decide(person, wide, width=width)
+        assert max(sum(2 if ord(character) > 0x2FFF else 1 for character in line) for line in screen_lines) < max(
+            width, 20
+        )
         assert len(person.prompts[0]) <= max(width, 20)

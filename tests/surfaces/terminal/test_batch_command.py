@@ -18,7 +18,7 @@ from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_b
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
-from tests.surfaces.batch.scripted_work import done, waits
+from tests.surfaces.batch.scripted_work import done, wait_for_stop
 
 Run = Callable[..., tuple[int, str, str]]
 ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="Too much.")
@@ -26,10 +26,10 @@ ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="Too much.")
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
-    taken: list[WorkOrder] = []
+    orders_run: list[WorkOrder] = []
 
     def work(order: WorkOrder, stop: StopRequest, _: object) -> TaskOutput:
-        taken.append(order)
+        orders_run.append(order)
         match order.task.prompt:
             case "fail":
                 return TaskOutput(failed_result(order, ERROR, "provider_failed"))
@@ -37,7 +37,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
                 return TaskOutput(failed_result(order, ERROR, "account_limit"))
             case "wait" | "twice":
                 os.kill(os.getpid(), signal.SIGINT)
-                result = waits(order, stop)
+                result = wait_for_stop(order, stop)
                 if order.task.prompt == "twice":
                     os.kill(os.getpid(), signal.SIGINT)
                 return result
@@ -47,7 +47,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
     monkeypatch.setattr("mendgraph.graph.fleet.batch.executors.run_order", work)
     monkeypatch.setenv("MENDGRAPH_CONFIG", "")
     before = signal.getsignal(signal.SIGINT)
-    yield taken
+    yield orders_run
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -128,13 +128,13 @@ def test_end_of_a_batch_has_its_exit_code() -> None:
 
 @pytest.mark.usefixtures("orders")
 def test_batch_that_cannot_start_is_reported_in_one_line(run: Run) -> None:
-    for words, code, said in (
+    for words, code, message in (
         (["--mode", "ask"], 2, 'mode: "ask" needs a person for each change'),
         (["--out", "."], 4, "is not the folder of a batch: it holds 'tasks.jsonl'"),
         (["--workers", "0"], 2, "--workers"),
     ):
         ended, _, err = run("go", *words)
-        assert (ended, len(err.splitlines()), said in err) == (code, 1, True), err
+        assert (ended, len(err.splitlines()), message in err) == (code, 1, True), err
 
 
 @pytest.mark.usefixtures("orders")
@@ -174,7 +174,7 @@ LINES = (
 PARTLY = GOOD.model_copy(update={"left_out": ("x.log: git ignores it",)})
 
 
-def shown(out: Console, err: Console, good: TaskResult) -> None:
+def show_batch(out: Console, err: Console, good: TaskResult) -> None:
     with closing(BatchProgress(out, err)) as progress:
         progress.began(Tally(finished=1), 3)
         for result in (good, BAD, OPEN):
@@ -184,7 +184,7 @@ def shown(out: Console, err: Console, good: TaskResult) -> None:
 
 def test_without_a_terminal_each_result_is_a_plain_line() -> None:
     out, err = StringIO(), StringIO()
-    shown(Console(file=out), Console(file=err), PARTLY)
+    show_batch(Console(file=out), Console(file=err), PARTLY)
     assert (out.getvalue(), err.getvalue()) == (LINES, "")
 
 
@@ -203,7 +203,7 @@ def test_progress_bar_estimates_the_remaining_time_from_rare_results() -> None:
 def test_terminal_shows_a_progress_bar_and_the_failures() -> None:
     out, err = StringIO(), StringIO()
     terminal = Console(file=err, force_terminal=True, width=40, no_color=True)
-    shown(Console(file=out, force_terminal=True), terminal, GOOD)
-    said = err.getvalue()
-    assert (out.getvalue(), "FINISHED a" in said, "[31m" in said.replace("\\x1b[31m", "")) == ("", False, False)
-    assert [part for part in ("1/3", "SYSTEM_ERROR b", "━") if part not in said] == []
+    show_batch(Console(file=out, force_terminal=True), terminal, GOOD)
+    output = err.getvalue()
+    assert (out.getvalue(), "FINISHED a" in output, "[31m" in output.replace("\\x1b[31m", "")) == ("", False, False)
+    assert [part for part in ("1/3", "SYSTEM_ERROR b", "━") if part not in output] == []

@@ -20,7 +20,7 @@ from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.surfaces.terminal import blocking_play
 from tests.surfaces.terminal.blocking_play import BEGUN, HOW, NODE_S, WHERE
-from tests.surfaces.terminal.stopping import mendgraph
+from tests.surfaces.terminal.stopping import start_command
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
@@ -55,7 +55,7 @@ def wait_until_it_blocks(root: Path) -> None:
 def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     """What a resume of the run says, in this process."""
 
-    def said() -> str:
+    def resume_in_terminal() -> str:
         monkeypatch.chdir(root)
         monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(root.parent / "data"))
         monkeypatch.setenv("OPENAI_API_KEY", "k")
@@ -64,18 +64,18 @@ def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch)
             assert cli.main(["resume"]) == ExitCode.FINISHED
         return out.getvalue()
 
-    return said
+    return resume_in_terminal
 
 
 def test_blocked_tool_ends_at_the_time_limit(root: Path, server: ScriptedServer) -> None:
     words = ("--max-seconds", "5", "Look here.")
-    with mendgraph(root, server.base_url, *words, main=play("kernel", "tool")) as running:
+    with start_command(root, server.base_url, *words, main=play("kernel", "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
     assert "BUDGET_STOP (wall_clock)" in running.err
 
 
 def test_blocked_node_ends_at_its_timeout(root: Path, server: ScriptedServer, resumed: Callable[[], str]) -> None:
-    with mendgraph(root, server.base_url, "Look here.", main=play("python", "guard")) as running:
+    with start_command(root, server.base_url, "Look here.", main=play("python", "guard")) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
     assert f"The step guard did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.err
     assert "Done." in resumed()
@@ -84,7 +84,7 @@ def test_blocked_node_ends_at_its_timeout(root: Path, server: ScriptedServer, re
 def test_uninterruptible_code_ends_with_the_process(
     root: Path, server: ScriptedServer, resumed: Callable[[], str]
 ) -> None:
-    with mendgraph(root, server.base_url, "Look here.", main=play("c", "tool")) as running:
+    with start_command(root, server.base_url, "Look here.", main=play("c", "tool")) as running:
         assert running.end() == STUCK
     assert "in in_c" in running.err
     assert "Done." in resumed()
@@ -97,7 +97,7 @@ def test_uninterruptible_code_ends_with_the_process(
 def test_second_signal_ends_the_process(
     root: Path, server: ScriptedServer, resumed: Callable[[], str], where: str, number: signal.Signals, code: ExitCode
 ) -> None:
-    with mendgraph(root, server.base_url, "Look here.", main=play("kernel", where)) as running:
+    with start_command(root, server.base_url, "Look here.", main=play("kernel", where)) as running:
         wait_until_it_blocks(root)
         running.send(number)
         time.sleep(0.5)  # two signals at once count as one

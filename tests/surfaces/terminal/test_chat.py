@@ -31,7 +31,7 @@ PLAN = 'tool: update_plan({"steps": [{"title": "Look\\u001b[2J", "status": "done
 DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
 
 
-def talked(folder: Path, script: Sequence[str], lines: Sequence[str], **options: Any) -> Terminal:
+def run_chat(folder: Path, script: Sequence[str], lines: Sequence[str], **options: Any) -> Terminal:
     terminal = Terminal(folder, script, lines=lines, **options)
     assert chat(terminal.setup) is ExitCode.FINISHED
     return terminal
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
 def test_sigterm_ends_the_chat_with_its_turn(tmp_path: Path, model: type[Interrupted]) -> None:
     terminal = Terminal(tmp_path, [READ, "I wait", "Here again."], model=model, lines=["wait", "and?"])
     assert chat(terminal.setup) is ExitCode.TERMINATED
-    assert (terminal.asked, "API Usage Stats:" in terminal.out) == (["You: "], True)
+    assert (terminal.prompts, "API Usage Stats:" in terminal.out) == (["You: "], True)
 
 
 def test_completion_offers_only_files_that_the_model_may_read(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_commit_contains_only_what_the_chat_has_changed(tmp_path: Path) -> None:
     assert git(tmp_path, "status", "--porcelain").split("\n")[:3] == [" M calc.py", " M mine.py", "A  staged.py"]
 
 
-def numbered(**lines: str) -> str:
+def numbered_lines(**lines: str) -> str:
     """Thirty lines, some of them replaced: `n3="three"`."""
     return "".join(f"{lines.get(f'n{number}', number)}\n" for number in range(30))
 
@@ -176,30 +176,30 @@ def test_commit_contains_only_the_runs_part_of_a_file(
 ) -> None:
     repository(tmp_path)
     path = tmp_path / "numbers.txt"
-    path.write_text(numbered(), encoding="utf-8")
+    path.write_text(numbered_lines(), encoding="utf-8")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "numbers")
-    path.write_text(numbered(**staged), encoding="utf-8")
+    path.write_text(numbered_lines(**staged), encoding="utf-8")
     git(tmp_path, "add", ".")
-    path.write_text(numbered(**file), encoding="utf-8")
+    path.write_text(numbered_lines(**file), encoding="utf-8")
 
     script = [edit("numbers.txt", "\n20\n", "\nrun\n"), "Changed."]
-    terminal = talked(tmp_path, script, ["change it", "/commit"])
+    terminal = run_chat(tmp_path, script, ["change it", "/commit"])
     assert "; your own changes of 'numbers.txt' are not in it" in terminal.out
-    assert git(tmp_path, "show", "HEAD:numbers.txt") == numbered(n20="run")
-    assert git(tmp_path, "show", ":numbers.txt") == numbered(**index, n20="run")
-    assert path.read_text(encoding="utf-8") == numbered(**file, n20="run")
+    assert git(tmp_path, "show", "HEAD:numbers.txt") == numbered_lines(n20="run")
+    assert git(tmp_path, "show", ":numbers.txt") == numbered_lines(**index, n20="run")
+    assert path.read_text(encoding="utf-8") == numbered_lines(**file, n20="run")
     assert git(tmp_path, "status", "--porcelain", "numbers.txt") == f"{status} numbers.txt\n"
 
     assert undo_run(tmp_path.name, str(tmp_path))
-    assert path.read_text(encoding="utf-8") == numbered(**file)
+    assert path.read_text(encoding="utf-8") == numbered_lines(**file)
 
 
 def test_file_that_was_untracked_before_is_not_committed(tmp_path: Path) -> None:
     repository(tmp_path)
-    (tmp_path / "notes.txt").write_text(numbered(), encoding="utf-8")
+    (tmp_path / "notes.txt").write_text(numbered_lines(), encoding="utf-8")
     script = [edit("notes.txt", "\n20\n", "\nrun\n"), FIX, "Changed."]
-    terminal = talked(tmp_path, script, ["change them", "/commit"])
+    terminal = run_chat(tmp_path, script, ["change them", "/commit"])
     assert f"'notes.txt' stays in {tmp_path} (it had uncommitted changes)" in terminal.out
     assert git(tmp_path, "status", "--porcelain") == "?? notes.txt\n"
 
@@ -208,7 +208,7 @@ RUN = edit("notes.txt", "\n20\n", "\nrun\n")
 MOVED = 'tool: move_file({"path": "notes.txt", "target": "moved.txt"})'
 MOVED_ON = 'tool: move_file({"path": "moved.txt", "target": "again.txt"})'
 DELETED = 'tool: delete_file({"path": "notes.txt"})'
-WRITTEN = f"tool: write_file({json.dumps({'path': 'notes.txt', 'content': numbered(n20='run')})})"
+WRITTEN = f"tool: write_file({json.dumps({'path': 'notes.txt', 'content': numbered_lines(n20='run')})})"
 NOT_COMMITTED = "it had uncommitted changes"
 
 
@@ -218,11 +218,17 @@ NOT_COMMITTED = "it had uncommitted changes"
         (None, [], [MOVED], "moved.txt", NOT_COMMITTED),
         (None, [], [RUN, MOVED, MOVED_ON], "again.txt", NOT_COMMITTED),
         (None, [], [DELETED, WRITTEN], "notes.txt", NOT_COMMITTED),
-        (numbered(n3="old"), [], [MOVED], "notes.txt', 'moved.txt", NOT_COMMITTED),
-        (numbered(), ["--chmod=+x"], [RUN], "notes.txt", "its mode was changed"),
-        (numbered(), ["--skip-worktree"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
-        (numbered(), ["--assume-unchanged"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
-        (numbered(n3="old"), ["--assume-unchanged"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
+        (numbered_lines(n3="old"), [], [MOVED], "notes.txt', 'moved.txt", NOT_COMMITTED),
+        (numbered_lines(), ["--chmod=+x"], [RUN], "notes.txt", "its mode was changed"),
+        (numbered_lines(), ["--skip-worktree"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
+        (numbered_lines(), ["--assume-unchanged"], [RUN], "notes.txt", "skip-worktree or assume-unchanged is set"),
+        (
+            numbered_lines(n3="old"),
+            ["--assume-unchanged"],
+            [RUN],
+            "notes.txt",
+            "skip-worktree or assume-unchanged is set",
+        ),
     ],
     ids=[
         "untracked and moved",
@@ -245,11 +251,11 @@ def test_special_file_and_file_that_holds_a_persons_text_are_not_committed(
         git(tmp_path, "add", ".")
         git(tmp_path, "commit", "-qm", "notes")
 
-    notes.write_text(numbered(), encoding="utf-8")
+    notes.write_text(numbered_lines(), encoding="utf-8")
     git(tmp_path, "update-index", *words, *(["notes.txt"] if words else []))
     before = git(tmp_path, "rev-parse", "HEAD"), git(tmp_path, "ls-files", "-v", "--stage", "notes.txt")
 
-    terminal = talked(tmp_path, [*script, FIX, "Done."], ["go", "/commit"])
+    terminal = run_chat(tmp_path, [*script, FIX, "Done."], ["go", "/commit"])
     assert re.search(rf"; '{left_out}' stays? in .*{reason}", terminal.out)
     assert git(tmp_path, "show", "--name-only", "--format=%P", "HEAD").split() == [before[0].strip(), "calc.py"]
     assert git(tmp_path, "ls-files", "-v", "--stage", "notes.txt") == before[1]
@@ -347,7 +353,7 @@ OPERATIONS = {
 def test_commit_during_a_git_operation_is_refused_and_stages_nothing(tmp_path: Path, name: str, end: str) -> None:
     repository(tmp_path)
     (tmp_path / ".git" / name).write_text(git(tmp_path, "rev-parse", "HEAD"), encoding="utf-8")
-    terminal = talked(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
+    terminal = run_chat(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
     assert f"has not ended (.git/{name} exists). End it with " in terminal.err
     assert f"`{end}`" in terminal.err
     assert git(tmp_path, "diff", "--cached", "--name-only") == ""
@@ -356,7 +362,7 @@ def test_commit_during_a_git_operation_is_refused_and_stages_nothing(tmp_path: P
 def test_commit_on_a_detached_head_names_it(tmp_path: Path) -> None:
     repository(tmp_path)
     git(tmp_path, "switch", "--quiet", "--detach")
-    terminal = talked(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
+    terminal = run_chat(tmp_path, [FIX, "Fixed."], ["fix add", "/commit"])
     commit = git(tmp_path, "rev-parse", "--short=9", "HEAD").strip()
     assert f"Committed to the detached HEAD ({commit}), which no branch has: `git branch NAME` keeps it" in terminal.out
 
@@ -376,10 +382,10 @@ def test_commit_of_an_interrupted_turn_needs_a_message(tmp_path: Path) -> None:
 
 def test_report_permissions_and_commit_are_json_objects(tmp_path: Path) -> None:
     lines = ["/permissions", "/commit", "hi", "/report", "/permissions", "/commit"]
-    told = [json.loads(line) for line in talked(tmp_path, ["Hello."], lines, as_json=True).out.splitlines()]
-    assert told[:2] == [{"permissions": []}, {"commit": {"commit": ""}}]
-    assert Path(told[3]["report"]["path"]).read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert told[5] == {"commit": {"commit": ""}}
+    objects = [json.loads(line) for line in run_chat(tmp_path, ["Hello."], lines, as_json=True).out.splitlines()]
+    assert objects[:2] == [{"permissions": []}, {"commit": {"commit": ""}}]
+    assert Path(objects[3]["report"]["path"]).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert objects[5] == {"commit": {"commit": ""}}
 
 
 LONG = "Look at this: " + "words and more words " * 1_000
@@ -436,20 +442,20 @@ def test_undo_keeps_a_file_that_somebody_else_has_changed_since(tmp_path: Path) 
 
 
 def test_plan_and_changes_are_shown_in_their_current_state(tmp_path: Path) -> None:
-    terminal = talked(tmp_path, [PLAN, "Later."], ["/diff", "/undo", "/plan", "plan it", "/plan", "/HELP", "/quit"])
+    terminal = run_chat(tmp_path, [PLAN, "Later."], ["/diff", "/undo", "/plan", "plan it", "/plan", "/HELP", "/quit"])
     assert terminal.out.startswith("no file is changed\nnothing to undo: ")
     assert "there is no plan: the model has not made one\n" in terminal.out
     assert "\n[x] Look\\x1b[2J\n[ ] Mend\n" in terminal.out
     assert [name for name in COMMANDS if f"\n{name}" not in terminal.out] == []
-    assert [each for each in KEYS if each[:20] not in terminal.out] == []
+    assert [key for key in KEYS if key[:20] not in terminal.out] == []
 
 
 def test_unreadable_store_is_reported_by_the_commands_that_need_it(tmp_path: Path) -> None:
     store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_bytes(b"no database at all" * 100)
-    told = talked(tmp_path, [], ["/diff", "/undo", "/plan"]).err.splitlines()
-    assert [line.partition(" (file is")[0] for line in told] == [
+    errors = run_chat(tmp_path, [], ["/diff", "/undo", "/plan"]).err.splitlines()
+    assert [line.partition(" (file is")[0] for line in errors] == [
         f"mendgraph: The database {str(store)!r} is damaged, or not a database"
     ] * 3
 
@@ -488,12 +494,14 @@ WRONG = {
 
 def test_invalid_chat_command_is_reported_in_one_line_and_sends_nothing(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=hush\n", encoding="utf-8")
-    terminal = talked(tmp_path, [], list(WRONG))
-    for line, (problem, said) in zip(WRONG, zip(WRONG.values(), terminal.err.splitlines(), strict=True), strict=True):
-        assert (line, said[: len(problem) + 11]) == (line, f"mendgraph: {problem}")
+    terminal = run_chat(tmp_path, [], list(WRONG))
+    for line, (problem, message) in zip(
+        WRONG, zip(WRONG.values(), terminal.err.splitlines(), strict=True), strict=True
+    ):
+        assert (line, message[: len(problem) + 11]) == (line, f"mendgraph: {problem}")
     assert terminal.setup.session_options["model"].calls == []
-    told = [json.loads(line) for line in talked(tmp_path, [], list(WRONG), as_json=True).out.splitlines()]
-    assert [set(each) for each in told] == [{"error"}] * len(WRONG)
+    objects = [json.loads(line) for line in run_chat(tmp_path, [], list(WRONG), as_json=True).out.splitlines()]
+    assert [set(value) for value in objects] == [{"error"}] * len(WRONG)
 
 
 PROMPTS: tuple[tuple[str, bool, tuple[bool, bool], bool], ...] = (

@@ -202,8 +202,8 @@ USAGE_ERRORS = [
 
 def test_usage_error_is_one_line_on_standard_error(command: Command, folder: Path) -> None:
     (folder / "t.jsonl").write_text('{"id": "a", "prompt": "x", "workspace": "."}\n', encoding="utf-8")
-    told = {tuple(words): command(*words) for words, _ in USAGE_ERRORS}
-    wanted = {tuple(words): (2, "", 1, message) for words, message in USAGE_ERRORS}
+    results = {tuple(words): command(*words) for words, _ in USAGE_ERRORS}
+    expected = {tuple(words): (2, "", 1, message) for words, message in USAGE_ERRORS}
     assert {
         words: (
             code,
@@ -211,8 +211,8 @@ def test_usage_error_is_one_line_on_standard_error(command: Command, folder: Pat
             err.count("\n"),
             message if err.startswith(f"mendgraph: {message}") else err,
         )
-        for (words, (code, out, err)), (_, message) in zip(told.items(), USAGE_ERRORS, strict=True)
-    } == wanted
+        for (words, (code, out, err)), (_, message) in zip(results.items(), USAGE_ERRORS, strict=True)
+    } == expected
 
 
 def test_suggested_command_keeps_words_and_options_and_works(command: Command) -> None:
@@ -228,12 +228,12 @@ def test_suggested_command_keeps_words_and_options_and_works(command: Command) -
 def test_usage_error_is_also_a_json_object(form: str, command: Command) -> None:
     code, out, _ = command(form, "Fix it", "now")
     message = 'put the task in quotes: mendgraph "what to do" (see `mendgraph --help`)'
-    told = {"error": {"code": "usage_error", "message": message}}
-    assert (code, json.loads(out)) == (2, {"event": "error", **told} if form == "--json-lines" else told)
+    error = {"error": {"code": "usage_error", "message": message}}
+    assert (code, json.loads(out)) == (2, {"event": "error", **error} if form == "--json-lines" else error)
 
 
 def test_read_only_folder_is_refused_before_the_run(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda _, asked: asked == os.R_OK)
+    monkeypatch.setattr(os, "access", lambda _, access_mode: access_mode == os.R_OK)
     code, out, err = command("Fix it", "--mode", "ask")
     assert (code, out) == (2, "")
     assert err.startswith("mendgraph: cannot write in the folder '.': use --mode read-only")
@@ -243,22 +243,25 @@ def test_read_only_folder_is_refused_before_the_run(command: Command, monkeypatc
 def test_help_lists_commands_first_and_the_options_of_run_in_groups(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, shown, _ = command("--help")
-    wanted = ["\nCommands:", "  run  ", "  chat  ", "  undo  ", "  model  ", "\nOptions:", "--root DIR", "--version"]
-    assert (code, sorted(wanted, key=shown.find), "--protocol" in shown) == (0, wanted, False)
+    code, help_text, _ = command("--help")
+    words = ["\nCommands:", "  run  ", "  chat  ", "  undo  ", "  model  ", "\nOptions:", "--root DIR", "--version"]
+    assert (code, sorted(words, key=help_text.find), "--protocol" in help_text) == (0, words, False)
     monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: False)
-    assert command(piped=True) == (2, shown, "")
+    assert command(piped=True) == (2, help_text, "")
 
-    code, shown, _ = command("run", "--help")
-    wanted = ["\nPermissions:", "--mode", "\nModel:", "--protocol", "\nLimits:", "--max-calls N", "\nChecks:"]
-    wanted += ["130  a second Ctrl-C", "SYSTEM_ERROR"]
-    assert (code, [word for word in wanted if word not in shown], str(MOST) in shown) == (0, [], False)
+    code, help_text, _ = command("run", "--help")
+    words = ["\nPermissions:", "--mode", "\nModel:", "--protocol", "\nLimits:", "--max-calls N", "\nChecks:"]
+    words += ["130  a second Ctrl-C", "SYSTEM_ERROR"]
+    assert (code, [word for word in words if word not in help_text], str(MOST) in help_text) == (0, [], False)
 
 
 def test_help_of_every_command_fits_a_narrow_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     app: Any = typer.main.get_command(cli.app)
-    groups = [(), *((name,) for name, each in app.commands.items() if hasattr(each, "commands"))]
+    groups = [
+        (),
+        *((name,) for name, command_or_group in app.commands.items() if hasattr(command_or_group, "commands")),
+    ]
     for group in groups:
         inner = app.commands[group[0]] if group else app
         for words in (group, *((*group, name) for name in inner.commands)):
@@ -346,9 +349,9 @@ def test_closed_pipe_and_full_disk_do_not_crash_the_command() -> None:
 def test_new_token_is_printed_with_its_hash(command: Command) -> None:
     code, out, _ = command("serve", "--new-token")
     line = r'token, only for the user:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n'
-    found = re.fullmatch(line, out)
-    assert (code, found and token_hash(found[1])) == (0, found and found[2])
-    assert found is not None
+    match = re.fullmatch(line, out)
+    assert (code, match and token_hash(match[1])) == (0, match and match[2])
+    assert match is not None
 
 
 def test_server_without_a_tenants_file_does_not_start(command: Command) -> None:
@@ -357,8 +360,8 @@ def test_server_without_a_tenants_file_does_not_start(command: Command) -> None:
 
 
 def test_schema_is_printed(command: Command) -> None:
-    shown = [json.loads(command("schema", *words)[1]) for words in ([], ["json-lines"])]
-    assert shown == [object_schema(), line_schema()]
+    schemas = [json.loads(command("schema", *words)[1]) for words in ([], ["json-lines"])]
+    assert schemas == [object_schema(), line_schema()]
     assert command("schema", "xml")[0] == 2
 
 

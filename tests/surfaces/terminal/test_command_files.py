@@ -38,7 +38,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "root"
 
 
-def talked(root: Path, lines: list[str], *script: str, **options: Any) -> tuple[Terminal, list[str]]:
+def run_chat(root: Path, lines: list[str], *script: str, **options: Any) -> tuple[Terminal, list[str]]:
     """A chat with these lines, and the request that the model received for each."""
     terminal = Terminal(root, script, lines=lines, context={"read_ahead": False, "evidence": False}, **options)
     assert chat(terminal.setup) is ExitCode.FINISHED
@@ -48,7 +48,7 @@ def talked(root: Path, lines: list[str], *script: str, **options: Any) -> tuple[
 
 def test_line_sends_the_text_of_its_file_and_names_the_file(root: Path) -> None:
     lines = ["/sub:look", "/tidy", "/forms a b", "/pdf", "/review calc.py"]
-    terminal, sent = talked(root, lines, *["Done."] * 5)
+    terminal, sent = run_chat(root, lines, *["Done."] * 5)
     texts = ["Look.", "Tidy.", "Fill it with a b.", "Read it.", "My review of calc.py."]
     for line, text, request in zip(lines, texts, sent, strict=True):
         assert f"{line}\n\n<command_file name=" in request
@@ -59,7 +59,7 @@ def test_line_sends_the_text_of_its_file_and_names_the_file(root: Path) -> None:
 
 
 def test_help_lists_command_files_after_the_commands_of_the_chat(root: Path) -> None:
-    terminal, _ = talked(root, ["/help"], as_json=True)
+    terminal, _ = run_chat(root, ["/help"], as_json=True)
     rows = json.loads(terminal.out)["help"]
     names = [row["name"] for row in rows]
     assert names[names.index("/quit") + 1 :] == ["/forms", "/pdf", "/review", "/setup", "/sub:look", "/tidy"]
@@ -68,7 +68,7 @@ def test_help_lists_command_files_after_the_commands_of_the_chat(root: Path) -> 
 
 
 def test_missing_or_unreadable_command_file_sends_nothing(root: Path) -> None:
-    terminal, sent = talked(root, ["/setpu", "/broken", "/undo"])
+    terminal, sent = run_chat(root, ["/setpu", "/broken", "/undo"])
     assert sent == []
     assert "There is no command /setpu. Did you mean /setup?" in terminal.err
     assert "'.claude/commands/broken.md' is not read: it has more than 64,000 bytes." in terminal.err
@@ -79,7 +79,7 @@ def test_missing_or_unreadable_command_file_sends_nothing(root: Path) -> None:
 def test_command_file_permits_no_protected_file_that_the_person_does_not_name(
     root: Path, line: str, written: bool
 ) -> None:
-    terminal, _ = talked(root, [line], WRITE, "Done.")
+    terminal, _ = run_chat(root, [line], WRITE, "Done.")
     assert (root / "AGENTS.md").exists() is written
     assert ("refused (" in terminal.out) is not written
 

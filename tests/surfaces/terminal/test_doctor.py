@@ -48,8 +48,8 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("problem", "status"), [(None, Status.OK), ("it does not start", Status.WARNING)])
 def test_sandbox_is_checked(problem: str | None, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     set_sandbox_problem(monkeypatch, problem)
-    found = checks.sandbox(Machine("", {}))
-    assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
+    finding = checks.sandbox(Machine("", {}))
+    assert (finding.status, bool(finding.remedy)) == (status, status is Status.WARNING)
 
 
 def test_data_folder_must_be_writable_and_have_free_space(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,10 +62,10 @@ def test_data_folder_must_be_writable_and_have_free_space(data: Path, monkeypatc
     }
     free = iter(room)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free)))
-    found = [checks.data(HERE) for _ in room]
-    assert [each.status for each in found] == [*room.values()]
-    assert [bool(each.remedy) for each in found] == [True, True, True, True, False]
-    assert ("the first run creates it" in found[0].found, data.exists()) == (True, False)
+    findings = [checks.data(HERE) for _ in room]
+    assert [finding.status for finding in findings] == [*room.values()]
+    assert [bool(finding.remedy) for finding in findings] == [True, True, True, True, False]
+    assert ("the first run creates it" in findings[0].found, data.exists()) == (True, False)
     data.write_text("", encoding="utf-8")
     assert (checks.data(HERE).status, checks.data(HERE).found) == (Status.PROBLEM, f"{data} is not writable")
 
@@ -75,8 +75,8 @@ def test_run_database_is_checked(root: Path) -> None:
     assert checks.run_database(Machine("/", {})).status is Status.OFF
     with ScriptedServer([Say("Done.")]) as server:
         run_task("Look.", context(root, server.base_url))
-    found = checks.run_database(Machine(str(root), {}))
-    assert (found.status, "intact, 1 run, " in found.found) == (Status.OK, True)
+    finding = checks.run_database(Machine(str(root), {}))
+    assert (finding.status, "intact, 1 run, " in finding.found) == (Status.OK, True)
     path = Path(workspace_folder_path(str(root)), "store.sqlite")
     half = path.stat().st_size // 2
     path.write_bytes(path.read_bytes()[:half] + b"\xff" * half)
@@ -87,8 +87,8 @@ def test_run_database_is_checked(root: Path) -> None:
 @in_sweeps
 @pytest.mark.usefixtures("empty_store")
 def test_shared_store_is_checked(root: Path) -> None:
-    found = checks.run_database(Machine(str(root), {}))
-    assert (found.status, ": PostgreSQL " in found.found) == (Status.OK, True)
+    finding = checks.run_database(Machine(str(root), {}))
+    assert (finding.status, ": PostgreSQL " in finding.found) == (Status.OK, True)
 
 
 def test_unusable_shared_store_is_a_problem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,16 +104,16 @@ def test_unusable_shared_store_is_a_problem(root: Path, monkeypatch: pytest.Monk
 def test_test_runner_of_the_project_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(str(tmp_path), {})
     remedy = "name a command with --check 'COMMAND', or `checks` in .mendgraph.toml"
-    found = checks.tests(machine)
-    assert found == Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})", remedy)
+    finding = checks.tests(machine)
+    assert finding == Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})", remedy)
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch()
     (tmp_path / ".venv/lib/python3.12/site-packages/pytest").mkdir(parents=True)
     assert checks.tests(machine) == Finding(Status.OK, "pytest in .venv")
     (tmp_path / "Cargo.toml").touch()
     monkeypatch.setenv("PATH", "")
-    found = checks.tests(machine)
-    assert (found.status, found.found) == (Status.WARNING, "pytest in .venv; cargo test (without cargo)")
+    finding = checks.tests(machine)
+    assert (finding.status, finding.found) == (Status.WARNING, "pytest in .venv; cargo test (without cargo)")
 
 
 # --- The model
@@ -140,10 +140,10 @@ def test_selected_model_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "a-key-of-nobody")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://x.example")
     monkeypatch.delenv("OPENAI_API_VERSION", raising=False)
-    for settings, environment, status, said in CHOICES:
-        found = checks.choice(Machine("", settings, environment))
-        assert (found.status, said in found.found) == (status, True), (settings, environment, found)
-        assert bool(found.remedy) == (status is not Status.OK), (settings, environment, found)
+    for settings, environment, status, words in CHOICES:
+        finding = checks.choice(Machine("", settings, environment))
+        assert (finding.status, words in finding.found) == (status, True), (settings, environment, finding)
+        assert bool(finding.remedy) == (status is not Status.OK), (settings, environment, finding)
 
 
 def test_endpoint_is_asked_for_its_models() -> None:
@@ -158,12 +158,12 @@ def test_endpoint_is_asked_for_its_models() -> None:
 
 
 def test_unreachable_endpoint_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = checks.answer(Machine("", {"base_url": "http://127.0.0.1:9/v1", "model": "m"}, KEY))
-    assert (found.status, "cannot be reached" in found.found) == (Status.PROBLEM, True)
-    assert "--model local" in found.remedy
+    finding = checks.answer(Machine("", {"base_url": "http://127.0.0.1:9/v1", "model": "m"}, KEY))
+    assert (finding.status, "cannot be reached" in finding.found) == (Status.PROBLEM, True)
+    assert "--model local" in finding.remedy
     monkeypatch.setenv("HTTPS_PROXY", "nonsense://h.example")
-    found = checks.answer(Machine("", {"base_url": "https://h.example/v1", "model": "m"}, KEY))
-    assert (found.status, "HTTPS_PROXY" in found.found) == (Status.PROBLEM, True)
+    finding = checks.answer(Machine("", {"base_url": "https://h.example/v1", "model": "m"}, KEY))
+    assert (finding.status, "HTTPS_PROXY" in finding.found) == (Status.PROBLEM, True)
 
 
 def test_refusal_of_an_endpoint_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,15 +184,15 @@ def test_refusal_of_an_endpoint_has_its_remedy(monkeypatch: pytest.MonkeyPatch) 
 def test_weights_must_be_complete_if_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_MODEL_DIR", str(tmp_path))
     path = Path(weights_path())
-    wanted, other = (checks.weights(Machine("", each, KEY)) for each in ({"model": "local"}, {"model": "m"}))
-    assert (wanted.status, other.status) == (Status.PROBLEM, Status.OFF)
-    assert ("model pull" in wanted.remedy, str(path) in wanted.found) == (True, True)
+    chosen, other = (checks.weights(Machine("", settings, KEY)) for settings in ({"model": "local"}, {"model": "m"}))
+    assert (chosen.status, other.status) == (Status.PROBLEM, Status.OFF)
+    assert ("model pull" in chosen.remedy, str(path) in chosen.found) == (True, True)
     path.write_bytes(b"we")
     cut = checks.weights(HERE)
     assert (cut.status, "2 of 1,117,320,768 bytes" in cut.found) == (Status.PROBLEM, True)
     os.truncate(path, embedded_weights().size_bytes)
-    whole = checks.weights(HERE)
-    assert whole.status is (Status.OK if find_spec("xllamacpp") else Status.PROBLEM)
+    weights = checks.weights(HERE)
+    assert weights.status is (Status.OK if find_spec("xllamacpp") else Status.PROBLEM)
 
 
 # --- All checks
@@ -203,8 +203,8 @@ NAMES = [
 ]
 
 
-def by_name(found: Iterable[Finding]) -> dict[str, Finding]:
-    return {each.name: each for each in found}
+def by_name(findings: Iterable[Finding]) -> dict[str, Finding]:
+    return {finding.name: finding for finding in findings}
 
 
 def test_doctor_changes_nothing_and_shows_no_secret(
@@ -214,13 +214,13 @@ def test_doctor_changes_nothing_and_shows_no_secret(
     monkeypatch.setenv("OPENAI_API_KEY", word)
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:9/{word}/v1")
     monkeypatch.setenv("MENDGRAPH_CONFIG", "")
-    found = by_name(examine(str(root), {"model": "m"}, offline=True))
-    assert list(found) == NAMES
-    assert found["packages"].found.startswith("mendgraph ")
-    assert found["ripgrep"].found.startswith("ripgrep ")
-    assert (found["endpoint"].status, found["endpoint"].found) == (Status.OFF, "not checked (--offline)")
-    assert (found["run database"].status, found["workspace"].status) == (Status.OFF, Status.OK)
-    assert ("a key from OPENAI_API_KEY" in found["model"].found, word in repr(found)) == (True, False)
+    findings = by_name(examine(str(root), {"model": "m"}, offline=True))
+    assert list(findings) == NAMES
+    assert findings["packages"].found.startswith("mendgraph ")
+    assert findings["ripgrep"].found.startswith("ripgrep ")
+    assert (findings["endpoint"].status, findings["endpoint"].found) == (Status.OFF, "not checked (--offline)")
+    assert (findings["run database"].status, findings["workspace"].status) == (Status.OFF, Status.OK)
+    assert ("a key from OPENAI_API_KEY" in findings["model"].found, word in repr(findings)) == (True, False)
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
     assert by_name(examine("/", {"model": "m"}, offline=True))["workspace"].status is Status.PROBLEM
 
@@ -236,20 +236,20 @@ def test_check_that_raises_or_hangs_does_not_affect_the_others() -> None:
         raise SystemExit(3)
 
     fine = Finding(Status.OK, "so")
-    found = run_checks({"late": hanging, "left": leaving, "fine": lambda _: fine}, HERE, 0.5)
+    findings = run_checks({"late": hanging, "left": leaving, "fine": lambda _: fine}, HERE, 0.5)
     hang.set()
-    assert [each.status for each in found] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
-    assert found[0].found == "no answer within 0.5 s"
-    assert "SystemExit" in found[1].found
+    assert [finding.status for finding in findings] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
+    assert findings[0].found == "no answer within 0.5 s"
+    assert "SystemExit" in findings[1].found
 
 
 def test_configuration_is_used_and_its_problems_are_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = root.parent / "config.toml"
-    monkeypatch.setenv("MENDGRAPH_CONFIG", str(own))
-    own.write_text('model = "from-file"\nbase_url = "http://127.0.0.1:9/v1"\n', encoding="utf-8")
-    found = by_name(examine(str(root), {}, offline=True))
-    assert "from-file at http://127.0.0.1:9/v1" in found["model"].found
-    assert (found["configuration"].status, found["configuration"].found) == (Status.OK, str(own))
-    own.write_text("modle = 1\n", encoding="utf-8")
+    users_file = root.parent / "config.toml"
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(users_file))
+    users_file.write_text('model = "from-file"\nbase_url = "http://127.0.0.1:9/v1"\n', encoding="utf-8")
+    findings = by_name(examine(str(root), {}, offline=True))
+    assert "from-file at http://127.0.0.1:9/v1" in findings["model"].found
+    assert (findings["configuration"].status, findings["configuration"].found) == (Status.OK, str(users_file))
+    users_file.write_text("modle = 1\n", encoding="utf-8")
     wrong = by_name(examine(str(root), {}, offline=True))["configuration"]
     assert (wrong.status, "modle" in wrong.found) == (Status.PROBLEM, True)

@@ -53,7 +53,7 @@ class Editor:
         """Forget earlier messages."""
         self.answers = list(answers)
         self.updates: list[Any] = []
-        self.asked: list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]] = []
+        self.requests: list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]] = []
         self.heard, self.cancelled = asyncio.Event(), asyncio.Event()
 
     async def session_update(self, update: Any, **_: Any) -> None:
@@ -64,7 +64,7 @@ class Editor:
     async def request_permission(
         self, tool_call: schema.ToolCallUpdate, options: list[schema.PermissionOption], **_: Any
     ) -> schema.RequestPermissionResponse:
-        self.asked.append((tool_call, options))
+        self.requests.append((tool_call, options))
         self.heard.set()
         if not self.answers:
             await self.cancelled.wait()
@@ -76,11 +76,11 @@ class Editor:
         """Send no request on connection."""
 
     def texts(self, kind: str) -> str:
-        return "".join(each.content.text for each in self.updates if each.session_update == kind)
+        return "".join(update.content.text for update in self.updates if update.session_update == kind)
 
     def of_call(self, number: int) -> list[Any]:
-        ids = list(dict.fromkeys(each.tool_call_id for each in self.updates if hasattr(each, "tool_call_id")))
-        return [each for each in self.updates if getattr(each, "tool_call_id", "") == ids[number]]
+        ids = list(dict.fromkeys(update.tool_call_id for update in self.updates if hasattr(update, "tool_call_id")))
+        return [update for update in self.updates if getattr(update, "tool_call_id", "") == ids[number]]
 
 
 class Talk(NamedTuple):
@@ -91,10 +91,10 @@ class Talk(NamedTuple):
     folder: str
 
     async def begin(self, mode: str = "auto", **more: Any) -> str:
-        made = await self.agent.new_session(**{"cwd": self.folder, "mcp_servers": [], **more})
+        session = await self.agent.new_session(**{"cwd": self.folder, "mcp_servers": [], **more})
         if mode != "auto":
-            await self.agent.set_session_mode(session_id=made.session_id, mode_id=mode)
-        return str(made.session_id)
+            await self.agent.set_session_mode(session_id=session.session_id, mode_id=mode)
+        return str(session.session_id)
 
     async def ask(self, session_id: str, *blocks: Any) -> str:
         answer = await self.agent.prompt(session_id=session_id, prompt=blocks or [helpers.text_block("Fix the sum.")])
@@ -102,13 +102,13 @@ class Talk(NamedTuple):
 
 
 @asynccontextmanager
-async def talking(folder: Path, editor: Editor, url: str) -> AsyncIterator[Talk]:
+async def start_agent(folder: Path, editor: Editor, url: str) -> AsyncIterator[Talk]:
     """The agent, greeted; it has to end by itself once its input has ended."""
     env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
-    kept = {"stderr": None, "shutdown_timeout": LONG_S}
+    transport = {"stderr": None, "shutdown_timeout": LONG_S}
     client: Any = editor
     command = (str(COMMAND), "acp", "--model", "scripted")
-    async with spawn_agent_process(client, *command, env=env, cwd="/", transport_kwargs=kept) as (agent, process):
+    async with spawn_agent_process(client, *command, env=env, cwd="/", transport_kwargs=transport) as (agent, process):
         assert (await agent.initialize(protocol_version=PROTOCOL_VERSION)).protocol_version == PROTOCOL_VERSION
         yield Talk(agent, process, str(folder))
     assert process.returncode == 0
@@ -122,7 +122,7 @@ class Desk:
 
     def __init__(self, runner: asyncio.Runner, model: ScriptedServer) -> None:
         self.runner, self.model, self.editor = runner, model, Editor()
-        self.connection = talking(Path("/"), self.editor, model.base_url)
+        self.connection = start_agent(Path("/"), self.editor, model.base_url)
         self.talk = runner.run(self.connection.__aenter__())
 
     def play(self, folder: Path, script: Sequence[Reply], scene: Play, answers: tuple[str, ...] = ()) -> list[JsonMap]:
@@ -166,23 +166,23 @@ def test_run_is_reported_live_and_asks_before_it_edits(folder: Path, desk: Desk)
     requests = desk.play(folder, [PLAN, FIX, Say("It adds now.")], scene, ("approve",))
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED}"
     assert "Fix the sum in calc.py (L2:3)" in json.dumps(requests[0]["messages"])
-    [(asked, options)] = editor.asked
-    assert asked.content is not None
-    assert "-    return a - b\n+    return a + b" in asked.content[0].content.text
-    assert [each.kind for each in options] == ["allow_once", "allow_always", "reject_once"]
-    shown = editor.of_call(-1)
-    assert asked.tool_call_id == shown[0].tool_call_id
-    assert [each.status for each in shown] == ["pending", "in_progress", "completed"]
-    assert (shown[0].kind, shown[0].locations[0].path) == ("edit", place)
-    diff = shown[-1].content[1]
+    [(request, options)] = editor.requests
+    assert request.content is not None
+    assert "-    return a - b\n+    return a + b" in request.content[0].content.text
+    assert [option.kind for option in options] == ["allow_once", "allow_always", "reject_once"]
+    updates = editor.of_call(-1)
+    assert request.tool_call_id == updates[0].tool_call_id
+    assert [update.status for update in updates] == ["pending", "in_progress", "completed"]
+    assert (updates[0].kind, updates[0].locations[0].path) == ("edit", place)
+    diff = updates[-1].content[1]
     assert (diff.path, diff.new_text) == (place, diff.old_text.replace("a - b", "a + b"))
-    plans = [each.entries for each in editor.updates if each.session_update == "plan"]
+    plans = [update.entries for update in editor.updates if update.session_update == "plan"]
     assert [[(step.content, step.status) for step in plan] for plan in plans] == [
         [("look", "completed"), ("mend", "in_progress")]
     ]
-    said = editor.texts("agent_message_chunk")
-    assert said.startswith("It adds now.\n\nFINISHED (answered)")
-    assert KEY not in "".join(each.model_dump_json() for each in editor.updates)
+    text = editor.texts("agent_message_chunk")
+    assert text.startswith("It adds now.\n\nFINISHED (answered)")
+    assert KEY not in "".join(update.model_dump_json() for update in editor.updates)
 
 
 FORGED = (
@@ -206,8 +206,8 @@ def test_forged_markdown_stays_inside_the_code_block_and_a_long_preview_is_cut(f
 
     script = [*(call for call, *_ in FORGERIES), LONG, Say("I may not.")]
     desk.play(folder, script, scene, ("reject",) * 4)
-    *asked, (long, _) = desk.editor.asked
-    for (request, _), (_, language, title) in zip(asked, FORGERIES, strict=True):
+    *requests, (long, _) = desk.editor.requests
+    for (request, _), (_, language, title) in zip(requests, FORGERIES, strict=True):
         assert request.content is not None
         rule, opening, *inside, closing = request.content[0].content.text.replace("\n\n", "\n", 1).split("\n")
         assert rule.replace("_", "").isalpha()
@@ -233,7 +233,7 @@ def test_call_can_be_rejected_or_allowed_for_the_session(folder: Path, desk: Des
     allowed = [Calls([*FIX.calls, other]), edit("a + b", "b + a"), Say("Done.")]
     desk.play(folder, [*refused, *allowed], scene, ("reject", "reject", "approve_for_run"))
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{FIXED.replace('a + b', 'b + a')}"
-    assert ((folder / "b.txt").read_text(encoding="utf-8"), len(desk.editor.asked)) == ("c\n", 3)
+    assert ((folder / "b.txt").read_text(encoding="utf-8"), len(desk.editor.requests)) == ("c\n", 3)
 
 
 def test_prompt_can_be_cancelled_during_a_model_call_and_an_approval_request(folder: Path, desk: Desk) -> None:
@@ -255,7 +255,7 @@ def test_prompt_can_be_cancelled_during_a_model_call_and_an_approval_request(fol
 
     desk.play(folder, [Stall(2, Say("Let me see what there is.")), FIX], scene)
     assert "stopped by the editor" in editor.texts("agent_message_chunk")
-    assert len(editor.asked) == 1
+    assert len(editor.requests) == 1
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
 
 
@@ -269,7 +269,7 @@ def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: P
         session = await talk.begin(mcp_servers=[echo])
         await talk.ask(session)
         listed = (await talk.agent.list_sessions(cwd=talk.folder)).sessions
-        assert [(each.session_id, each.title) for each in listed] == [(session, "Fix the sum.")]
+        assert [(session_info.session_id, session_info.title) for session_info in listed] == [(session, "Fix the sum.")]
         editor.updates.clear()
         broken = echo.model_copy(update={"command": "/nowhere/at/all"})
         loaded = await talk.agent.load_session(cwd=talk.folder, session_id=session, mcp_servers=[broken])
@@ -280,7 +280,7 @@ def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: P
 
     requests = desk.play(folder, [FIX, Say("It adds now."), Say("It subtracted.")], scene)
     assert "It adds now." in json.dumps(requests[-1]["messages"])
-    offered = [{each["function"]["name"] for each in request["tools"]} for request in requests]
+    offered = [{tool["function"]["name"] for tool in request["tools"]} for request in requests]
     assert [name for name in offered[0] if name not in offered[-1]] == ["echo__echo"]
     assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
 
@@ -338,25 +338,25 @@ def test_limit_is_raised_by_one_option(folder: Path, tmp_path: Path, monkeypatch
     editor = Editor(("approve", ""))
 
     async def read_twice(url: str) -> str:
-        async with asyncio.timeout(LONG_S), talking(folder, editor, url) as talk:
+        async with asyncio.timeout(LONG_S), start_agent(folder, editor, url) as talk:
             return await talk.ask(await talk.begin())
 
     reads = [Calls([("read_file", f'{{"path": "calc.py", "start_line": {line}}}')]) for line in (1, 2)]
     with ScriptedServer(reads) as server:
         reason = asyncio.run(read_twice(server.base_url))
     assert reason == "max_turn_requests"
-    assert [call.title for call, _ in editor.asked] == [
+    assert [call.title for call, _ in editor.requests] == [
         "1 of 1 model calls of this turn are spent. Raise to 2?",
         "2 of 2 model calls of this turn are spent. Raise to 4?",
     ]
-    assert [option.name for option in editor.asked[0][1]] == ["Raise to 2", "Stop"]
+    assert [option.name for option in editor.requests[0][1]] == ["Raise to 2", "Stop"]
 
 
 def test_disconnect_of_the_client_ends_the_agent_and_the_run_can_be_resumed(folder: Path) -> None:
     editor = Editor()
 
     async def leaves(url: str) -> None:
-        async with asyncio.timeout(LONG_S), talking(folder, editor, url) as talk:
+        async with asyncio.timeout(LONG_S), start_agent(folder, editor, url) as talk:
             working = asyncio.ensure_future(talk.ask(await talk.begin()))
             await editor.heard.wait()
             working.cancel()

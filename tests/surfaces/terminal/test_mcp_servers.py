@@ -325,6 +325,6 @@ def test_three_hundred_tools_are_searched_and_a_resumed_run_keeps_those_it_found
     assert not any(name.startswith("s__") for name in listed)
 
     resumed = play(monkeypatch, ("resume", "--max-calls", "9"), CREATE, Say("Created."))
-    (found, _), (_, result) = resumed
-    assert {name for name in found if name.startswith("s__")} == {"s__create_invoice"}
+    (offered, _), (_, result) = resumed
+    assert {name for name in offered if name.startswith("s__")} == {"s__create_invoice"}
     assert json.loads(result)["ok"] is True

@@ -12,11 +12,13 @@ def settings(command: Command, *words: str) -> dict[str, Any]:
     """The settings that come from these options, and the session's limit of calls."""
     code, out, err = command("config", "--json", *words)
     assert (code, err) == (0, "")
-    told = json.loads(out)["settings"]
+    effective = json.loads(out)["settings"]
     named = {
-        name: each["value"] for name, each in told.items() if each["origin"] == "command line" and name != "workspace"
+        name: setting["value"]
+        for name, setting in effective.items()
+        if setting["origin"] == "command line" and name != "workspace"
     }
-    return named | {"max_calls_per_session": told["max_calls_per_session"]["value"]}
+    return named | {"max_calls_per_session": effective["max_calls_per_session"]["value"]}
 
 
 def test_higher_max_calls_per_turn_raises_the_session_limit(command: Command) -> None:

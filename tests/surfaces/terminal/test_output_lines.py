@@ -47,7 +47,9 @@ LIMITS = APILimits()
 PRICE = Price(input=1.0, output=10.0, cached_input=0.1)
 
 
-def paid(input_tokens: int = 1_000, cached_tokens: int = 0, cost_usd: float | None = 0.0, model: str = "m") -> Paid:
+def paid_call(
+    input_tokens: int = 1_000, cached_tokens: int = 0, cost_usd: float | None = 0.0, model: str = "m"
+) -> Paid:
     return Paid(
         1, "reply", model, input_tokens, 10, cached_tokens, cost_usd, 0.5, reasoning_tokens=cached_tokens // 100
     )
@@ -64,7 +66,7 @@ def second_turn() -> dict[str, Any]:
 
 def test_usage_of_a_later_turn_is_shown_beside_the_sessions() -> None:
     report, noted, nested = second_turn(), Account(), Account()
-    noted.note(paid(1_000, 600, 0.00056))
+    noted.note(paid_call(1_000, 600, 0.00056))
     assert [line.text for line in usage_lines(report, LIMITS, noted)] == [
         "usage: 1/10 calls, 1,000 tokens in, 10 out, 0.5 s",
         "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out (96 reasoning), 0.0146 USD",
@@ -73,9 +75,9 @@ def test_usage_of_a_later_turn_is_shown_beside_the_sessions() -> None:
         "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n  Input Tokens: 41000/100000\n  Output Tokens: 110/50000"
     )
     compacted = Compacted(1, "cleared", 9, 3)
-    for event in (paid(cost_usd=None, model="a"), compacted, paid(cost_usd=None, model="b"), Text("Hello")):
+    for event in (paid_call(cost_usd=None, model="a"), compacted, paid_call(cost_usd=None, model="b"), Text("Hello")):
         nested.note(OfChild("1.1", "Find it.", event))
-    assert nested.paid == [paid(cost_usd=None, model="a"), paid(cost_usd=None, model="b")]
+    assert nested.paid == [paid_call(cost_usd=None, model="a"), paid_call(cost_usd=None, model="b")]
     assert (nested.compactions, nested.unpriced) == ([compacted], ["a", "b"])
     _, session = usage_lines({**report, "cost_usd": None}, LIMITS, nested)
     assert session.text.endswith("110 out (96 reasoning), cost unknown: no price for a, b (see prices.toml)")
@@ -93,7 +95,7 @@ def test_duration_is_shown_as_a_clock() -> None:
 # --- Commit messages and pull requests
 
 
-def ended(message: str = "Limit reached.", answer: str = "", **more: Any) -> RunResult:
+def ended_run(message: str = "Limit reached.", answer: str = "", **more: Any) -> RunResult:
     outcome = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.MAX_STEPS, message=message, answer=answer)
     return RunResult(outcome=outcome.model_copy(update=more), messages=(), changes=(), plan=Plan(), thread_id="run-1")
 
@@ -111,7 +113,7 @@ SUBJECTS = {
 
 def test_commit_message_contains_no_mention_or_issue_reference() -> None:
     for task, subject in SUBJECTS.items():
-        message = commit_message(task, ended(f"About {task}"), ["m-1", "m-2"])
+        message = commit_message(task, ended_run(f"About {task}"), ["m-1", "m-2"])
         assert message.splitlines()[:2] == [subject, ""]
         assert ("@" in message, "#1" in message) == (False, False)
         assert message.endswith("Run run-1 of mendgraph, by m-1, m-2.\n")
@@ -120,8 +122,8 @@ def test_commit_message_contains_no_mention_or_issue_reference() -> None:
 
 def test_pull_request_quotes_all_text_of_others() -> None:
     evil = "```\n# A heading of mine\n@somebody\n````\x1b[2J"
-    used = [Line("usage: 1/10 calls")]
-    text = pull_request(evil, "abc123", ["--model", "m"], ended(answer=evil), ["a.py", evil], used)
+    usage = [Line("usage: 1/10 calls")]
+    text = pull_request(evil, "abc123", ["--model", "m"], ended_run(answer=evil), ["a.py", evil], usage)
     assert "\x1b" not in text
     fence = ""
     outside = []
@@ -145,7 +147,7 @@ def test_pull_request_quotes_all_text_of_others() -> None:
 
 def test_pull_request_names_refused_calls_and_truncates_long_texts() -> None:
     refused = ("refused (a test; not named by the user): edit_file test_a.py",)
-    text = pull_request("x" * 8_000, "abc123", [], ended(answer="y" * 8_001, refused=refused), [], [])
+    text = pull_request("x" * 8_000, "abc123", [], ended_run(answer="y" * 8_001, refused=refused), [], [])
     assert f"## What was refused\n\n```text\n{refused[0]}\n```" in text
     assert ("x" * 8_000 in text, "y" * 7_997 + "..." in text, "y" * 7_998 in text) == (True, True, False)
 
@@ -157,13 +159,13 @@ def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
     script = [Say(READ, (400, 20)), Say("It adds.", (400, 20))]
     terminal = Terminal(tmp_path, script, context=PRICED, as_json=True)
     assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
-    shown = json.loads(terminal.out)
+    result = json.loads(terminal.out)
     one = {"purpose": "reply", "model": "gpt-4o", "input_tokens": 400, "output_tokens": 20}
     one |= {"cached_tokens": 0, "reasoning_tokens": 0, "cache_write_tokens": 0}
-    assert [{**step, "seconds": 0} for step in shown["steps"]] == [
+    assert [{**step, "seconds": 0} for step in result["steps"]] == [
         {"step": number, **one, "seconds": 0, "cost_usd": pytest.approx(0.0012)} for number in (1, 2)
     ]
-    assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], pytest.approx(0.0024))
+    assert (result["compactions"], result["usage"]["cost_usd"]) == ([], pytest.approx(0.0024))
 
 
 NOW = datetime(2026, 11, 20, 11, tzinfo=UTC)

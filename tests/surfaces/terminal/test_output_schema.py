@@ -19,13 +19,13 @@ from tests.surfaces.terminal.played_terminal import FIX, READ, Terminal
 from tests.surfaces.terminal.signalled_models import Interrupted, InterruptedTwice
 
 
-def strict(schema: Any) -> Any:
+def closed_schema(schema: Any) -> Any:
     """The same schema, which allows no key that it does not name."""
     if isinstance(schema, list):
-        return [strict(each) for each in schema]
+        return [closed_schema(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: strict(each) for key, each in schema.items()}
+    closed = {key: closed_schema(part) for key, part in schema.items()}
     if isinstance(closed.get("properties"), dict):
         closed.setdefault("additionalProperties", False)
     return closed
@@ -45,9 +45,9 @@ NAMES = ["diff", "plan", "usage", "model", "undo", "error", "help", "exit"]
 def test_chat_command_output_matches_the_published_schema(tmp_path: Path, json_lines: bool) -> None:
     terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=LINES, as_json=True, json_lines=json_lines)
     assert chat(terminal.setup) is ExitCode.FINISHED
-    told = [json.loads(line) for line in terminal.out.splitlines()][-len(NAMES) :]
-    judge = Draft202012Validator(strict(line_schema() if json_lines else object_schema()))
-    for name, value in zip(NAMES, told, strict=True):
+    objects = [json.loads(line) for line in terminal.out.splitlines()][-len(NAMES) :]
+    judge = Draft202012Validator(closed_schema(line_schema() if json_lines else object_schema()))
+    for name, value in zip(NAMES, objects, strict=True):
         judge.validate(value)
         assert set(value) == ({name, "event"} if json_lines else {name})
         assert value.get("event", name) == name
@@ -75,12 +75,12 @@ def test_run_output_lines_match_the_published_schema(tmp_path: Path, name: str) 
     terminal = Terminal(tmp_path, script, as_json=True, json_lines=True, **options)
     assert run_once(terminal.setup, "Does it add?") is code
     assert terminal.out.isascii()
-    shown = [json.loads(line, parse_constant=pytest.fail) for line in terminal.out.splitlines()]
-    judge = Draft202012Validator(strict(line_schema()))
-    for each in shown:
-        judge.validate(each)
-    ends = [each["event"] for each in shown if each["event"] in {"ended", "error"}]
-    assert ends == [shown[-1]["event"]] == ["error" if code is ExitCode.INTERRUPTED else "ended"]
+    objects = [json.loads(line, parse_constant=pytest.fail) for line in terminal.out.splitlines()]
+    judge = Draft202012Validator(closed_schema(line_schema()))
+    for line_object in objects:
+        judge.validate(line_object)
+    ends = [line_object["event"] for line_object in objects if line_object["event"] in {"ended", "error"}]
+    assert ends == [objects[-1]["event"]] == ["error" if code is ExitCode.INTERRUPTED else "ended"]
 
 
 # --- Events
@@ -125,11 +125,11 @@ EVENTS: tuple[tuple[Event, dict[str, Any]], ...] = (
 def test_event_is_its_name_and_its_fields_without_secrets() -> None:
     scrub = Redactor((SECRET,)).text
     assert [event_as_map(event, scrub) for event, _ in EVENTS] == [expected for _, expected in EVENTS]
-    shown = event_as_map(ToolStarted(CALL), scrub)
+    event_object = event_as_map(ToolStarted(CALL), scrub)
     arguments = {"path": "a.py", "token": "***", "[redacted secret]": ["[redacted secret]"]}
-    assert (shown["call"]["arguments"], SECRET in as_json(shown)) == (arguments, False)
+    assert (event_object["call"]["arguments"], SECRET in as_json(event_object)) == (arguments, False)
     of_child = event_as_map(OfChild("1.1", "abc", ToolStarted(CALL)), scrub)
-    assert (of_child["task"], of_child["inner"]) == ("abc", shown)
+    assert (of_child["task"], of_child["inner"]) == ("abc", event_object)
 
 
 RAW = (
@@ -142,8 +142,10 @@ RAW = (
 
 def test_raw_arguments_are_redacted_under_secret_names() -> None:
     scrub = Redactor((SECRET,)).text
-    shown = [event_as_map(ToolStarted(CALL.model_copy(update={"raw_arguments": raw})), scrub) for raw, _ in RAW]
-    assert [each["call"]["raw_arguments"] for each in shown] == [expected for _, expected in RAW]
+    event_objects = [event_as_map(ToolStarted(CALL.model_copy(update={"raw_arguments": raw})), scrub) for raw, _ in RAW]
+    assert [event_object["call"]["raw_arguments"] for event_object in event_objects] == [
+        expected for _, expected in RAW
+    ]
 
 
 def test_json_output_is_strict_and_ascii() -> None:

@@ -28,10 +28,10 @@ def test_bug_report_is_redacted_and_has_a_traceback_only_with_debug(
         dict[str, str]()["k3y-of-somebody"]
     refusal = process_end.bug(raised.value, debug=debug)
     assert process_end.fail([], refusal) is ExitCode.INTERNAL_ERROR
-    said = capsys.readouterr().err
+    error = capsys.readouterr().err
     last = "mendgraph: this is a bug (KeyError: '[redacted secret]'): please report it with the output of --debug\n"
-    assert said.endswith(last)
-    assert ("Traceback" in said, "k3y" in said) == (debug, False)
+    assert error.endswith(last)
+    assert ("Traceback" in error, "k3y" in error) == (debug, False)
 
 
 CLOSED = """

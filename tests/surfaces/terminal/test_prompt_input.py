@@ -20,13 +20,13 @@ class Requests(RequestHistory):
     """Those of the chats before, in memory."""
 
     def __init__(self, *earlier: str) -> None:
-        self.kept = list(earlier)
+        self.stored = list(earlier)
 
     def load(self) -> list[str]:
-        return list(self.kept)
+        return list(self.stored)
 
     def add(self, request: str) -> None:
-        self.kept.append(request)
+        self.stored.append(request)
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def prompt(requests: Requests, scrub: Callable[[str], str] = str) -> Iterator[tu
         yield PromptInput(requests, scrub, completer, terminal=(keys, DummyOutput())), keys
 
 
-def typed(text: str, *earlier: str) -> str:
+def type_line(text: str, *earlier: str) -> str:
     with prompt(Requests(*earlier)) as (ask, keys):
         keys.send_text(text)
         return ask("You: ")
@@ -58,13 +58,13 @@ KEYS = {
 
 
 def test_keys_start_a_new_line_paste_and_browse_the_history() -> None:
-    assert {keys: typed(keys, "two\nlines", "newest") for keys in KEYS} == KEYS
+    assert {keys: type_line(keys, "two\nlines", "newest") for keys in KEYS} == KEYS
 
 
 def test_second_ctrl_c_leaves_the_prompt() -> None:
     for keys in ("\x03\x03", "wrong\x03\x03", "one\x03two\x03\x03"):
         with pytest.raises(KeyboardInterrupt):
-            typed(keys)
+            type_line(keys)
 
 
 def test_history_is_redacted_and_has_no_consecutive_duplicates() -> None:
@@ -73,23 +73,25 @@ def test_history_is_redacted_and_has_no_consecutive_duplicates() -> None:
         for line in ("use hunter2", "use hunter2", " ", "/diff"):
             keys.send_text(f"{line}\r")
             assert ask("You: ") == line
-    assert requests.kept == ["first", "use ***", "/diff"]
+    assert requests.stored == ["first", "use ***", "/diff"]
 
 
-def offered(text: str, *, asked: bool = False, files: Sequence[str] = FILES) -> list[tuple[str, int]]:
+def completions_of(text: str, *, requested: bool = False, files: Sequence[str] = FILES) -> list[tuple[str, int]]:
     completer = ChatCompleter(lambda: COMMANDS, lambda: files)
-    event = CompleteEvent(completion_requested=asked)
-    return [(each.text, each.start_position) for each in completer.get_completions(Document(text), event)]
+    event = CompleteEvent(completion_requested=requested)
+    return [
+        (completion.text, completion.start_position) for completion in completer.get_completions(Document(text), event)
+    ]
 
 
 def test_completion_offers_commands_at_the_start_and_files_after_an_at_sign_or_tab() -> None:
-    assert offered("/") == [("/diff", -1), ("/undo", -1), ("/hub:Ask", -1)]
-    assert offered("/hub:a") == offered("/hub:A") == [("/hub:Ask", -6)]
-    assert offered("/U") == [("/undo", -2)]
-    assert offered("/undo ") == offered("a /") == offered("\n/") == []
-    assert offered("@REA") == [("README.md", -4)]
-    assert offered("see @calc") == [("calc.py", -5), ("pkg/calc_words.py", -5)]
-    assert offered("see calc") == offered("mail me@calc") == []
-    assert offered("see (CALC", asked=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]
-    assert offered("see @bad") == offered("see ", asked=True) == []
-    assert len(offered("@", files=[f"{number}.py" for number in range(1_000)])) == MOST_OFFERED
+    assert completions_of("/") == [("/diff", -1), ("/undo", -1), ("/hub:Ask", -1)]
+    assert completions_of("/hub:a") == completions_of("/hub:A") == [("/hub:Ask", -6)]
+    assert completions_of("/U") == [("/undo", -2)]
+    assert completions_of("/undo ") == completions_of("a /") == completions_of("\n/") == []
+    assert completions_of("@REA") == [("README.md", -4)]
+    assert completions_of("see @calc") == [("calc.py", -5), ("pkg/calc_words.py", -5)]
+    assert completions_of("see calc") == completions_of("mail me@calc") == []
+    assert completions_of("see (CALC", requested=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]
+    assert completions_of("see @bad") == completions_of("see ", requested=True) == []
+    assert len(completions_of("@", files=[f"{number}.py" for number in range(1_000)])) == MOST_OFFERED

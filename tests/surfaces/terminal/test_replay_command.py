@@ -16,8 +16,8 @@ from tests.doubles.replies import Calls, Reply, Say, Slow
 from tests.doubles.scripted_server import ScriptedServer
 from tests.providers.wire import JsonMap
 from tests.surfaces.conftest import Command
-from tests.surfaces.runs.run_plays import context, cut_off, played, tree
-from tests.surfaces.terminal.stopping import mendgraph
+from tests.surfaces.runs.run_plays import context, killed_run, run_lines, tree
+from tests.surfaces.terminal.stopping import start_command
 from tests.workspace.processes.git_places import git, write
 
 WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
@@ -75,19 +75,19 @@ def test_replay_as_json_has_both_runs_and_can_use_a_prompt_file_and_keep_its_cop
     (tmp_path / "prompt.md").write_text("Answer in Latin.")
     words = ("--prompt", str(tmp_path / "prompt.md"), "--copy", str(tmp_path / "copy"), "--json")
     code, out, _ = command("replay", run, *words)
-    (shown,) = json.loads(out)["replays"]
-    assert (code, shown["worse"], json.loads(out)["worse"]) == (0, False, [])
-    assert (shown["run_id"], shown["original"]["nodes"]) == (run, shown["replay"]["nodes"])
-    assert (Path(shown["copy"]) / "new.txt").read_text() == "made\n"
-    assert shown["diff"].startswith("--- /dev/null\n+++ b/new.txt\n")
+    (replay,) = json.loads(out)["replays"]
+    assert (code, replay["worse"], json.loads(out)["worse"]) == (0, False, [])
+    assert (replay["run_id"], replay["original"]["nodes"]) == (run, replay["replay"]["nodes"])
+    assert (Path(replay["copy"]) / "new.txt").read_text() == "made\n"
+    assert replay["diff"].startswith("--- /dev/null\n+++ b/new.txt\n")
     assert "Answer in Latin." in server.requests[2]["messages"][0]["content"]
 
 
 def test_replay_of_a_folder_covers_its_ended_runs(
     command: Command, folder: Path, run: str, server: ScriptedServer
 ) -> None:
-    cut_off(folder, 0)
-    second = played(folder, (Say("Nothing to do."),)).run_id
+    killed_run(folder, 0)
+    second = run_lines(folder, (Say("Nothing to do."),)).run_id
     code, out, _ = command("replay", ".", "--base-url", server.base_url, "--model", "m")
     assert code == 0
     assert [line.partition(":")[0] for line in out.splitlines() if line.startswith("run ")] == [
@@ -133,9 +133,9 @@ def test_replay_stopped_by_a_signal_leaves_no_worktree(tmp_path: Path) -> None:
     git(root, "add", ".")
     git(root, "commit", "--quiet", "-m", "first")
     with ScriptedServer([Say("Done."), waiting]) as server:
-        with mendgraph(root, server.base_url, "Look here.") as first:
+        with start_command(root, server.base_url, "Look here.") as first:
             assert first.end() == 0
-        with mendgraph(root, server.base_url, "replay", ".", "--copy", "../copy") as running:
+        with start_command(root, server.base_url, "replay", ".", "--copy", "../copy") as running:
             assert running.end() == 143
     assert running.err.endswith("mendgraph: stopped by SIGTERM; the replays are not stored\n")
     assert len(git(root, "worktree", "list").splitlines()) == 1

@@ -12,11 +12,11 @@ from mendgraph.nodes.workspace.store.run_folder import run_folder_path, workspac
 from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.replies import Say
 from tests.surfaces.conftest import Command
-from tests.surfaces.runs.run_plays import cut_off, listed, played, tree, use
+from tests.surfaces.runs.run_plays import killed_run, list_states, run_lines, tree, use
 
 
-def loaded(shown: tuple[int, str, str]) -> Any:
-    code, out, err = shown
+def load_output(result: tuple[int, str, str]) -> Any:
+    code, out, err = result
     assert (code, err, out.count("\n")) == (0, "", 1)
     return json.loads(out)
 
@@ -26,25 +26,25 @@ def loaded(shown: tuple[int, str, str]) -> Any:
 
 def test_folder_without_runs_says_so(command: Command) -> None:
     assert command("runs") == (0, "This folder has no runs yet.\n", "")
-    assert loaded(command("runs", "--json")) == []
+    assert load_output(command("runs", "--json")) == []
 
 
 def test_runs_are_listed_and_one_is_shown_with_its_steps(command: Command, folder: Path) -> None:
-    done, dead = played(folder).thread_id, cut_off(folder, 0)
+    done, dead = run_lines(folder).thread_id, killed_run(folder, 0)
     code, out, err = command("runs")
     assert (code, err) == (0, "")
     head, first, second = (line.split() for line in out.splitlines())
     assert head == ["RUN", "WHEN", "STATE", "FILES", "TASK"]
     assert (first[0], first[3:]) == (dead[:8], ["cut", "off", "0", "Mend", "add."])
     assert (second[0], second[3:]) == (done[:8], ["finished", "4", "Mend", "add."])
-    shown = loaded(command("--json", "runs"))
-    standing = [(each["run_id"], each["state"], each["can_go_on"]) for each in shown]
+    listed_runs = load_output(command("--json", "runs"))
+    standing = [(run["run_id"], run["state"], run["can_go_on"]) for run in listed_runs]
     assert standing == [(dead, "cut off", True), (done, "finished", False)]
-    assert shown[1]["context"]["workspace"] == str(folder)
+    assert listed_runs[1]["context"]["workspace"] == str(folder)
 
     out = command("runs", "show", done[:6])[1]
     assert "\n   4  yes   apply_patch\n            changed: calc.py\n            changed: docs/calc.md\n" in out
-    steps = loaded(command("runs", "show", done, "--json"))["steps"]
+    steps = load_output(command("runs", "show", done, "--json"))["steps"]
     assert [step["step"] for step in steps if step["can_fork"]] == [0, 1, 2, 3, 4, 5]
     assert steps[2]["calls"] == [{"tool": "edit_file", "target": "calc.py"}]
 
@@ -54,15 +54,19 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(command: Command, folde
 
 def test_pruned_runs_are_named(command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = (use(("write_file", {"path": "more.txt", "content": "x"})), Say("It is there."))
-    old, new, dead = played(folder).thread_id, played(folder, more).thread_id, cut_off(folder, 0)
+    old, new, dead = run_lines(folder).thread_id, run_lines(folder, more).thread_id, killed_run(folder, 0)
     monkeypatch.chdir(tmp_path)
     prune = ("--root", "project", "runs", "prune")
     code, out, _ = command(*prune, "--keep", "2")
     assert (code, out.partition(", ")[0], out.rpartition(": ")[2]) == (0, "removed 1 run", f"{old[:8]}\n")
     assert command(*prune, "--older-than", "1")[1] == "removed 0 runs, 0.0 MB\n"
-    shown = loaded(command(*prune, "--older-than", "0", "--json"))
-    assert (shown["removed"], shown["freed_bytes"] > 0, [name for name, _ in listed(folder)]) == ([new], True, [dead])
-    assert loaded(command(*prune, "--keep", "0", "--unfinished", "--json"))["removed"] == [dead]
+    result = load_output(command(*prune, "--older-than", "0", "--json"))
+    assert (result["removed"], result["freed_bytes"] > 0, [name for name, _ in list_states(folder)]) == (
+        [new],
+        True,
+        [dead],
+    )
+    assert load_output(command(*prune, "--keep", "0", "--unfinished", "--json"))["removed"] == [dead]
 
 
 RESTORED = "restored calc.py\nremoved docs/calc.md\nbrought back notes.txt\nremoved pkg/new.py\n"
@@ -70,7 +74,7 @@ RESTORED = "restored calc.py\nremoved docs/calc.md\nbrought back notes.txt\nremo
 
 def test_undo_lists_what_it_restored(command: Command, folder: Path) -> None:
     before = tree(folder)
-    done = played(folder).thread_id
+    done = run_lines(folder).thread_id
     empty = "removed docs/, which was empty\nremoved pkg/, which was empty\n"
     assert command("undo", done[:8]) == (0, RESTORED + empty, "")
     assert tree(folder) == before
@@ -79,7 +83,7 @@ def test_undo_lists_what_it_restored(command: Command, folder: Path) -> None:
 
 
 def test_undo_names_files_changed_since_and_changes_nothing(command: Command, folder: Path) -> None:
-    done = played(folder).thread_id
+    done = run_lines(folder).thread_id
     for name in ("calc.py", "docs/calc.md"):
         (folder / name).write_text("mine\n", encoding="utf-8")
     mine = tree(folder)
@@ -89,8 +93,8 @@ def test_undo_names_files_changed_since_and_changes_nothing(command: Command, fo
     assert first.startswith("mendgraph: Nothing was restored. ")
     assert ("--skip-changed" in first, files) == (True, ["  calc.py", "  docs/calc.md"])
     code, out, err = command("undo", done, "--json")
-    shown = json.loads(out)["error"]
-    assert (code, shown["code"], shown["suggestions"]) == (4, "conflict", ["calc.py", "docs/calc.md"])
+    error = json.loads(out)["error"]
+    assert (code, error["code"], error["suggestions"]) == (4, "conflict", ["calc.py", "docs/calc.md"])
     code, out, err = command("undo", done, "--skip-changed")
     assert (code, err) == (0, "")
     assert out.startswith("brought back notes.txt\nremoved pkg/new.py\nremoved pkg/, which was empty\nleft calc.py: ")
@@ -105,7 +109,7 @@ EVERYWHERE = [["runs"], ["runs", "prune", "--keep", "1"], *COMMANDS]
 
 @pytest.mark.parametrize("damage", [b"not a database at all" * 400, b""], ids=["torn", "newer"])
 def test_unreadable_store_is_reported_in_one_line(command: Command, folder: Path, damage: bytes) -> None:
-    done = played(folder).thread_id
+    done = run_lines(folder).thread_id
     path = Path(workspace_folder_path(str(folder)), FILE_NAME)
     data = path.read_bytes()
     path.write_bytes(damage or data[:60] + (99).to_bytes(4) + data[64:])
@@ -115,14 +119,14 @@ def test_unreadable_store_is_reported_in_one_line(command: Command, folder: Path
 
 
 def test_active_run_is_named_by_commands_that_change_something(command: Command, folder: Path) -> None:
-    done = played(folder).thread_id
+    done = run_lines(folder).thread_id
     before, place = tree(folder), workspace_folder(str(folder))
     assert isinstance(place, str)
     with RunLock(place) as lock:
         assert lock.acquire(Owner("nightly")) is None
         for words in ("runs prune --keep 0", f"undo {done}", f"fork {done} --at 1", f"resume {done} --json"):
             code, out, err = command(*words.split())
-            assert (code, tree(folder), len(listed(folder))) == (4, before, 1), words
+            assert (code, tree(folder), len(list_states(folder))) == (4, before, 1), words
             assert ("nightly" in out + err, str(os.getpid()) in out + err) == (True, True)
 
 
@@ -130,15 +134,15 @@ def test_active_run_is_named_by_commands_that_change_something(command: Command,
 
 
 def test_report_is_written_and_replaces_a_file_only_with_force(folder: Path, command: Command) -> None:
-    run_id = played(folder).thread_id
-    path, own = folder / "page.html", Path(run_folder_path(run_id), "report.html")
+    run_id = run_lines(folder).thread_id
+    path, default_path = folder / "page.html", Path(run_folder_path(run_id), "report.html")
     before = tree(folder)
     code, out, err = command("report", "-o", "-")
-    assert (code, err, own.exists()) == (0, "", False)
+    assert (code, err, default_path.exists()) == (0, "", False)
     assert (out.startswith("<!doctype html>"), out.endswith("</html>\n")) == (True, True)
     for _ in range(2):
-        assert command("report") == (0, f"report of run {run_id[:8]}: {own}\n", "")
-    assert own.read_text(encoding="utf-8").startswith("<!doctype html>")
+        assert command("report") == (0, f"report of run {run_id[:8]}: {default_path}\n", "")
+    assert default_path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert tree(folder) == before
     path.write_text("mine")
     code, out, err = command("report", "-o", "page.html")
@@ -149,7 +153,7 @@ def test_report_is_written_and_replaces_a_file_only_with_force(folder: Path, com
 
 
 def test_report_that_cannot_be_made_is_reported_in_one_line(folder: Path, command: Command) -> None:
-    played(folder)
+    run_lines(folder)
     (folder / "link.html").symlink_to("/etc/hostname")
     for words, code, message in (
         ("zzz", 2, "There is no run 'zzz' in this workspace"),
@@ -157,12 +161,12 @@ def test_report_that_cannot_be_made_is_reported_in_one_line(folder: Path, comman
         ("-o .", 2, "it is a directory, and a file is needed"),
         ("-o link.html --force", 4, "link.html"),
     ):
-        found, out, err = command("report", *words.split())
-        assert (found, out, message in err) == (code, "", True), err
+        exit_code, out, err = command("report", *words.split())
+        assert (exit_code, out, message in err) == (code, "", True), err
 
 
 def test_run_becomes_a_test(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = played(folder).thread_id
+    run_id = run_lines(folder).thread_id
     monkeypatch.chdir(folder.parent)
     monkeypatch.setenv("COLUMNS", "400")
     root = ("--root", str(folder))

@@ -61,7 +61,7 @@ def result(call: ToolCall | CallError, error: ToolError | None = None, **data: A
     return CallResult(call_id=call.call_id, tool=call.tool, result=ToolResult(ok=error is None, data=data, error=error))
 
 
-class Shown:
+class ScreenOutput:
     """A view on two streams, and what it wrote there."""
 
     def __init__(self, **options: Any) -> None:
@@ -73,7 +73,7 @@ class Shown:
         self.view = RunView(VisibleText(frozenset({"read_file"})))
         self.screen = RunScreen(Display(out, err, **options), self.view)
 
-    def show(self, *events: Event) -> "Shown":
+    def show(self, *events: Event) -> "ScreenOutput":
         for event in events:
             self.screen.show(event)
         return self
@@ -105,22 +105,24 @@ TURN = (
 
 
 def test_turn_has_one_prefix_and_a_line_for_each_call() -> None:
-    shown = Shown().show(*TURN)
-    assert shown.out == (
+    output = ScreenOutput().show(*TURN)
+    assert output.out == (
         "mendgraph: I look.\n"
         "→ read_file calc.py  2 lines\n"
         "⛔ edit_file .env: Blocked by rule 'env_file': secrets.\n"
         "⛔ x: Blocked by rule 'env_file': secrets.\n"
         "Now it is clear.\n"
     )
-    assert shown.err == ""
+    assert output.err == ""
 
 
 def test_denied_change_is_shown_with_its_rules() -> None:
     blocked = "\u26d4 FILE EDIT BLOCKED - Security Guardrail Triggered:\n  Rule: env_file"
     verdict = Verdict(kind=VerdictKind.DENY, rule="env_file", error=BLOCKED, path=".env", blocked=blocked)
-    shown = Shown().show(CallsRead((EDIT,)), Denied("edit_file", verdict), StepDone((result(EDIT, BLOCKED),), ()))
-    assert shown.out == f"{blocked}\n"
+    output = ScreenOutput().show(
+        CallsRead((EDIT,)), Denied("edit_file", verdict), StepDone((result(EDIT, BLOCKED),), ())
+    )
+    assert output.out == f"{blocked}\n"
 
 
 EVIL = st.text(alphabet="ab \n\x1b[2J\x07\r\u202e\u2028\ud800é", max_size=30)
@@ -138,11 +140,11 @@ def _evil(text: str) -> Iterable[Event]:
 
 @given(EVIL)
 def test_no_shown_text_can_control_the_terminal(text: str) -> None:
-    shown = Shown(debug=True).show(*_evil(text))
-    shown.screen.answer(f"answer {text}")
-    shown.screen.summary(Line(text, ""))
-    assert shown.out.count("\r") == 0  # nor does a carriage return overwrite a line
-    assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
+    output = ScreenOutput(debug=True).show(*_evil(text))
+    output.screen.answer(f"answer {text}")
+    output.screen.summary(Line(text, ""))
+    assert output.out.count("\r") == 0  # nor does a carriage return overwrite a line
+    assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(output.out + output.err)
 
 
 SAVED = ": 13,400 -> 6,900 tokens"
@@ -184,8 +186,8 @@ LINES: tuple[tuple[Event, str], ...] = (
 
 
 def test_other_event_is_at_most_one_line() -> None:
-    shown = [Shown().show(Text("Hm"), event).out for event, _ in LINES]
-    assert shown == [f"mendgraph: Hm\n{line}" for _, line in LINES]
+    outputs = [ScreenOutput().show(Text("Hm"), event).out for event, _ in LINES]
+    assert outputs == [f"mendgraph: Hm\n{line}" for _, line in LINES]
 
 
 FENCED = "So:\n```\ntool: x({})\n```\nso."
@@ -200,18 +202,18 @@ SAID = (
 
 
 def test_answer_is_shown_unless_it_was_streamed() -> None:
-    for said, answer, out in SAID:
-        shown = Shown().show(Text(said), ENDED)
-        shown.screen.answer(answer)
-        assert (said, answer, shown.out) == (said, answer, out)
+    for text, answer, out in SAID:
+        output = ScreenOutput().show(Text(text), ENDED)
+        output.screen.answer(answer)
+        assert (text, answer, output.out) == (text, answer, out)
 
 
 def test_pipe_gets_only_the_answer() -> None:
-    shown = Shown(piped=True).show(*TURN)
-    shown.screen.answer("Now it is clear.")
-    shown.screen.summary(Line("FINISHED"))
-    assert shown.out == "Now it is clear.\n"
-    assert shown.err == (
+    output = ScreenOutput(piped=True).show(*TURN)
+    output.screen.answer("Now it is clear.")
+    output.screen.summary(Line("FINISHED"))
+    assert output.out == "Now it is clear.\n"
+    assert output.err == (
         "mendgraph: I look.\n"
         "→ read_file calc.py  2 lines\n"
         "⛔ edit_file .env: Blocked by rule 'env_file': secrets.\n"
@@ -219,7 +221,7 @@ def test_pipe_gets_only_the_answer() -> None:
         "Now it is clear.\n"
         "FINISHED\n"
     )
-    stopped = Shown(piped=True).show(Text("I look."), ENDED)
+    stopped = ScreenOutput(piped=True).show(Text("I look."), ENDED)
     stopped.screen.answer("")
     assert (stopped.out, stopped.err) == ("", "mendgraph: I look.\n")
 
@@ -228,12 +230,12 @@ def test_refused_call_is_distinguished_from_a_failed_one() -> None:
     refusals = {ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE, ToolErrorCode.APPROVAL_REQUIRED}
     for code in ToolErrorCode:
         error = ToolError(code=code, message="No.")
-        shown = Shown().show(CallsRead((READ,)), StepDone((result(READ, error),), ()))
-        assert shown.out.startswith("⛔ read_file calc.py: No." if code in refusals else "→ read_file calc.py  ")
+        output = ScreenOutput().show(CallsRead((READ,)), StepDone((result(READ, error),), ()))
+        assert output.out.startswith("⛔ read_file calc.py: No." if code in refusals else "→ read_file calc.py  ")
         refused = [{"tool": "read_file", "target": "calc.py", "code": code.value, "message": "No."}]
-        assert shown.view.refused == (refused if code in refusals else [])
-        shown.view.begin_turn()
-        assert shown.view.refused == []
+        assert output.view.refused == (refused if code in refusals else [])
+        output.view.begin_turn()
+        assert output.view.refused == []
 
 
 # --- Warnings about missing parts
@@ -255,19 +257,19 @@ def unavailable(name: str, reason: str) -> Traced:
 
 
 def test_warning_is_shown_once_with_its_remedy() -> None:
-    shown = Shown().show(*(unavailable(name, "It is\nfull.") for name in (*LACKS, *LACKS)))
-    assert shown.out == "".join(f"! {words}: It is full.\n" for words in LACKS.values())
+    output = ScreenOutput().show(*(unavailable(name, "It is\nfull.") for name in (*LACKS, *LACKS)))
+    assert output.out == "".join(f"! {words}: It is full.\n" for words in LACKS.values())
     reason = "why " * 100 + "Install it."
-    shown = Shown().show(unavailable("commands.unavailable", reason), Alerted("cost", reason, 9.0, 3.0))
-    assert shown.out == f"! no commands: {reason}\n! {reason}\n"
-    endless = Shown().show(unavailable("audit.unavailable", "x" * 900), Alerted("cost", "x" * 900, 9.0, 3.0))
+    output = ScreenOutput().show(unavailable("commands.unavailable", reason), Alerted("cost", reason, 9.0, 3.0))
+    assert output.out == f"! no commands: {reason}\n! {reason}\n"
+    endless = ScreenOutput().show(unavailable("audit.unavailable", "x" * 900), Alerted("cost", "x" * 900, 9.0, 3.0))
     assert [len(line) for line in endless.out.splitlines()] == [502, 502]
 
 
 def test_notes_that_were_read_are_shown() -> None:
     files = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a\x1b/AGENTS.md", "lines": 1, "cut": True}]
-    shown = Shown().show(Traced("notes.read", {"files": files}, "run", "1", 0))
-    assert shown.out == ("→ AGENTS.md  34 lines of notes\n→ a\\x1b/AGENTS.md  1 line of notes, the rest left out\n")
+    output = ScreenOutput().show(Traced("notes.read", {"files": files}, "run", "1", 0))
+    assert output.out == ("→ AGENTS.md  34 lines of notes\n→ a\\x1b/AGENTS.md  1 line of notes, the rest left out\n")
 
 
 LITERAL = """I replaced <Foo> by <Bar attr=1> in List<int>, see <https://a.example> and ![a plan](plan.png).
@@ -287,9 +289,9 @@ def test_markdown_keeps_all_text_and_has_no_escape_codes_without_colors() -> Non
     file = TerminalFile()
     screen = Screen(Console(file=file, width=120, no_color=True, force_terminal=True))
     screen.markdown(f"It is **bold**, *slanted* and `code`.\n\n{CODE}\n\n{LITERAL}")
-    shown = file.getvalue()
-    assert "\x1b" not in shown
-    lines = [line.strip() for line in shown.splitlines() if line.strip()]
+    text = file.getvalue()
+    assert "\x1b" not in text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     assert lines == [
         "It is bold, slanted and code.",
         CODE,

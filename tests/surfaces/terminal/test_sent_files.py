@@ -27,7 +27,7 @@ def make(path: Path, kind: str) -> None:
             os.truncate(path, 8 << 30)
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = cli.main(words)
     error = capsys.readouterr().err
     assert "bug" not in error
@@ -57,7 +57,7 @@ def test_path_that_is_not_a_regular_file_is_refused_without_waiting(
         monkeypatch.setenv(CONFIG_VARIABLE, str(folder / "s.toml") if name == "s.toml" else "")
         (folder / name).unlink(missing_ok=True)
         make(folder / name, kind)
-        code, error = told(capsys, *words)
+        code, error = run_command(capsys, *words)
         assert code in {2, 4}, name
         assert Path(name).name in error or f"{folder}/t.batch'" in error
         assert os.path.lexists(folder / name)
@@ -71,6 +71,6 @@ def test_only_the_first_problems_of_a_large_file_are_reported(
     Path("s.toml").write_text("".join(f"k{number} = 1\n" for number in range(60_000)))
     for words, settings in ((("batch", "t.jsonl"), ""), (("config",), str(tmp_path / "s.toml"))):
         monkeypatch.setenv(CONFIG_VARIABLE, settings)
-        code, error = told(capsys, *words)
+        code, error = run_command(capsys, *words)
         assert (code, error.count("\n")) == (2, MOST_PROBLEMS + 1)
         assert error.endswith(f"there may be more: the first {MOST_PROBLEMS} problems are shown\n")

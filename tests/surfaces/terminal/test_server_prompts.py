@@ -75,8 +75,8 @@ def test_line_sends_the_text_of_the_prompt_and_no_server_is_asked_for_prompts_be
     assert "/github:review is a prompt of an MCP server\n" in out
     assert "/github:review <pr> [note] Review a pull request (MCP server github)\n" in out
     assert "/github:long_text" in out
-    asked = (settings.parent / "asked").read_text()
-    assert asked.split() == ["list", "review", "list", "review", "list", "list"]
+    requests = (settings.parent / "asked").read_text()
+    assert requests.split() == ["list", "review", "list", "review", "list", "list"]
 
 
 @pytest.mark.usefixtures("folder")

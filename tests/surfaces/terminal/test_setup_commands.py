@@ -85,8 +85,8 @@ def test_pull_is_reported_with_its_result(
 ) -> None:
     monkeypatch.setattr(weights, "pull_weights", lambda _: outcome)
     assert command("model", "pull") == (code, out, err)
-    told = json.loads(command("--json", "model", "pull")[1])
-    assert told.get("source") == getattr(outcome, "source", None)
+    result = json.loads(command("--json", "model", "pull")[1])
+    assert result.get("source") == getattr(outcome, "source", None)
 
 
 def test_model_status_says_whether_the_model_can_be_used(
@@ -104,18 +104,18 @@ def test_model_status_says_whether_the_model_can_be_used(
     os.truncate(path, spec.size_bytes)
     weights.mark_verified(path, spec)
     code, out, _ = command("--json", "model", "status")
-    told = {"state": "ready", "path": path, "bytes_present": spec.size_bytes, "bytes_expected": spec.size_bytes}
-    assert json.loads(out) == {**told, "extra_installed": installed, "usable": installed}
+    model_state = {"state": "ready", "path": path, "bytes_present": spec.size_bytes, "bytes_expected": spec.size_bytes}
+    assert json.loads(out) == {**model_state, "extra_installed": installed, "usable": installed}
     assert code == (0 if installed else 4)
 
 
-@pytest.mark.parametrize(("terminal", "wanted"), [(False, "fetching\nverifying\n"), (True, "1.0/1.0 GB")])
-def test_pull_shows_a_bar_at_a_terminal_and_otherwise_a_line_for_each_phase(terminal: bool, wanted: str) -> None:
+@pytest.mark.parametrize(("terminal", "bar_text"), [(False, "fetching\nverifying\n"), (True, "1.0/1.0 GB")])
+def test_pull_shows_a_bar_at_a_terminal_and_otherwise_a_line_for_each_phase(terminal: bool, bar_text: str) -> None:
     file = io.StringIO()
     with shown_pull(Console(file=file, force_terminal=terminal, width=100, legacy_windows=False)) as bar:
         for report in (("fetching", 500_000_000, GIGABYTE), ("verifying", GIGABYTE, GIGABYTE)):
             bar(*report)
-    assert wanted in file.getvalue().rpartition("verifying\x1b")[2]
+    assert bar_text in file.getvalue().rpartition("verifying\x1b")[2]
     assert "fetching" not in file.getvalue().rpartition("verifying")[2]
 
 
@@ -176,8 +176,8 @@ def test_options_override_files_and_files_override_defaults(
 def test_higher_max_calls_per_turn_does_not_raise_a_session_limit_from_a_file(command: Command, user: Path) -> None:
     user.write_text("max_calls_per_session = 40\n")
     for calls, session in (("20", 40), ("50", 50)):
-        told = json.loads(command("config", "--json", "--max-calls", calls)[1])
-        assert told["settings"]["max_calls_per_session"]["value"] == session
+        result = json.loads(command("config", "--json", "--max-calls", calls)[1])
+        assert result["settings"]["max_calls_per_session"]["value"] == session
 
 
 @pytest.mark.usefixtures("user")
@@ -245,11 +245,11 @@ def test_every_setting_is_shown_with_its_source(
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     user.write_text('model = "m"\nbase_url = "http://other/v1"\n')
     (folder / SETTINGS_FILE).write_text("\nmax_steps = 5\n")
-    told = json.loads(command("--role", "reader", "config", "--json")[1])
-    assert told["files"] == [str(user), SETTINGS_FILE]
-    assert told["settings"].keys() == AgentContext.model_fields.keys()
-    named = {name: told["settings"][name] for name in ("model", "base_url", "max_steps", "role", "mode")}
-    assert {name: tuple(each.values()) for name, each in named.items()} == {
+    result = json.loads(command("--role", "reader", "config", "--json")[1])
+    assert result["files"] == [str(user), SETTINGS_FILE]
+    assert result["settings"].keys() == AgentContext.model_fields.keys()
+    named = {name: result["settings"][name] for name in ("model", "base_url", "max_steps", "role", "mode")}
+    assert {name: tuple(value.values()) for name, value in named.items()} == {
         "model": ("m", str(user), 1),
         "base_url": ("http://127.0.0.1:1/v1", "OPENAI_BASE_URL", 0),
         "max_steps": (5, SETTINGS_FILE, 2),

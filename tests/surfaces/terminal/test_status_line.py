@@ -46,7 +46,7 @@ def console(file: io.StringIO, width: int = 200, **environment: str) -> Console:
     return Console(file=file, width=width, no_color=True, _environ={"TERM": "xterm", **environment})
 
 
-class Shown:
+class StatusDisplay:
     """A status line on a terminal whose clock a test sets."""
 
     def __init__(self, width: int = 200, **limits: Any) -> None:
@@ -66,19 +66,19 @@ class Shown:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Inside, the line is shown; nothing refreshes it but what is written."""
-        with asyncio.Runner() as runner, ExitStack() as shown:
+        with asyncio.Runner() as runner, ExitStack() as stack:
 
             async def enter() -> None:
-                shown.enter_context(self.line.visible())
+                stack.enter_context(self.line.visible())
 
             runner.run(enter())
             yield
 
 
 def test_counts_are_shown_with_their_limits() -> None:
-    shown = Shown(max_cost_usd=0.5, max_seconds=300.0, max_steps=20)
-    shown.now_s = 41.7
-    assert shown.note(PAID, StepDone((), ()), ToolStarted(call(pattern="def add", path="src"))) == (
+    display = StatusDisplay(max_cost_usd=0.5, max_seconds=300.0, max_steps=20)
+    display.now_s = 41.7
+    assert display.note(PAID, StepDone((), ()), ToolStarted(call(pattern="def add", path="src"))) == (
         "running grep 'def add' in src · 0:42/5:00 · calls 1/10 · $0.02/$0.50 · in 12.3k/100k · out 1.1k/50k"
         " · step 2/20"
     )
@@ -86,16 +86,16 @@ def test_counts_are_shown_with_their_limits() -> None:
 
 def test_cost_is_omitted_without_a_price_and_unknown_under_a_limit() -> None:
     words = "waiting for the model · 0:00 · calls 1/10 · in 12.3k/100k · out 1.1k/50k · step 1"
-    assert Shown().note(replace(PAID, cost_usd=0.0)) == words
-    assert Shown().note(replace(PAID, cost_usd=None)) == words
-    assert " · $?/$2.00 · " in Shown(max_cost_usd=2.0).note(replace(PAID, cost_usd=None), PAID)
-    assert " · $0.0004 · " in Shown().note(replace(PAID, cost_usd=0.0004))
+    assert StatusDisplay().note(replace(PAID, cost_usd=0.0)) == words
+    assert StatusDisplay().note(replace(PAID, cost_usd=None)) == words
+    assert " · $?/$2.00 · " in StatusDisplay(max_cost_usd=2.0).note(replace(PAID, cost_usd=None), PAID)
+    assert " · $0.0004 · " in StatusDisplay().note(replace(PAID, cost_usd=0.0004))
 
 
 def test_calls_of_a_child_count_for_the_turn() -> None:
     of_child = OfChild("1.1", "Find it.", PAID)
     nested = OfChild("1.1", "Find it.", Text("Hello"))
-    words = Shown().note(PAID, of_child, nested)
+    words = StatusDisplay().note(PAID, of_child, nested)
     assert words == "waiting for the model · 0:00 · calls 2/10 · $0.04 · in 24.6k/100k · out 2.2k/50k · step 1"
 
 
@@ -116,56 +116,56 @@ ACTIVITIES: tuple[tuple[Event, str], ...] = (
 
 
 def test_activity_is_shown_in_a_few_words() -> None:
-    assert [event for event, words in ACTIVITIES if not Shown().note(event).startswith(words)] == []
+    assert [event for event, words in ACTIVITIES if not StatusDisplay().note(event).startswith(words)] == []
     assert {number: amount(number) for number in AMOUNTS} == AMOUNTS
-    shown = Shown()
-    shown.loads = True
-    assert shown.note().startswith("loading the local model · 0:00 · ")
-    assert shown.note(Text("Hello")).startswith("the model is writing · 0:00 · ")
+    display = StatusDisplay()
+    display.loads = True
+    assert display.note().startswith("loading the local model · 0:00 · ")
+    assert display.note(Text("Hello")).startswith("the model is writing · 0:00 · ")
 
 
 def test_nearest_limit_is_shown_and_a_resumed_turn_continues_its_counts() -> None:
-    used = {"total_calls": 95, "total_input_tokens": 60_000, "total_output_tokens": 2_000, "cost_usd": 0.25}
+    usage = {"total_calls": 95, "total_input_tokens": 60_000, "total_output_tokens": 2_000, "cost_usd": 0.25}
     turn = {"calls": 4, "input_tokens": 9_000, "output_tokens": 1_500, "steps": 3, "seconds": 12.5}
-    used |= {f"{name}_in_current_turn": value for name, value in turn.items()}
-    shown = Shown(max_output_tokens_per_turn=5_000)
-    shown.line.begin_turn(shown.view, used)
-    assert shown.note().endswith("0:00 · calls 95/100 · $0.25 · in 60k/100k · out 0/5k · step 1")
-    shown = Shown(api=APILimits(max_calls_per_session=200))
-    shown.line.begin_turn(shown.view, used, resumed=True)
-    assert shown.note().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")
+    usage |= {f"{name}_in_current_turn": value for name, value in turn.items()}
+    display = StatusDisplay(max_output_tokens_per_turn=5_000)
+    display.line.begin_turn(display.view, usage)
+    assert display.note().endswith("0:00 · calls 95/100 · $0.25 · in 60k/100k · out 0/5k · step 1")
+    display = StatusDisplay(api=APILimits(max_calls_per_session=200))
+    display.line.begin_turn(display.view, usage, resumed=True)
+    assert display.note().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")
 
 
 # --- Its place on the screen
 
 
 def test_status_line_stays_below_the_output_and_is_removed_after_the_run() -> None:
-    shown = Shown()
-    with shown.at_work():
-        (words,) = shown.terminal.shown
+    display = StatusDisplay()
+    with display.at_work():
+        (words,) = display.terminal.visible_lines
         assert words.startswith("waiting for the model · 0:00 · ")
-        shown.out.write("Hello")
-        assert shown.terminal.shown == ["Hello"]
-        shown.now_s = 7
-        shown.err.line("! no log")
-        assert shown.terminal.shown == ["Hello! no log", words.replace("0:00", "0:07")]
-    shown.out.write("After.")
-    assert shown.terminal.shown == ["Hello! no log", "After."]
+        display.out.write("Hello")
+        assert display.terminal.visible_lines == ["Hello"]
+        display.now_s = 7
+        display.err.line("! no log")
+        assert display.terminal.visible_lines == ["Hello! no log", words.replace("0:00", "0:07")]
+    display.out.write("After.")
+    assert display.terminal.visible_lines == ["Hello! no log", "After."]
 
 
 @pytest.mark.parametrize("width", [1, 20])
 def test_status_line_fits_the_terminal_and_cannot_control_it(width: int) -> None:
-    shown = Shown(width)
-    shown.note(FellBack("a", "漢字 \x1b[2J\r\n of a long name", "b"))
-    with shown.at_work():
-        (line,) = shown.terminal.shown or [""]
+    display = StatusDisplay(width)
+    display.note(FellBack("a", "漢字 \x1b[2J\r\n of a long name", "b"))
+    with display.at_work():
+        (line,) = display.terminal.visible_lines or [""]
         assert (cell_len(line) < width, "\x1b[2J" in line) == (True, False)
 
 
 def test_last_parts_are_omitted_if_the_line_does_not_fit() -> None:
-    shown = Shown()
-    shown.note(PAID)
-    assert shown.line.text(60) == "waiting for the model · 0:00 · calls 1/10 · $0.02"
+    display = StatusDisplay()
+    display.note(PAID)
+    assert display.line.text(60) == "waiting for the model · 0:00 · calls 1/10 · $0.02"
 
 
 def test_terminal_has_a_status_line_unless_it_is_dumb_or_turned_off() -> None:
@@ -175,20 +175,22 @@ def test_terminal_has_a_status_line_unless_it_is_dumb_or_turned_off() -> None:
         ("TERM", "dumb"): False,
         ("TTY_INTERACTIVE", "0"): False,
     }
-    shown = {(name, value): is_live(console(TerminalFile(), 200, **{name: value})) for name, value in terminals}
-    assert shown == terminals
+    is_live_by_terminal = {
+        (name, value): is_live(console(TerminalFile(), 200, **{name: value})) for name, value in terminals
+    }
+    assert is_live_by_terminal == terminals
 
 
 def test_status_line_is_refreshed_during_a_turn_and_removed_after_an_interrupt() -> None:
-    shown = Shown()
+    display = StatusDisplay()
 
     async def turn() -> None:
-        with shown.line.visible():
-            shown.now_s += 3.0
-            while " · 0:03 · " not in "".join(shown.terminal.shown):  # noqa: ASYNC110 - no event says so
+        with display.line.visible():
+            display.now_s += 3.0
+            while " · 0:03 · " not in "".join(display.terminal.visible_lines):  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(0.01)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(turn())
-    assert shown.terminal.shown == []
+    assert display.terminal.visible_lines == []

@@ -15,8 +15,8 @@ from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import scripted, session
-from tests.surfaces.terminal.stopping import mendgraph, stalled_endpoint, stopping
+from tests.surfaces.runs.tool_play import scripted_model, session
+from tests.surfaces.terminal.stopping import stalled_endpoint, start_command, stopping_message
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
@@ -33,7 +33,7 @@ def by_whom(signal_name: str) -> str:
     return {"Ctrl-C": "by you (Ctrl-C)"}.get(signal_name, f"by {signal_name}")
 
 
-def said(by: str) -> str:
+def outcome_line(by: str) -> str:
     return f"BUDGET_STOP (cancelled): The run was stopped {by_whom(by)}."
 
 
@@ -45,38 +45,38 @@ def test_signal_during_a_model_call_ends_the_run(root: Path) -> None:
         running.send(signal.SIGINT)
         return Slow(60, Say("Too late."))
 
-    with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look here.") as running:
+    with ScriptedServer([waiting]) as server, start_command(root, server.base_url, "Look here.") as running:
         assert running.end() == 3
-    assert (said("Ctrl-C") in running.err, "Too late" in running.err) == (True, False)
-    assert stopping("Ctrl-C") in running.err
+    assert (outcome_line("Ctrl-C") in running.err, "Too late" in running.err) == (True, False)
+    assert stopping_message("Ctrl-C") in running.err
     assert "How to continue: Continue with `mendgraph resume " in running.err
 
 
 def test_signal_during_a_streamed_reply_ends_the_run(root: Path) -> None:
-    with stalled_endpoint("I think hard") as base_url, mendgraph(root, base_url, "Look here.") as running:
+    with stalled_endpoint("I think hard") as base_url, start_command(root, base_url, "Look here.") as running:
         running.wait_for_err("I think ")
         running.send(signal.SIGTERM)
         assert running.end() == 3
-    assert f"hard\n{said('SIGTERM')}" in running.err
-    assert stopping("SIGTERM") in running.err
+    assert f"hard\n{outcome_line('SIGTERM')}" in running.err
+    assert stopping_message("SIGTERM") in running.err
 
 
 def test_signal_during_a_retry_wait_ends_the_run(root: Path) -> None:
     busy = Status(503, headers={"Retry-After": "30"})
-    with ScriptedServer([busy]) as server, mendgraph(root, server.base_url, "Look here.") as running:
+    with ScriptedServer([busy]) as server, start_command(root, server.base_url, "Look here.") as running:
         running.wait_for_err("Trying again in 30 s\n")
         running.send(signal.SIGINT)
         assert running.end() == 3
         assert len(server.requests) == 1
-    assert said("Ctrl-C") in running.err
-    assert stopping("Ctrl-C") in running.err
+    assert outcome_line("Ctrl-C") in running.err
+    assert stopping_message("Ctrl-C") in running.err
 
 
 WORK = "echo > begun; while [ ! -e go ]; do sleep 0.02; done; echo > done"
 """A command that says that it has begun, and ends when it is told to."""
 
 
-def working() -> ScriptedServer:
+def working_server() -> ScriptedServer:
     """An endpoint that has a command run, and a file written after it."""
     calls = ("run_command", {"argv": ["sh", "-c", WORK]}), ("write_file", {"path": "next.txt", "content": "x"})
     return ScriptedServer([message_of(use(*calls), Protocol.NATIVE)], then=lambda _: Say("Done."))
@@ -91,15 +91,18 @@ def wait_for(path: Path) -> None:
 
 @needs_sandbox
 def test_signal_during_a_tool_ends_the_run_after_the_step(root: Path) -> None:
-    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
+    with (
+        working_server() as server,
+        start_command(root, server.base_url, "--allow-program", "sh", "Work here.") as running,
+    ):
         wait_for(root / "begun")
         running.send(signal.SIGTERM)
-        running.wait_for_err(stopping("SIGTERM"))
+        running.wait_for_err(stopping_message("SIGTERM"))
         (root / "go").touch()
         assert running.end() == 3
         assert len(server.requests) == 1
     assert sorted(os.listdir(root)) == ["a.py", "begun", "done", "go"]
-    assert said("SIGTERM") in running.err
+    assert outcome_line("SIGTERM") in running.err
     assert "→ write_file next.txt  cancelled: The run was stopped before this call, so it did not run.\n" in running.err
 
 
@@ -115,20 +118,23 @@ def test_second_signal_does_not_wait_for_the_tool(
     root: Path, numbers: tuple[signal.Signals, signal.Signals], code: int, by: str
 ) -> None:
     first = "SIGTERM" if numbers[0] == signal.SIGTERM else "Ctrl-C"
-    with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work here.") as running:
+    with (
+        working_server() as server,
+        start_command(root, server.base_url, "--allow-program", "sh", "Work here.") as running,
+    ):
         wait_for(root / "begun")
         running.send(numbers[0])
-        running.wait_for_err(stopping(first))
+        running.wait_for_err(stopping_message(first))
         running.send(numbers[1])
         assert running.end() == code
-    assert stopping(first) in running.err
+    assert stopping_message(first) in running.err
     assert f"mendgraph: stopped {by_whom(by)}; continue with: mendgraph resume " in running.err
     assert sorted(os.listdir(root)) == ["a.py", "begun"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_signal_at_the_prompt_ends_the_chat(root: Path, number: signal.Signals, code: int) -> None:
-    with ScriptedServer([Say("Hello.")]) as server, mendgraph(root, server.base_url, "chat") as running:
+    with ScriptedServer([Say("Hello.")]) as server, start_command(root, server.base_url, "chat") as running:
         running.wait_for_out("You: ")
         running.say("hi\n")
         running.wait_for_out("You: ")
@@ -145,7 +151,7 @@ CLOSES: list[Callable[[], None]] = []
 
 
 @tool(effect=Effect.WRITE)
-def stopped_meanwhile(context: ToolContext, name: str) -> ToolOutput:
+def stop_and_write(context: ToolContext, name: str) -> ToolOutput:
     """Request a stop of the run, and write anyway."""
     CLOSES.pop()()
     context.workspace.write_file(name, b"done", expected_sha256="")
@@ -157,8 +163,8 @@ WORKING = use(("stopped_meanwhile", {"name": "a.txt"}), ("write_file", {"path": 
 
 @pytest.mark.parametrize("way", ["thread", "signal"])
 def test_program_can_stop_its_own_run_from_anywhere(root: Path, way: str) -> None:
-    model = scripted(Protocol.NATIVE, WORKING, Say("Hello."), Say("And now?"))
-    with session(root, model, tools=(stopped_meanwhile,)) as running:
+    model = scripted_model(Protocol.NATIVE, WORKING, Say("Hello."), Say("And now?"))
+    with session(root, model, tools=(stop_and_write,)) as running:
         running.stop("while nothing runs")
         handled = threading.Event()
 

@@ -12,7 +12,7 @@ import pytest
 from tests.doubles.replies import Calls, Reply, Say, Slow
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
-from tests.surfaces.runs.run_plays import played, project
+from tests.surfaces.runs.run_plays import project, run_lines
 from tests.surfaces.terminal.tmux import COMMAND, Tmux, needs_tmux
 
 pytestmark = needs_tmux
@@ -33,8 +33,8 @@ def terminal(
     (project / "calc.py").write_text(BUG, encoding="utf-8")
     with ScriptedServer(script) as server:
         environment = {"OPENAI_BASE_URL": server.base_url} | ({"NO_COLOR": no_color} if no_color else {})
-        given = ("--no-evidence", "--model", "scripted", *words)
-        with Tmux(project, *given, size=(width, 60), environment=environment) as tmux:
+        arguments = ("--no-evidence", "--model", "scripted", *words)
+        with Tmux(project, *arguments, size=(width, 60), environment=environment) as tmux:
             yield tmux, project / "calc.py", server
 
 
@@ -49,8 +49,8 @@ def test_no_color_removes_all_colors(tmp_path: Path) -> None:
         tmux.type("Fix add", "Enter")
         tmux.wait("FINISHED")
         tmux.wait("You:", 2)
-        shown = menu + tmux.screen(colours=True)
-    assert not re.search("\x1b\\[[0-9;:]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;:]*m", shown)
+        screens = menu + tmux.screen(colours=True)
+    assert not re.search("\x1b\\[[0-9;:]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;:]*m", screens)
 
 
 @in_sweeps
@@ -65,8 +65,8 @@ def test_limit_is_raised_by_a_key_and_by_a_number(tmp_path: Path) -> None:
         tmux.wait("max_calls_per_turn?")
         tmux.type("3", "Enter")
         tmux.wait("FINISHED")
-        shown = tmux.screen()
-    assert "usage: 3/3 calls" in shown
+        screen = tmux.screen()
+    assert "usage: 3/3 calls" in screen
     assert calc.read_text(encoding="utf-8") == FIXED
 
 
@@ -97,13 +97,13 @@ def test_narrow_terminal_wraps_between_words(tmp_path: Path) -> None:
         tmux.type("Fix add", "Enter")
         tmux.wait("FINISHED (answered): Changed calc.py;")
         tmux.wait("You:", 3)
-        whole, lines = tmux.screen(joined=True), tmux.screen().splitlines()
+        text, lines = tmux.screen(joined=True), tmux.screen().splitlines()
         assert calc.read_text(encoding="utf-8") == FIXED
     assert max(map(len, lines)) <= 40
-    assert DONE.text in " ".join(whole.split())
-    help_lines = whole[whole.index("/diff") : whole.index("You: Fix add")].splitlines()
+    assert DONE.text in " ".join(text.split())
+    help_lines = text[text.index("/diff") : text.index("You: Fix add")].splitlines()
     assert max(map(len, help_lines)) <= 40
-    assert "→ edit_file calc.py  1 replacement\n" in whole
+    assert "→ edit_file calc.py  1 replacement\n" in text
 
 
 def test_chat_at_a_terminal_supports_multiple_lines_undo_models_and_history(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_chat_at_a_terminal_supports_multiple_lines_undo_models_and_history(tmp_
         tmux.press("C-c", "C-c")
         assert tmux.exit_code() == 0
     note = "(I took back your changes of these files, so read them again: calc.py.)"
-    assert [each["model"] for each in server.requests] == ["scripted"] * 3 + ["another"]
-    said = [each["content"] for each in server.requests[2]["messages"] if each["role"] == "user"]
-    assert f"{note}\n\none\ntwo\nthree\nfour" in said
+    assert [request["model"] for request in server.requests] == ["scripted"] * 3 + ["another"]
+    questions = [message["content"] for message in server.requests[2]["messages"] if message["role"] == "user"]
+    assert f"{note}\n\none\ntwo\nthree\nfour" in questions
 
 
 class HeldServer(ScriptedServer):
@@ -163,7 +163,7 @@ def test_question_is_answered_a_message_added_and_the_answer_shown_as_markdown(t
         with Tmux(project, *words, size=(80, 60), environment={"OPENAI_BASE_URL": server.base_url}) as tmux:
             tmux.wait("You:")
             tmux.type("Fix add", "Enter")
-            asked = tmux.wait("Your answer (a number, or your own words; Enter: none)?")
+            question_screen = tmux.wait("Your answer (a number, or your own words; Enter: none)?")
             tmux.type("2", "Enter")
             tmux.wait("waiting for the model")
             tmux.type("also commit it, pleasé")
@@ -175,12 +175,12 @@ def test_question_is_answered_a_message_added_and_the_answer_shown_as_markdown(t
             tmux.wait("> unsent words")
             server.released.set()
             tmux.wait("You: unsent words")
-            shown = tmux.screen()
+            screen = tmux.screen()
             tmux.press("C-c", "C-c", "C-c")
             assert tmux.exit_code() == 0
 
-    assert "? The model asks:\n│ Which sum?\n│ 1. of integers\n│ 2. of decimals\n" in asked
-    assert "mendgraph: It adds now.\n\nNext\n\n • commit\n\n add(1, 2)\n\nThat is all.\n\n---" in shown
+    assert "? The model asks:\n│ Which sum?\n│ 1. of integers\n│ 2. of decimals\n" in question_screen
+    assert "mendgraph: It adds now.\n\nNext\n\n • commit\n\n add(1, 2)\n\nThat is all.\n\n---" in screen
     *_, result = server.requests[1]["messages"]
     assert "of decimals" in result["content"]
     *_, words_between, added = server.requests[2]["messages"]
@@ -195,7 +195,7 @@ BASH = shutil.which("bash")
 def test_tab_completes_in_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     folder = project(tmp_path / "project")
-    played(folder)
+    run_lines(folder)
     before = _files(tmp_path / "data")
     path = {"PATH": f"{COMMAND.parent}:/usr/bin:/bin", "PS1": "$ ", "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
     with Tmux(folder, "--norc", "--noprofile", "-i", environment=path, program=Path(str(BASH))) as tmux:
@@ -206,11 +206,11 @@ def test_tab_completes_in_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         tmux.wait("mendgraph --mode read-only")
         tmux.press("C-u")
         tmux.type("mendgraph --root pk", "Tab")
-        shown = tmux.wait("mendgraph --root pkg/")
+        screen = tmux.wait("mendgraph --root pkg/")
         tmux.press("C-u")
         tmux.type("exit", "Enter")
         tmux.exit_code()
-    assert "Traceback" not in shown
+    assert "Traceback" not in screen
     assert _files(tmp_path / "data") == before
 
 

@@ -111,8 +111,8 @@ BLOCKS: tuple[tuple[dict[str, Any], dict[str, str], bool], ...] = (
 
 
 def test_small_model_edits_in_blocks() -> None:
-    found = [edits_in_blocks(AgentContext(**context), environment) for context, environment, _ in BLOCKS]
-    assert found == [expected for *_, expected in BLOCKS]
+    forms = [edits_in_blocks(AgentContext(**context), environment) for context, environment, _ in BLOCKS]
+    assert forms == [expected for *_, expected in BLOCKS]
 
 
 # --- Signals
@@ -124,8 +124,8 @@ def test_signal_cancels_the_model_call_and_ends_the_task_with_an_outcome(
 ) -> None:
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
-    said = "Changed calc.py; not checked: the run ended before its changes were checked."
-    assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}. {said}\n" in terminal.out
+    sentence = "Changed calc.py; not checked: the run ended before its changes were checked."
+    assert f"\nBUDGET_STOP (cancelled): The run was stopped {by_whom(by)}. {sentence}\n" in terminal.out
     assert f"\nHow to continue: Continue with `{terminal.resume}`, or send another message.\n" in terminal.out
     ended = f"mendgraph: run {tmp_path.name}; continue with: {terminal.resume}\n"
     assert terminal.err == STOPPING.replace("Ctrl-C", by) + ended
@@ -141,8 +141,8 @@ def test_second_signal_ends_a_task_at_once_and_names_the_changed_files(
     terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
     assert run_once(terminal.setup, "Fix add") is code
     assert terminal.out == "→ edit_file calc.py  1 replacement\n"
-    said = f"mendgraph: stopped {by_whom(by)}; changed before that: calc.py; continue with: {terminal.resume}\n"
-    assert terminal.err.removeprefix(STOPPING.replace("Ctrl-C", by)) == said
+    message = f"mendgraph: stopped {by_whom(by)}; changed before that: calc.py; continue with: {terminal.resume}\n"
+    assert terminal.err.removeprefix(STOPPING.replace("Ctrl-C", by)) == message
 
 
 @pytest.mark.parametrize("context", [{}, {"mode": "ask"}])
@@ -150,16 +150,16 @@ def test_after_a_signal_no_call_of_the_reply_starts_and_no_approval_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: dict[str, str]
 ) -> None:
     interrupt_late(monkeypatch)
-    terminal = Terminal(tmp_path, [FIX, "Done."], said="y", context=context)
+    terminal = Terminal(tmp_path, [FIX, "Done."], answer="y", context=context)
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
-    assert (terminal.asked, terminal.calc.read_text(encoding="utf-8")) == ([], BUG)
-    told = "→ edit_file calc.py  cancelled: The run was stopped before this call, so it did not run.\n"
-    assert (told in terminal.out) is not bool(context)
+    assert (terminal.prompts, terminal.calc.read_text(encoding="utf-8")) == ([], BUG)
+    line = "→ edit_file calc.py  cancelled: The run was stopped before this call, so it did not run.\n"
+    assert (line in terminal.out) is not bool(context)
 
 
 @pytest.mark.parametrize(("number", "code"), [(SIGINT, ExitCode.INTERRUPTED), (SIGTERM, ExitCode.TERMINATED)])
 def test_signal_at_an_approval_request_ends_the_task_at_once(tmp_path: Path, number: Signals, code: ExitCode) -> None:
-    terminal = Terminal(tmp_path, [FIX], said="y", context={"mode": "ask"})
+    terminal = Terminal(tmp_path, [FIX], answer="y", context={"mode": "ask"})
 
     def hear(_: str) -> str:
         raise_signal(number)
@@ -198,14 +198,14 @@ def test_status_line_is_below_the_run_and_removed_at_the_end(tmp_path: Path) -> 
     screen, seen = TerminalFile(), list[str]()
     quiet = {"evidence": False}
     played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching, context=quiet)
-    played.setup.session_options["model"].look = lambda: seen.append(screen.shown[-1])
+    played.setup.session_options["model"].look = lambda: seen.append(screen.visible_lines[-1])
     setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "Fix add") is ExitCode.FINISHED
     assert resume_once(setup) is ExitCode.FINISHED
     counts = [re.sub(r" · [\d:]+ · ", " · ", line[: line.index(" · in ")]) for line in seen if "calls" in line]
     assert counts == [f"waiting for the model · calls {calls}/10" for calls in range(3)]
-    assert not [line for line in screen.shown if " · calls " in line]
-    assert screen.shown[1:5] == [
+    assert not [line for line in screen.visible_lines if " · calls " in line]
+    assert screen.visible_lines[1:5] == [
         "mendgraph: I look.",
         "→ read_file calc.py  2 lines",
         "→ edit_file calc.py  1 replacement",
@@ -217,7 +217,7 @@ def test_status_line_shows_the_stop_and_further_signals_change_nothing(tmp_path:
     screen = TerminalFile()
     terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
     assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
-    assert STOPPING.strip() in screen.shown
+    assert STOPPING.strip() in screen.visible_lines
 
 
 def test_unreadable_earlier_usage_is_left_to_the_turn(tmp_path: Path) -> None:
@@ -229,4 +229,4 @@ def test_unreadable_earlier_usage_is_left_to_the_turn(tmp_path: Path) -> None:
         database.execute("UPDATE checkpoints SET type = NULL")
     setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "And now?") is ExitCode.SYSTEM_ERROR
-    assert screen.shown[1].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")
+    assert screen.visible_lines[1].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")

@@ -17,7 +17,7 @@ CODE = "```python\ndef HIDDEN():\n    return 1\n```\n"
 BLOCK = f"calc.py\n{CODE}"
 
 
-def seen(*pieces: str, blocks: bool = False) -> str:
+def visible_text(*pieces: str, blocks: bool = False) -> str:
     visible = VisibleText(TOOLS, blocks=blocks)
     return "".join(map(visible.feed, pieces)) + visible.end()
 
@@ -39,8 +39,8 @@ CALL_FORMS = [
     f"```json\n{JSON_CALL}\n```\n",
     f"<tool_call>\n{JSON_CALL}\n</tool_call>",
     '<tool: read_file({"path": "HIDDEN"})>',
-    *(each.example("read_file", {"path": "HIDDEN"}) for each in FORMATS),
-    *(f"<function_calls>\n{each.example('read_file', {'path': 'HIDDEN'})}" for each in FORMATS[:3]),
+    *(call_format.example("read_file", {"path": "HIDDEN"}) for call_format in FORMATS),
+    *(f"<function_calls>\n{call_format.example('read_file', {'path': 'HIDDEN'})}" for call_format in FORMATS[:3]),
 ]
 PROSE_FORMS = [
     "",
@@ -79,8 +79,8 @@ def test_prose_is_shown_and_calls_and_block_edits_are_hidden() -> None:
     prose = [(reply, False, reply) for reply in PROSE_FORMS]
     edits = [(reply, True, expected) for reply, expected in IN_BLOCKS]
     for reply, blocks, expected in (*calls, *prose, *edits):
-        assert (reply, seen(reply, blocks=blocks)) == (reply, expected)
-        assert (reply, seen(*reply, blocks=blocks)) == (reply, expected)
+        assert (reply, visible_text(reply, blocks=blocks)) == (reply, expected)
+        assert (reply, visible_text(*reply, blocks=blocks)) == (reply, expected)
 
 
 HELD = ["tool:", "```", "~~~", "<tool_call>", '{"name": ', '{"tool": ', '[{"name": ', '[{"tool": ', " `` `"]
@@ -107,12 +107,12 @@ FRAGMENTS = st.sampled_from([*MARKS, *'()"{}[,\\` ', *MORE])
 def test_shown_text_does_not_depend_on_the_chunks(reply: str, data: st.DataObject, blocks: bool) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(reply)), max_size=8).map(sorted))
     pieces = [reply[start:end] for start, end in pairwise([0, *cuts, len(reply)])]
-    whole = seen(reply, blocks=blocks)
-    assert seen(*pieces, blocks=blocks) == whole
-    assert seen(*reply, blocks=blocks) == whole
+    expected = visible_text(reply, blocks=blocks)
+    assert visible_text(*pieces, blocks=blocks) == expected
+    assert visible_text(*reply, blocks=blocks) == expected
 
 
 @given(st.lists(PROSE | st.just(BLOCK) | st.just("```sh\nls\n```"), max_size=6).map("\n".join))
 def test_text_that_is_applied_as_an_edit_is_hidden(reply: str) -> None:
-    assert "HIDDEN" not in seen(reply, blocks=True)
+    assert "HIDDEN" not in visible_text(reply, blocks=True)
     assert bool(read_blocks(reply, ("file.py",)).outcomes) == ("HIDDEN" in reply)

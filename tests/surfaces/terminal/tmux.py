@@ -89,19 +89,19 @@ class Tmux:
     def wait(self, text: str, times: int = 1) -> str:
         """Wait until the screen has this text so many times; the screen, with whole lines."""
         deadline = time.monotonic() + DEADLINE_S
-        while (shown := self.screen(joined=True)).count(text) < times:
-            left = deadline - time.monotonic()
-            if left <= 0 or (ENDED in shown and ENDED not in text):
-                raise AssertionError(f"{text!r} is not there {times} times:\n{shown}")
-            if select.select([self._output], [], [], left)[0]:
+        while (screen := self.screen(joined=True)).count(text) < times:
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0 or (ENDED in screen and ENDED not in text):
+                raise AssertionError(f"{text!r} is not there {times} times:\n{screen}")
+            if select.select([self._output], [], [], seconds_left)[0]:
                 os.read(self._output, 65_536)
-        return shown
+        return screen
 
     def exit_code(self) -> int:
         """Wait for the command's end, and tell how it ended."""
-        found = re.search(rf"{ENDED}(\d+)", self.wait(ENDED))
-        assert found is not None
-        return int(found[1])
+        match = re.search(rf"{ENDED}(\d+)", self.wait(ENDED))
+        assert match is not None
+        return int(match[1])
 
     def _tmux(self, *words: str) -> str:
         called = ["tmux", "-u", "-L", self._server, "-f", "/dev/null", *words]
@@ -114,10 +114,10 @@ class Tmux:
 
 def _environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     """That of the tests, which names no endpoint, with homes of the command's own."""
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if name not in {"TMUX", "TMUX_PANE", "TERM", "COLUMNS", "LINES"}
     }
     homes = {name: str(home / "home" / name.lower()) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
-    return {**kept, "HOME": str(home / "home"), **homes, "LANG": "C.UTF-8", "SHELL": "/bin/sh", **more}
+    return {**variables, "HOME": str(home / "home"), **homes, "LANG": "C.UTF-8", "SHELL": "/bin/sh", **more}

@@ -36,7 +36,7 @@ from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import scripted
+from tests.surfaces.runs.tool_play import scripted_model
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
@@ -72,8 +72,8 @@ def parent(*calls: tuple[str, dict[str, Any]]) -> tuple[Use | Say, ...]:
 
 
 def context(root: Path, **more: Any) -> AgentContext:
-    given = {"delegation": True, "evidence": False, "read_ahead": False, "max_calls_per_turn": 40, **more}
-    return AgentContext(workspace=str(root), protocol="native", **given)
+    settings = {"delegation": True, "evidence": False, "read_ahead": False, "max_calls_per_turn": 40, **more}
+    return AgentContext(workspace=str(root), protocol="native", **settings)
 
 
 def session(root: Path, model: TaskModel, **more: Any) -> Session:
@@ -116,7 +116,7 @@ def test_explorers_and_writers_run_in_parallel_and_return_their_results(root: Pa
     assert {(event.place, event.task) for event in of_children} == {
         ("1.1", "LOOK into a"), ("1.2", "ONE"), ("1.3", "TWO"),
     }  # fmt: skip
-    started = [each.inner.call.tool for each in of_children if isinstance(each.inner, ToolStarted)]
+    started = [event.inner.call.tool for event in of_children if isinstance(event.inner, ToolStarted)]
     assert sorted(started) == ["edit_file", "edit_file", "read_file"]
     assert sum(isinstance(event.inner, Ended) for event in of_children) == 3
     assert ["delegate" in str(call.prompt.tools) for call in model.calls].count(True) == 2  # the calls of the parent
@@ -130,7 +130,7 @@ def test_counts_of_a_run_include_its_children(root: Path) -> None:
     broken = use(("read_file", '{"path": long.txt}'))
     read = use(("read_file", {"path": "long.txt"}))
     lines = (broken, use(explore("Look.")), broken, broken, read, read, read, done(), done())
-    with Session(context(root), model=scripted(Protocol.NATIVE, *lines), thread_id="t") as opened:
+    with Session(context(root), model=scripted_model(Protocol.NATIVE, *lines), thread_id="t") as opened:
         opened.work("MAIN task")
         usage = opened.usage()
     counted = {"replies_asked_again": 3, "replies_healed": 2, "loops": 1, "loop_overrides": 1, "truncated_reads": 3}
@@ -144,13 +144,13 @@ def test_counts_of_a_run_include_its_children(root: Path) -> None:
 
 
 def test_writers_of_the_same_file_run_one_after_the_other(root: Path) -> None:
-    begun, early = threading.Event(), list[bool]()
+    started, early = threading.Event(), list[bool]()
 
     def note(task: str, replies: int) -> None:
         if task == "TWO":
-            begun.set()
+            started.set()
         elif task == "ONE" and replies == 1:
-            early.append(begun.wait(0.2))
+            early.append(started.wait(0.2))
 
     lines = {
         "MAIN": parent(write("ONE", "SUB/"), write("TWO", "./sub/b.txt")),
@@ -159,7 +159,7 @@ def test_writers_of_the_same_file_run_one_after_the_other(root: Path) -> None:
     }
     with session(root, TaskModel(lines, note)) as opened:
         opened.work("MAIN")
-        assert [each["ok"] for each in results(opened)] == [True, True]
+        assert [result["ok"] for result in results(opened)] == [True, True]
     assert early == [False]
     assert (root / "sub/b.txt").read_text() == "two\n"
 
@@ -185,9 +185,9 @@ def test_run_and_its_children_never_exceed_a_limit_together(root: Path, limits: 
     model = TaskModel(lines)
     with session(root, model, **limits) as opened:
         opened.work("MAIN")
-        told, usage, outcome = results(opened), opened.usage(), opened.result().outcome
-    assert [each["error"]["code"] for each in told] == ["resource_limit"] * 3, told
-    assert reason in told[0]["error"]["message"]
+        call_results, usage, outcome = results(opened), opened.usage(), opened.result().outcome
+    assert [result["error"]["code"] for result in call_results] == ["resource_limit"] * 3, call_results
+    assert reason in call_results[0]["error"]["message"]
     assert outcome.kind == "FINISHED"
     assert usage["total_calls"] == len(model.calls) <= 9
     assert usage["total_output_tokens"] <= 90
@@ -197,24 +197,27 @@ def test_stream_writer_of_a_tool_does_not_disturb_the_run_or_a_child(root: Path)
     @tool
     def tick(runtime: ToolRuntime) -> str:
         """Say something while it runs."""
-        for said in (5, "words", {"type": "text"}):
-            runtime.stream_writer(said)
+        for part in (5, "words", {"type": "text"}):
+            runtime.stream_writer(part)
         return "tock"
 
     lines = {"MAIN": parent(("tick", {}), explore("A")), "A": (use(("tick", {}), usage=USED), done("tick, tock"))}
-    given: Any = {"tools": (*default_tools(), tick), "effects": {"tick": "none"}}
-    with Session(context(root), model=TaskModel(lines), thread_id="t", **given) as opened:
+    options: Any = {"tools": (*default_tools(), tick), "effects": {"tick": "none"}}
+    with Session(context(root), model=TaskModel(lines), thread_id="t", **options) as opened:
         texts = [event.text for event in opened.stream("MAIN") if isinstance(event, Text)]
-        own, of_child = [message.text for message in opened.result().messages if message.type == "tool"]
+        parent_result, of_child = [message.text for message in opened.result().messages if message.type == "tool"]
     assert "".join(texts) == "All done."
-    assert own == "tock"
+    assert parent_result == "tock"
     assert json.loads(of_child)["data"]["answer"] == "tick, tock"
 
 
 def test_run_without_a_checkpointer_can_have_children(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": (done("a"),), "B": (done("b"),)})
     values = build_graph(model=model).invoke({"messages": [HumanMessage("MAIN")]}, context=context(root))
-    assert [json.loads(each.text)["data"]["answer"] for each in values["messages"] if each.type == "tool"] == ["a", "b"]
+    assert [json.loads(message.text)["data"]["answer"] for message in values["messages"] if message.type == "tool"] == [
+        "a",
+        "b",
+    ]
 
 
 def test_children_share_the_rest_of_a_quota(root: Path) -> None:
@@ -235,23 +238,25 @@ def test_children_share_the_rest_of_a_quota(root: Path) -> None:
     model = TaskModel(lines)
     with session(root, model, tool_quotas={"read_file": 6}) as opened:
         events = list(opened.stream("MAIN"))
-        own = [each.get("error", {}).get("code", "ok") for each in results(opened)]
+        codes = [result.get("error", {}).get("code", "ok") for result in results(opened)]
     of_children = [
         [result.result.error.code.value if result.result.error else "ok" for result in event.inner.results]
         for event in events
         if isinstance(event, OfChild) and isinstance(event.inner, StepDone)
     ]
     assert of_children == [["ok", "ok", "rate_limited"]] * 2  # of five that are left, two each
-    assert own == ["ok", "ok", "ok", "ok", "rate_limited", "rate_limited"]
+    assert codes == ["ok", "ok", "ok", "ok", "rate_limited", "rate_limited"]
 
 
 def test_budget_that_is_too_small_starts_no_children(root: Path) -> None:
     model = TaskModel({"MAIN": parent(explore("A"), explore("B"), explore("C"))})
     with session(root, model, max_calls_per_turn=3) as opened:
         opened.work("MAIN")
-        told = results(opened)
-    assert [each["error"]["code"] for each in told] == ["resource_limit"] * 3
-    assert all("is too little for children: do this part yourself." in each["error"]["message"] for each in told)
+        call_results = results(opened)
+    assert [result["error"]["code"] for result in call_results] == ["resource_limit"] * 3
+    assert all(
+        "is too little for children: do this part yourself." in result["error"]["message"] for result in call_results
+    )
     assert len(model.calls) <= 2
 
 
@@ -272,9 +277,9 @@ def test_child_gets_a_part_of_the_budget_and_may_change_only_its_paths(
         "MAIN": parent(write("ONE", "a.txt"), write("TWO", "a.txt"), explore("LOOK")),
         **{task: (use(("note", {"task": task}), usage=USED), done()) for task in tasks},
     }
-    given: Any = {"tools": (*default_tools(), note), "effects": {"note": "none"}}
+    options: Any = {"tools": (*default_tools(), note), "effects": {"note": "none"}}
     limits: Any = {"max_seconds": 90.0, "max_calls_per_turn": 41, "checks": ("true",), "require_checks": True}
-    with Session(context(root, **limits), model=TaskModel(lines), thread_id="t", **given) as opened:
+    with Session(context(root, **limits), model=TaskModel(lines), thread_id="t", **options) as opened:
         opened.work("MAIN")
     assert contexts.keys() == tasks.keys()
     for task, paths in tasks.items():
@@ -292,11 +297,11 @@ def test_child_without_an_answer_names_its_changed_files(root: Path) -> None:
     }
     with session(root, TaskModel(lines)) as opened:
         opened.work("MAIN")
-        [told] = results(opened)
+        [result] = results(opened)
         outcome = opened.result().outcome
-    assert (told["ok"], told["error"]["code"]) == (False, "child_failed")
-    assert told["error"]["message"].startswith("The child ended without an answer (SYSTEM_ERROR, loop")
-    assert told["error"]["message"].endswith(" It has changed a.txt.")
+    assert (result["ok"], result["error"]["code"]) == (False, "child_failed")
+    assert result["error"]["message"].startswith("The child ended without an answer (SYSTEM_ERROR, loop")
+    assert result["error"]["message"].endswith(" It has changed a.txt.")
     assert outcome.changed_files == ("a.txt",)
 
 
@@ -312,42 +317,44 @@ def test_stopping_a_run_ends_its_children(root: Path) -> None:
         ended = opened.work("MAIN")
         assert isinstance(ended, Ended)
         assert ended.outcome.reason == "cancelled"
-        assert {each["error"]["code"] for each in results(opened)} <= {"cancelled", "loop_override"} | {"child_failed"}
+        assert {result["error"]["code"] for result in results(opened)} <= {"cancelled", "loop_override"} | {
+            "child_failed"
+        }
         assert opened.usage()["total_calls"] == len(model.calls)
-        made = len(model.calls)
-    assert made == len(model.calls) < 15
+        calls = len(model.calls)
+    assert calls == len(model.calls) < 15
 
 
-@pytest.mark.parametrize("given", [None, {"messages": [HumanMessage("MAIN again")]}])
-def test_cancelling_a_run_in_its_event_loop_cancels_its_children(root: Path, given: Any) -> None:
+@pytest.mark.parametrize("turn_input", [None, {"messages": [HumanMessage("MAIN again")]}])
+def test_cancelling_a_run_in_its_event_loop_cancels_its_children(root: Path, turn_input: Any) -> None:
     """Their calls are charged to the next turn, whether it continues them or not."""
 
-    begun = threading.Event()
+    started = threading.Event()
 
-    def told(task: str, replies: int) -> None:
+    def signal_start(task: str, replies: int) -> None:
         if task == "A" and replies == 1:
-            begun.set()
+            started.set()
 
     look = [use(("search_files", {"pattern": str(n)}), usage=USED) for n in range(35)]
-    model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": look, "B": look}, told)
+    model = TaskModel({"MAIN": parent(explore("A"), explore("B")), "A": look, "B": look}, signal_start)
     graph = build_graph(InMemorySaver(serde=serializer()), model=model)
     thread: Any = {"configurable": {"thread_id": "1"}}
 
     async def cancelled() -> int:
         run = asyncio.ensure_future(graph.ainvoke({"messages": [HumanMessage("MAIN")]}, thread, context=context(root)))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        made = len(model.calls)
+        calls = len(model.calls)
         await asyncio.sleep(0.2)
-        return len(model.calls) - made
+        return len(model.calls) - calls
 
     assert asyncio.run(cancelled()) <= 1
     assert len(model.calls) < 60
-    values = asyncio.run(graph.ainvoke(given, thread, context=context(root)))
+    values = asyncio.run(graph.ainvoke(turn_input, thread, context=context(root)))
     assert values["outcome"].kind == "FINISHED"
-    assert len(model.calls) <= values["spending"].usage.total_calls <= 40 + 40 * (given is not None)
+    assert len(model.calls) <= values["spending"].usage.total_calls <= 40 + 40 * (turn_input is not None)
 
 
 def test_approval_request_of_a_child_reaches_the_person(root: Path) -> None:
@@ -358,24 +365,24 @@ def test_approval_request_of_a_child_reaches_the_person(root: Path) -> None:
         "TWO": (edit("sub/b.txt", "b", "B"), done()),
     }
     model = TaskModel(lines)
-    asked: list[str] = []
+    tools: list[str] = []
     with session(root, model, mode="ask") as opened:
         last = opened.work("MAIN")
         while isinstance(last, Asked):
-            asked += [call["tool"] for call in last.request["calls"]]
-            last = opened.work_on("approve" if len(asked) == 1 else "reject")
-    assert asked == ["edit_file", "edit_file"]
+            tools += [call["tool"] for call in last.request["calls"]]
+            last = opened.work_on("approve" if len(tools) == 1 else "reject")
+    assert tools == ["edit_file", "edit_file"]
     assert (root / "a.txt").read_text() + (root / "sub/b.txt").read_text() == "A\nb\n"
     assert len(model.calls) == 7
 
 
-@pytest.mark.parametrize("own", [{"mode": "read-only"}, {"writable_paths": ("sub",)}])
-def test_child_cannot_get_files_that_the_run_may_not_change(root: Path, own: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"mode": "read-only"}, {"writable_paths": ("sub",)}])
+def test_child_cannot_get_files_that_the_run_may_not_change(root: Path, settings: dict[str, Any]) -> None:
     lines = {"MAIN": parent(write("ONE", "./a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
-    with session(root, TaskModel(lines), **own) as opened:
+    with session(root, TaskModel(lines), **settings) as opened:
         opened.work("MAIN")
-        [told] = results(opened)
-    assert told["error"]["code"] == "permission_denied"
+        [result] = results(opened)
+    assert result["error"]["code"] == "permission_denied"
     assert (root / "a.txt").read_text() == "a\n"
 
 
@@ -383,8 +390,8 @@ def test_delegate_is_not_offered_unless_the_setting_is_on(root: Path) -> None:
     model = TaskModel({"MAIN": (use(explore("LOOK"), usage=USED), done())})
     with session(root, model, delegation=False, offer="all") as opened:
         opened.work("MAIN")
-        [told] = results(opened)
-    assert told["error"]["code"] == "permission_denied"
+        [result] = results(opened)
+    assert result["error"]["code"] == "permission_denied"
     assert all("delegate" not in str(call.prompt.tools) for call in model.calls)
 
 

@@ -74,8 +74,10 @@ def test_session_of_a_hundred_steps_fits_into_a_window_of_16_000_tokens(
     )
     values: Any = {}
     compactions: list[JsonMap] = []
-    asked: Any = {"messages": [("user", TASK)]}
-    parts: Iterator[Any] = build_graph(model=model).stream(asked, context=context, stream_mode=["custom", "values"])
+    turn_input: Any = {"messages": [("user", TASK)]}
+    parts: Iterator[Any] = build_graph(model=model).stream(
+        turn_input, context=context, stream_mode=["custom", "values"]
+    )
     for mode, part in parts:
         if mode == "values":
             values = part
@@ -89,10 +91,10 @@ def test_session_of_a_hundred_steps_fits_into_a_window_of_16_000_tokens(
         assert prompt[0] == model.prompts[0][0]
     assert (model.prompts[0][0]["content"] == NATIVE_SYSTEM) is (protocol == "native")
     assert 2 <= len(compactions) <= STEPS // 10
-    assert all(told["tokens_after"] < 0.7 * told["tokens_before"] for told in compactions)
-    kept = sum(
+    assert all(compaction["tokens_after"] < 0.7 * compaction["tokens_before"] for compaction in compactions)
+    complete_steps = sum(
         prompt[: len(before)] == before for before, prompt in zip(model.prompts, model.prompts[1:], strict=False)
     )
-    assert kept >= STEPS - len(compactions)
+    assert complete_steps >= STEPS - len(compactions)
     assert len(values["messages"]) == 2 * STEPS + 2  # the history itself is whole
     assert model.summaries <= (3 if summary.startswith("I") else len(compactions))

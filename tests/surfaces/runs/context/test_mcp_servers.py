@@ -15,7 +15,7 @@ from tests.doubles.mcp_servers import ECHO, PROGRAM, running
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import play, scripted, session
+from tests.surfaces.runs.tool_play import play, scripted_model, session
 from tests.vocabulary import Protocol
 
 CALL: tuple[str, dict[str, Any]] = ("s__echo", {"a": 1})
@@ -46,11 +46,11 @@ def load(workspace: Path) -> tuple[Any, ...]:
 
 def options(workspace: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[AgentContext, dict[str, Any]]:
     context = AgentContext(workspace=str(workspace), evidence=False, read_ahead=False)
-    return context, {"model": calling(*calls), "tools": (*default_tools(), *load(workspace))}
+    return context, {"model": model_with_calls(*calls), "tools": (*default_tools(), *load(workspace))}
 
 
-def calling(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
-    return scripted(Protocol.NATIVE, *(use(call) for call in calls))
+def model_with_calls(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
+    return scripted_model(Protocol.NATIVE, *(use(call) for call in calls))
 
 
 def starts(workspace: Path) -> int:
@@ -62,11 +62,11 @@ def test_session_starts_a_server_once_and_stops_it(workspace: Path) -> None:
     """It also stops if the program raises in between."""
 
     def work() -> None:
-        with session(workspace, calling(CALL, CALL), tools=load(workspace)) as opened:
+        with session(workspace, model_with_calls(CALL, CALL), tools=load(workspace)) as opened:
             opened.work("Call it.")
             opened.work("Call it again.")
-            told = [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
-            assert [each["ok"] for each in told] == [True, True]
+            call_results = [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
+            assert [result["ok"] for result in call_results] == [True, True]
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -76,22 +76,22 @@ def test_session_starts_a_server_once_and_stops_it(workspace: Path) -> None:
 
 
 def test_graph_without_a_session_stops_a_server_after_its_turn(workspace: Path) -> None:
-    context, given = options(workspace, CALL, CALL)
-    build_graph(**given).invoke({"messages": [HumanMessage("Call it.")]}, context=context)
+    context, options_of_graph = options(workspace, CALL, CALL)
+    build_graph(**options_of_graph).invoke({"messages": [HumanMessage("Call it.")]}, context=context)
     assert starts(workspace) == 2
     assert running(workspace.parent) == []
 
 
 def test_cancelled_run_stops_its_server(workspace: Path) -> None:
     write_server(workspace, "hang")
-    context, given = options(workspace, CALL)
+    context, options_of_run = options(workspace, CALL)
 
     def wait_for_start() -> None:
         while starts(workspace) < 2:
             time.sleep(0.01)
 
     async def cancel() -> None:
-        task = asyncio.ensure_future(arun_task("Call it.", context, **given))
+        task = asyncio.ensure_future(arun_task("Call it.", context, **options_of_run))
         await asyncio.to_thread(wait_for_start)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -111,25 +111,25 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 @pytest.mark.parametrize(("mode", "action"), [("auto", "reject"), ("ask", "approve"), ("ask", "approve_for_run")])
 def test_file_that_a_server_executes_cannot_be_changed(workspace: Path, mode: str, action: str) -> None:
     before = (workspace / "tools" / "server.py").read_bytes()
-    asked: list[str] = []
+    requests: list[str] = []
     calls = (("read_file", {"path": "tools/server.py"}), *CHANGES, CALL)
     tools = load(workspace)
-    with session(workspace, calling(*calls), tools=tools, mode=mode, offer="all") as opened:
+    with session(workspace, model_with_calls(*calls), tools=tools, mode=mode, offer="all") as opened:
         event: Any = opened.work("Change tools/server.py.")
         while hasattr(event, "request"):
-            asked += [f"{call['tool']} {call['path']}" for call in event.request["calls"]]
+            requests += [f"{call['tool']} {call['path']}" for call in event.request["calls"]]
             event = opened.work_on(action)
         read, *changes, called = [json.loads(m.text) for m in opened.result().messages if m.type == "tool"]
     assert (read["ok"], called["ok"]) == (True, True)
-    assert [each["error"]["code"] for each in changes] == ["permission_denied"] * len(CHANGES)
+    assert [result["error"]["code"] for result in changes] == ["permission_denied"] * len(CHANGES)
     assert "an MCP server or a hook of this run executes" in changes[0]["error"]["message"]
     assert (workspace / "tools" / "server.py").read_bytes() == before
     # The tool resolves the link, so there may be an approval request before.
-    assert {name for name in asked if not name.startswith("s__echo")} <= {
+    assert {name for name in requests if not name.startswith("s__echo")} <= {
         "write_file link",
         "write_file tools/server.py",
     }
-    assert any(name.startswith("s__echo") for name in asked) is (mode == "ask")
+    assert any(name.startswith("s__echo") for name in requests) is (mode == "ask")
 
 
 SCRIPTS = (
@@ -147,10 +147,10 @@ SCRIPTS = (
 def test_program_cannot_change_a_file_that_a_server_executes(workspace: Path) -> None:
     before = (workspace / "tools" / "server.py").read_bytes()
     commands = [
-        ("run_command", {"argv": ["sh", "-c", f"cat tools/server.py >/dev/null && {each}"]}) for each in SCRIPTS
+        ("run_command", {"argv": ["sh", "-c", f"cat tools/server.py >/dev/null && {script}"]}) for script in SCRIPTS
     ]
-    run = play(workspace, model=calling(*commands, CALL), tools=load(workspace), allowed_programs=("sh",))
-    *ran, called = run.results
-    assert [each["data"]["exit_code"] != 0 for each in ran] == [True] * len(SCRIPTS)
+    run = play(workspace, model=model_with_calls(*commands, CALL), tools=load(workspace), allowed_programs=("sh",))
+    *executed, called = run.results
+    assert [result["data"]["exit_code"] != 0 for result in executed] == [True] * len(SCRIPTS)
     assert called["ok"]
     assert (workspace / "tools" / "server.py").read_bytes() == before

@@ -29,41 +29,41 @@ def root(tmp_path: Path) -> Path:
 
 def work(root: Path, *tasks: str, script: Any = (), **settings: Any) -> tuple[list[list[str]], list[Any]]:
     """The messages of each call, as text, and the events about notes."""
-    model, told = ScriptedModel(script), []
+    model, reports = ScriptedModel(script), []
     context = AgentContext(workspace=str(root), evidence=False, read_ahead=False, **settings)
     with Session(context, model=model) as session:
         for task in tasks or ("What is this?",):
             events = list(session.stream(task))
-            told += [(each.name, dict(each.payload)) for each in events if isinstance(each, Traced)]
+            reports += [(event.name, dict(event.payload)) for event in events if isinstance(event, Traced)]
         assert session.result().outcome.kind == "FINISHED"
     sent = [[str(message["content"]) for message in call.prompt.messages] for call in model.calls]
-    return sent, [each for each in told if each[0].startswith("notes.")]
+    return sent, [report for report in reports if report[0].startswith("notes.")]
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_project_notes_are_sent_once_with_the_request_and_reported_once(root: Path, protocol: Protocol) -> None:
     (root / "AGENTS.md").write_text("Use tabs.\n")
     reading = [message_of(READ, protocol)]
-    sent, told = work(root, "What is this?", "And that?", script=reading, protocol=protocol.value)
+    sent, reports = work(root, "What is this?", "And that?", script=reading, protocol=protocol.value)
     notes = notes_text([ProjectNotes(path="AGENTS.md", text="Use tabs.")])
-    assert [each[1] for each in sent] == [f"{notes}\n\nThe request:\nWhat is this?"] * 3
-    assert [str(each).count(INTRODUCTION) for each in sent] == [1, 1, 1]
-    assert told == [("notes.read", {"files": [{"path": "AGENTS.md", "lines": 1, "cut": False}]})]
+    assert [message[1] for message in sent] == [f"{notes}\n\nThe request:\nWhat is this?"] * 3
+    assert [str(message).count(INTRODUCTION) for message in sent] == [1, 1, 1]
+    assert reports == [("notes.read", {"files": [{"path": "AGENTS.md", "lines": 1, "cut": False}]})]
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_requests_without_notes_are_identical_byte_for_byte(root: Path, protocol: Protocol) -> None:
-    plain, told = work(root, protocol=protocol.value)
+    plain, reports = work(root, protocol=protocol.value)
     (root / "AGENTS.md").write_text("Use tabs.\n")
     without, also = work(root, protocol=protocol.value, project_notes=False)
-    assert (without, told, also) == (plain, [], [])
+    assert (without, reports, also) == (plain, [], [])
     assert plain[0][1:] == ["What is this?"]
 
 
 def test_small_model_gets_no_project_notes(root: Path) -> None:
     (root / "AGENTS.md").write_text("Use tabs.\n")
-    sent, told = work(root, model="qwen2.5-coder-1.5b-instruct")
-    assert ("Use tabs." in str(sent), told) == (False, [])
+    sent, reports = work(root, model="qwen2.5-coder-1.5b-instruct")
+    assert ("Use tabs." in str(sent), reports) == (False, [])
 
 
 def test_changed_notes_apply_from_the_next_turn(root: Path) -> None:
@@ -74,8 +74,8 @@ def test_changed_notes_apply_from_the_next_turn(root: Path) -> None:
         for notes in ("Use tabs.", "Use spaces.", ""):
             (root / "AGENTS.md").write_text(notes)
             session.work("What is this?")
-    told = [str(call.prompt.messages) for call in model.calls]
-    assert [("Use tabs." in each, "Use spaces." in each) for each in told] == [
+    prompts = [str(call.prompt.messages) for call in model.calls]
+    assert [("Use tabs." in prompt, "Use spaces." in prompt) for prompt in prompts] == [
         (True, False),
         (False, True),
         (False, False),
@@ -95,21 +95,21 @@ def test_notes_outside_the_workspace_or_not_regular_files_are_not_read(root: Pat
     (tmp_path / "outside.md").write_text("canary\n")
     (root / "AGENTS.md").symlink_to(tmp_path / "outside.md")
     os.mkfifo(root / "CLAUDE.md")
-    sent, told = work(root, protocol="text")
+    sent, reports = work(root, protocol="text")
     assert sent[0][1:] == ["What is this?"]
-    assert [(name, payload["path"]) for name, payload in told] == [
+    assert [(name, payload["path"]) for name, payload in reports] == [
         ("notes.unread", "AGENTS.md"),
         ("notes.unread", "CLAUDE.md"),
     ]
-    assert "canary" not in str(told)
+    assert "canary" not in str(reports)
 
 
 def test_long_file_of_notes_is_truncated(root: Path) -> None:
     (root / "AGENTS.md").write_text("x" * 78 + "\n" + "Use tabs.\n" * 100_000)
-    sent, told = work(root, protocol="text")
+    sent, reports = work(root, protocol="text")
     assert len(sent[0][1].encode()) < 9_000
     assert "[the file goes on" in sent[0][1]
-    assert told[0][1]["files"][0]["cut"] is True
+    assert reports[0][1]["files"][0]["cut"] is True
 
 
 ATTACKS = (
@@ -133,7 +133,7 @@ def test_no_tool_changes_the_agents_own_settings_whatever_notes_say(root: Path) 
     run = play(root, reading, use(*ATTACKS), Say("Done."), offer="all")
     read, *attacks = run.results
     assert "mode =" in read["data"]["content"]
-    assert ["Blocked by rule 'protected'" in str(each) for each in attacks] == [True] * len(ATTACKS)
+    assert ["Blocked by rule 'protected'" in str(result) for result in attacks] == [True] * len(ATTACKS)
     assert {path.name for path in root.iterdir()} == {"AGENTS.md", "a.txt", ".mendgraph.toml", "link.toml"}
     assert (root / ".mendgraph.toml").read_text() == settings
 
@@ -165,8 +165,8 @@ def test_skills_are_listed_by_name_and_description_and_read_when_needed(
             ".agents/skills/none/other.md": "no skill",
         },
     )
-    own = {"SKILL.md": skill("commit", "How I commit."), "more/words.md": "Short ones.\n", ".env": "KEY=1"}
-    write_files(home / "elsewhere" / "commit", own)
+    users_files = {"SKILL.md": skill("commit", "How I commit."), "more/words.md": "Short ones.\n", ".env": "KEY=1"}
+    write_files(home / "elsewhere" / "commit", users_files)
     (home / ".claude" / "skills").mkdir(parents=True)
     (home / ".claude" / "skills" / "commit").symlink_to(home / "elsewhere" / "commit")
     write_files(home, {".config/mendgraph/skills/forms/SKILL.md": skill("forms", "Mine.")})
@@ -174,7 +174,7 @@ def test_skills_are_listed_by_name_and_description_and_read_when_needed(
     calls += [{"name": "commit", "file": name} for name in ("../../secret", "/etc/passwd", ".env")]
     calls += [{"name": name} for name in ("comit", "../elsewhere/commit")]
     reading = use(*(("read_skill", call) for call in calls), ("read_file", {"path": ".agents/skills/forms/SKILL.md"}))
-    sent, told = work(root, script=[message_of(reading, protocol)], protocol=protocol.value)
+    sent, reports = work(root, script=[message_of(reading, protocol)], protocol=protocol.value)
     lines = sent[0][1].split("\n")
     at = lines.index('<project_notes of="skills">')
     assert lines[at + 2 : at + 6] == [
@@ -183,7 +183,7 @@ def test_skills_are_listed_by_name_and_description_and_read_when_needed(
         "- forms (read_skill forms): Mine.",
         "- commit (read_skill commit): How I commit.",
     ]
-    assert told == [("notes.read", {"files": [{"path": "skills", "lines": 4, "cut": False}]})]
+    assert reports == [("notes.read", {"files": [{"path": "skills", "lines": 4, "cut": False}]})]
     results = "\n".join(sent[1][3:])
     assert (results.count("Do it well."), results.count("Short ones.")) == (2, 1)
     assert "KEY=1" not in results
@@ -197,8 +197,8 @@ def test_no_skill_is_listed_for_a_small_model_or_if_there_is_none(root: Path, ho
     write_files(root, {".agents/skills/forms/SKILL.md": skill("forms")})
     write_files(home, {".agents/skills/commit/SKILL.md": skill("commit")})
     for settings in ({"project_notes": False}, {"model": "qwen2.5-coder-1.5b-instruct"}):
-        sent, told = work(root, **settings)
-        assert ("forms" in str(sent), "read_skill" in str(sent), told) == (False, False, [])
+        sent, reports = work(root, **settings)
+        assert ("forms" in str(sent), "read_skill" in str(sent), reports) == (False, False, [])
     without = ScriptedModel([])
     context = AgentContext(workspace=str(root), evidence=False, project_notes=False)
     Session(context, model=without).work("What is this?")
@@ -225,9 +225,9 @@ def test_invalid_skill_is_omitted_and_reported_to_the_person(root: Path) -> None
     path.parent.mkdir(parents=True)
     for text, reason in BROKEN:
         path.write_bytes(text.encode(errors="surrogateescape"))
-        sent, told = work(root, protocol="text")
+        sent, reports = work(root, protocol="text")
         assert sent[0][1:] == ["What is this?"]
-        [(name, payload)] = told
+        [(name, payload)] = reports
         assert (name, payload["path"]) == ("notes.unread", ".agents/skills/forms/SKILL.md")
         assert reason in payload["reason"]
 
@@ -235,6 +235,6 @@ def test_invalid_skill_is_omitted_and_reported_to_the_person(root: Path) -> None
 def test_list_of_many_skills_stays_within_its_bytes(root: Path) -> None:
     names = [f"skill-{number}" for number in range(60)]
     write_files(root, {f".agents/skills/{name}/SKILL.md": skill(name, "y" * 200) for name in names})
-    sent, told = work(root, protocol="text")
+    sent, reports = work(root, protocol="text")
     assert len(sent[0][1].encode()) < 5_000
-    assert told[0][1]["files"][0]["cut"] is True
+    assert reports[0][1]["files"][0]["cut"] is True

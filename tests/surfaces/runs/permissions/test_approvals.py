@@ -7,15 +7,15 @@ from typing import Any, Literal
 import pytest
 
 from mendgraph import Asked, Denied, Ended, Event, Forked, ToolError, fork_run, steps_of
-from tests.surfaces.runs.approval_play import AFTER, ANSWER, BUG, THREE, asked, files, last, session
+from tests.surfaces.runs.approval_play import AFTER, ANSWER, BUG, THREE, files, last, requested_calls, session
 
 APPEND = 'tool: append_file({"path": "log.txt", "content": "%s"})'
 
 
 def denied_of(events: Iterable[Event]) -> list[tuple[str, str | None]]:
     """The tools that were denied, and why."""
-    denied = [each for each in events if isinstance(each, Denied)]
-    return [(each.tool, each.verdict.error.code if each.verdict.error else None) for each in denied]
+    denied = [event for event in events if isinstance(event, Denied)]
+    return [(event.tool, event.verdict.error.code if event.verdict.error else None) for event in denied]
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def root(tmp_path: Path) -> Path:
 
 def test_approval_request_holds_two_writes_and_a_command(root: Path) -> None:
     with session(root, THREE) as now:
-        calls = asked(now.stream("Fix add"))
-    shown = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["choices"]) for call in calls]
+        calls = requested_calls(now.stream("Fix add"))
+    rows = [(call["tool"], call["path"], call["rule"], call["preview"]["kind"], call["choices"]) for call in calls]
     every = "on every file that no rule denies, except project configuration"
-    assert shown == [
+    assert rows == [
         ("edit_file", "calc.py", "ask_before_write", "diff", {"approve_for_run": f"edit_file {every}"}),
         ("append_file", "log.txt", "ask_before_write", "diff", {"approve_for_run": f"append_file {every}"}),
         ("ring", "", "ask_before_run", "argv", {"approve_for_run": "ring bell with any further arguments"}),
@@ -43,7 +43,7 @@ def test_approval_request_holds_two_writes_and_a_command(root: Path) -> None:
 
 def test_one_call_is_approved_another_edited_and_a_third_rejected(root: Path) -> None:
     with session(root, THREE, "Done.") as now:
-        asked(now.stream("Fix add"))
+        requested_calls(now.stream("Fix add"))
         events = list(now.answer(ANSWER))
         history = [message.text for message in now.result().messages]
         again = last(now.answer(ANSWER))
@@ -60,9 +60,9 @@ def test_one_call_is_approved_another_edited_and_a_third_rejected(root: Path) ->
 
 def test_another_process_can_answer_and_shows_unanswered_requests_again(root: Path) -> None:
     with session(root, THREE) as now:
-        first = asked(now.stream("Fix add"))
+        first = requested_calls(now.stream("Fix add"))
     with session(root, "Done.") as later:
-        assert asked(later.resume()) == first
+        assert requested_calls(later.resume()) == first
     with session(root, "Done.") as later:
         assert isinstance(last(later.answer(ANSWER)), Ended)
     assert files(root) == AFTER
@@ -71,10 +71,10 @@ def test_another_process_can_answer_and_shows_unanswered_requests_again(root: Pa
 @pytest.mark.parametrize("answer", ["approve", "digests"])
 def test_approval_of_a_file_that_has_changed_since_runs_nothing_on_it(root: Path, answer: str) -> None:
     with session(root, THREE, "Done.") as now:
-        calls = asked(now.stream("Fix add"))
+        calls = requested_calls(now.stream("Fix add"))
         (root / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
-        each = {str(call["index"]): {"action": "approve", "digest": call["digest"]} for call in calls}
-        events = list(now.answer("approve" if answer == "approve" else {"decisions": each}))
+        decisions = {str(call["index"]): {"action": "approve", "digest": call["digest"]} for call in calls}
+        events = list(now.answer("approve" if answer == "approve" else {"decisions": decisions}))
     assert denied_of(events) == [("edit_file", "conflict")]
     assert files(root) == {"calc.py": "# new\n" + BUG, "log.txt": "one"}
     assert (root.parent / "rung").read_text(encoding="utf-8") == "bell loud\n"
@@ -86,7 +86,7 @@ def test_edits_of_one_file_are_shown_in_sequence_and_answered_separately(root: P
         for old, new in (("add", "plus"), ("a - b", "a + b"), ("plus(a", "plus(x"))
     )
     with session(root, reply, "Done.") as now:
-        calls = asked(now.stream("Fix add"))
+        calls = requested_calls(now.stream("Fix add"))
         assert [call["preview"]["kind"] for call in calls] == ["diff"] * 3
         assert "+def plus(x, b):" in calls[2]["preview"]["text"]
         events = list(now.answer({"decisions": {"1": "approve", "2": "approve"}}))
@@ -96,14 +96,14 @@ def test_edits_of_one_file_are_shown_in_sequence_and_answered_separately(root: P
 
 def test_tool_allowed_for_the_run_is_asked_about_once_per_thread(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.", "Fine.") as now:
-        asked(now.stream("Log"))
+        requested_calls(now.stream("Log"))
         assert isinstance(last(now.answer("approve_for_run")), Ended)
     with session(root, APPEND % "c", 'tool: write_file({"path": "x.toml", "content": "a = 1"})') as later:
-        (call,) = asked(later.stream("Log more"))
+        (call,) = requested_calls(later.stream("Log more"))
         assert (call["rule"], call["path"]) == ("project_config", "x.toml")
     assert files(root)["log.txt"] == "a\nb\nc"
     with session(root, APPEND % "d", thread="other") as other:
-        asked(other.stream("Log"))
+        requested_calls(other.stream("Log"))
     with session(root, APPEND % "e", "Done.", mode="read-only") as quiet:
         assert isinstance(last(quiet.stream("Log")), Ended)
     assert files(root)["log.txt"] == "a\nb\nc"
@@ -114,20 +114,20 @@ def test_link_to_project_configuration_needs_its_own_approval(root: Path) -> Non
     (root / "log.txt").symlink_to("setup.toml")
     (root / "other.txt").write_text("x\n", encoding="utf-8")
     with session(root, APPEND.replace("log", "other") % "a", APPEND % "b = 2") as now:
-        asked(now.stream("Log"))
+        requested_calls(now.stream("Log"))
         event = last(now.answer("approve_for_run"))
     assert isinstance(event, Asked)
-    assert [(each["path"], each["rule"], each["choices"]) for each in event.request["calls"]] == [
+    assert [(call["path"], call["rule"], call["choices"]) for call in event.request["calls"]] == [
         ("setup.toml", "project_config", {})
     ]
 
 
 def test_edited_call_cannot_reach_a_denied_path(root: Path) -> None:
     with session(root, APPEND % "a", "Done.") as now:
-        asked(now.stream("Log"))
+        requested_calls(now.stream("Log"))
         edit = {"action": "edit", "arguments": {"path": ".env", "content": "KEY"}}
         events = list(now.answer({"decisions": {"0": edit}}))
-    [denied] = [each for each in events if isinstance(each, Denied)]
+    [denied] = [event for event in events if isinstance(event, Denied)]
     assert denied.verdict.rule == "env_file"
     assert files(root) == {"calc.py": BUG}
 
@@ -138,7 +138,7 @@ UNREADABLE: list[object] = [None, True, {}, [], 7, "yes", {"0": "approve"}]
 def test_invalid_answer_runs_nothing_and_the_request_is_shown_again(root: Path) -> None:
     for number, answer in enumerate(UNREADABLE):
         with session(root, THREE, "I may not.", thread=f"t{number}") as now:
-            calls = asked(now.stream("Fix add"))
+            calls = requested_calls(now.stream("Fix add"))
             for _ in range(2):
                 event = last(now.answer(answer))  # type: ignore[arg-type]  # as a program may send it
                 assert isinstance(event, Asked)
@@ -154,20 +154,20 @@ EDIT = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + 
 
 
 @pytest.mark.parametrize(
-    ("answer", "said", "message"),
+    ("answer", "final_answer", "message"),
     [
         ("reject", "I have updated calc.py.", "No file was changed: you refused edit_file calc.py."),
         ("nobody", "It has to be approved.", "No file was changed: nobody could be asked to approve "),
     ],
 )
 def test_outcome_after_a_rejection_names_what_was_refused(
-    root: Path, answer: Literal["reject", "nobody"], said: str, message: str
+    root: Path, answer: Literal["reject", "nobody"], final_answer: str, message: str
 ) -> None:
-    with session(root, EDIT, said) as now:
-        asked(now.stream("Fix calc.py"))
+    with session(root, EDIT, final_answer) as now:
+        requested_calls(now.stream("Fix calc.py"))
         event = last(now.answer(answer))
     assert isinstance(event, Ended)
-    assert (event.outcome.reason, event.outcome.answer) == ("answered", said)
+    assert (event.outcome.reason, event.outcome.answer) == ("answered", final_answer)
     assert event.outcome.message.startswith(message)
 
 
@@ -175,7 +175,7 @@ def test_secrets_and_control_characters_are_not_shown(root: Path) -> None:
     (root / "n.txt").write_text("hunter2-hunter2\n", encoding="utf-8")
     reply = 'tool: append_file({"path": "n.txt", "content": "\\u202egpj\\u001b[2J\\n"})'
     with session(root, reply, secrets=("hunter2-hunter2",)) as now:
-        (call,) = asked(now.stream("Write"))
+        (call,) = requested_calls(now.stream("Write"))
     lines = call["preview"]["text"].splitlines()
     assert lines[2:] == ["@@ -1 +1,2 @@", " [redacted secret]", "+\\u202egpj\\x1b[2J"]
     assert "hunter2" not in str(call)
@@ -183,20 +183,20 @@ def test_secrets_and_control_characters_are_not_shown(root: Path) -> None:
 
 def test_fork_starts_without_the_permissions_of_the_run(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.") as now:
-        asked(now.stream("Log"))
+        requested_calls(now.stream("Log"))
         last(now.answer("approve_for_run"))
     forked = fork_run("t", 1, str(root))
     assert isinstance(forked, Forked)
     with session(root, APPEND % "c", thread=forked.run_id) as fork:
-        assert [call["path"] for call in asked(fork.resume())] == ["log.txt"]
+        assert [call["path"] for call in requested_calls(fork.resume())] == ["log.txt"]
     assert files(root)["log.txt"] == "a"
 
 
 def test_answer_to_a_previous_request_allows_nothing(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b") as now:
-        (first,) = asked(now.stream("Log"))
+        (first,) = requested_calls(now.stream("Log"))
         answer = {"decisions": {"0": {"action": "approve", "digest": first["digest"]}}}
-        asked(now.answer(answer))
+        requested_calls(now.answer(answer))
         events = list(now.answer(answer))
     assert denied_of(events)[0] == ("append_file", "conflict")
     assert files(root)["log.txt"] == "a"
@@ -219,9 +219,9 @@ def test_raised_limit_applies_to_the_thread_until_its_setting_changes(tmp_path: 
         assert isinstance(last(second.stream("Write.")), Ended)
 
     with session(root, write % 3, "Done.", max_calls_per_session=5, **settings) as third:
-        asked = last(third.stream("Write."))
-        assert isinstance(asked, Asked)
-        assert asked.request["calls"][0]["preview"]["text"].startswith("5 of 5 model calls of this thread are spent")
+        event = last(third.stream("Write."))
+        assert isinstance(event, Asked)
+        assert event.request["calls"][0]["preview"]["text"].startswith("5 of 5 model calls of this thread are spent")
 
 
 def test_number_too_large_to_store_is_not_an_answer_to_a_limit(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from mendgraph.nodes.guard.permissions import Permission
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.sandboxes import needs_sandbox, sandbox_problem, set_sandbox_problem
-from tests.surfaces.runs.approval_play import asked, last, session
+from tests.surfaces.runs.approval_play import last, requested_calls, session
 from tests.vocabulary import JsonMap
 from tests.workspace.network.loopback_servers import Listener, http_answer
 
@@ -28,12 +28,12 @@ def page(url: str) -> str:
 
 def results(now: Session) -> list[JsonMap]:
     """The results of all calls, in order."""
-    told = [each.text for each in now.result().messages if "tool_result(" in each.text]
-    lines = [line for text in told for line in text.splitlines() if line.startswith("tool_result(")]
+    texts = [message.text for message in now.result().messages if "tool_result(" in message.text]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("tool_result(")]
     return [json.loads(line.removeprefix("tool_result(").removesuffix(")")) for line in lines]
 
 
-def keeping(
+def session_with_permissions(
     root: Path,
     *replies: str,
     thread: str = "t",
@@ -68,9 +68,9 @@ def root(tmp_path: Path) -> Path:
 def test_approved_program_runs_and_the_next_call_needs_an_approval(root: Path) -> None:
     cat = command("cat", "note.txt")
     with session(root, cat, cat, "Done.", allowed_programs=("ls",)) as now:
-        (call,) = asked(now.stream("Look"))
+        (call,) = requested_calls(now.stream("Look"))
         assert (call["rule"], call["preview"]["text"]) == ("ask_before_run", "cat note.txt")
-        assert len(asked(now.answer("approve"))) == 1
+        assert len(requested_calls(now.answer("approve"))) == 1
         assert isinstance(last(now.answer("reject")), Ended)
         first, second = results(now)
     assert (first["data"]["exit_code"], first["data"]["stdout"]) == (0, "remember\n")
@@ -98,7 +98,7 @@ def test_approval_does_not_widen_the_sandbox(root: Path) -> None:
     outside = root.parent / "outside.txt"
     outside.write_text("private", encoding="utf-8")
     with session(root, command("cat", ".env", "note.txt", str(outside)), "Done.") as now:
-        asked(now.stream("Look"))
+        requested_calls(now.stream("Look"))
         last(now.answer("approve"))
         [result] = results(now)
     assert result["data"]["stdout"] == "remember\n"
@@ -108,9 +108,9 @@ def test_approval_does_not_widen_the_sandbox(root: Path) -> None:
 @needs_sandbox
 def test_edited_command_runs_the_program_of_the_edit(root: Path) -> None:
     with session(root, command("ls"), command("ls"), "Done.") as now:
-        asked(now.stream("Look"))
+        requested_calls(now.stream("Look"))
         edit = {"action": "edit", "arguments": {"argv": ["cat", "note.txt"]}}
-        asked(now.answer({"decisions": {"0": edit}}))
+        requested_calls(now.answer({"decisions": {"0": edit}}))
         edit = {"action": "edit", "arguments": {"argv": ["no-such-program"]}}
         last(now.answer({"decisions": {"0": edit}}))
         first, second = results(now)
@@ -122,9 +122,9 @@ def test_approved_host_is_contacted_and_no_other(root: Path) -> None:
     with Listener(http_answer(b"hello", content_type="text/plain")) as listener:
         url = f"http://127.0.0.1:{listener.port}/"
         with session(root, page(url), page(url), "Done.", allowed_private_hosts=("127.0.0.1",)) as now:
-            (call,) = asked(now.stream("Look"))
+            (call,) = requested_calls(now.stream("Look"))
             assert (call["rule"], call["arguments"]) == ("ask_before_network", {"url": url})
-            asked(now.answer("approve"))
+            requested_calls(now.answer("approve"))
             last(now.answer("reject"))
             first, second = results(now)
     assert (first["data"]["status"], first["data"]["text"]) == (200, "hello")
@@ -159,7 +159,7 @@ def test_call_that_would_be_refused_is_refused_without_an_approval_request(root:
         with session(root, reply, "I could not.", thread=case.replace(" ", "-"), **settings) as now:
             events: list[Event] = list(now.stream("Look"))
             [result] = results(now)
-        assert not any(isinstance(each, Asked) for each in events), case
+        assert not any(isinstance(event, Asked) for event in events), case
         assert reason in json.dumps(result), case
 
 
@@ -170,7 +170,7 @@ def test_without_a_sandbox_programs_are_refused_without_an_approval_request(
     with session(root, command("ls"), "I could not.") as now:
         events: list[Any] = list(now.stream("Look"))
         [result] = results(now)
-    assert not any(isinstance(each, Asked) for each in events)
+    assert not any(isinstance(event, Asked) for event in events)
     assert result["error"]["code"] == "unavailable"
 
 
@@ -181,12 +181,12 @@ LOG = ("git", "log", "--oneline")
 def test_prefix_is_allowed_for_the_run_and_other_commands_need_an_approval(root: Path) -> None:
     replies = (command(*LOG), command("git", "log"), command("git", "-c", "a.b=c", "log"), "Done.")
     with session(root, *replies) as now:
-        (call,) = asked(now.stream("Look"))
+        (call,) = requested_calls(now.stream("Look"))
         assert list(call["choices"]) == ["approve_prefix", "approve_for_run"]
-        (other,) = asked(now.answer("approve_prefix"))
+        (other,) = requested_calls(now.answer("approve_prefix"))
         assert (other["preview"]["text"], list(other["choices"])) == ("git -c a.b=c log", ["approve_for_run"])
         last(now.answer("reject"))
-        assert [each["ok"] for each in results(now)] == [True, True, False]
+        assert [result["ok"] for result in results(now)] == [True, True, False]
 
 
 @needs_sandbox
@@ -194,12 +194,12 @@ def test_prefix_is_allowed_for_the_run_and_other_commands_need_an_approval(root:
 def test_permanently_allowed_program_runs_in_later_runs_of_the_workspace(
     root: Path, mode: Literal["ask", "auto"]
 ) -> None:
-    with keeping(root, command(*LOG), "Done.") as now:
-        (call,) = asked(now.stream("Look"))
+    with session_with_permissions(root, command(*LOG), "Done.") as now:
+        (call,) = requested_calls(now.stream("Look"))
         assert call["choices"]["approve_always"].startswith("run_command git log (")
         last(now.answer("approve_always"))
     model = ScriptedModel([Say(command("git", "log")), Say(command("git", "status")), Say("Done.")])
-    with keeping(root, thread="2", mode=mode, model=model) as later:
+    with session_with_permissions(root, thread="2", mode=mode, model=model) as later:
         events = list(later.stream("Look"))
         assert isinstance(events[-1], Asked if mode == "ask" else Ended)
         if mode == "ask":
@@ -209,19 +209,19 @@ def test_permanently_allowed_program_runs_in_later_runs_of_the_workspace(
     assert second["error"]["code"] == "permission_denied"
     asks = "; for others a person is asked" * (mode == "ask")
     assert f"Allowed: git log{asks}." in model.calls[0].prompt.messages[0]["content"]
-    with keeping(root.parent / "other", command("git", "log"), "Done.", thread="3") as other:
-        assert len(asked(other.stream("Look"))) == 1
+    with session_with_permissions(root.parent / "other", command("git", "log"), "Done.", thread="3") as other:
+        assert len(requested_calls(other.stream("Look"))) == 1
 
 
 @needs_sandbox
 def test_calls_beside_a_permission_are_judged_without_it(root: Path) -> None:
-    with keeping(root, command(*LOG), "Done.") as now:
-        asked(now.stream("Look"))
+    with session_with_permissions(root, command(*LOG), "Done.") as now:
+        requested_calls(now.stream("Look"))
         last(now.answer("approve_always"))
     replies = (command("no-such-program"), 'tool: read_file({"path": ".env"})', command("git", "log"), "Done.")
-    with keeping(root, *replies, thread="2", mode="auto") as later:
+    with session_with_permissions(root, *replies, thread="2", mode="auto") as later:
         last(later.stream("Look"))
-        codes = [each.get("error", {}).get("code", "ran") for each in results(later)]
+        codes = [result.get("error", {}).get("code", "ran") for result in results(later)]
     assert codes == ["permission_denied", "permission_denied", "ran"]
 
 
@@ -230,7 +230,7 @@ def test_host_in_the_settings_is_asked_about_with_its_port(root: Path) -> None:
         host = f"127.0.0.1:{listener.port}"
         hosts: JsonMap = {"allowed_hosts": (host,), "allowed_private_hosts": (host,)}
         with session(root, page(f"http://{host}/"), "Done.", **hosts) as now:
-            (call,) = asked(now.stream("Look"))
+            (call,) = requested_calls(now.stream("Look"))
             last(now.answer("approve"))
             [result] = results(now)
     assert (call["rule"], result["data"]["text"]) == ("ask_before_network", "hello")
@@ -238,17 +238,17 @@ def test_host_in_the_settings_is_asked_about_with_its_port(root: Path) -> None:
 
 @needs_sandbox
 def test_session_in_python_neither_uses_nor_stores_permissions(root: Path) -> None:
-    with keeping(root, command(*LOG), "Done.") as now:
-        asked(now.stream("Look"))
+    with session_with_permissions(root, command(*LOG), "Done.") as now:
+        requested_calls(now.stream("Look"))
         last(now.answer("approve_always"))
     with session(root, command(*LOG), command("ls"), "Done.", thread="2") as other:
-        (call,) = asked(other.stream("Look"))
+        (call,) = requested_calls(other.stream("Look"))
         assert "approve_always" not in call["choices"]
-        asked(other.answer("approve_always"))
+        requested_calls(other.answer("approve_always"))
         last(other.answer("approve_always"))
-    kept = list_permissions()
-    assert not isinstance(kept, ToolError)
-    assert [each.prefix for each in kept] == [("git", "log")]
+    permissions = list_permissions()
+    assert not isinstance(permissions, ToolError)
+    assert [permission.prefix for permission in permissions] == [("git", "log")]
 
 
 @needs_sandbox
@@ -256,11 +256,11 @@ def test_permission_that_cannot_be_stored_is_an_event_and_the_call_runs(root: Pa
     settings = root.parent / "settings" / "mendgraph"
     settings.mkdir(parents=True)
     (settings / "permissions.json").write_text("no JSON")
-    with keeping(root, command(*LOG), "Done.") as now:
-        asked(now.stream("Look"))
+    with session_with_permissions(root, command(*LOG), "Done.") as now:
+        requested_calls(now.stream("Look"))
         events = list(now.answer("approve_always"))
         [result] = results(now)
-    [event] = [each for each in events if isinstance(each, Traced) and each.name == "permission.unkept"]
+    [event] = [event for event in events if isinstance(event, Traced) and event.name == "permission.unkept"]
     assert "is not a list of permissions" in str(event.payload["reason"])
     assert result["ok"]
 
@@ -272,32 +272,35 @@ def test_no_run_reads_or_changes_the_permissions(root: Path, monkeypatch: pytest
     reply = "\n".join(f"tool: {tool}({json.dumps(arguments)})" for tool, arguments in calls)
     with session(root, reply, "I may not.", mode="auto") as now:
         last(now.stream("Allow it"))
-        assert ["Blocked by rule 'user_settings'" in each["error"]["message"] for each in results(now)] == [True, True]
+        assert ["Blocked by rule 'user_settings'" in result["error"]["message"] for result in results(now)] == [
+            True,
+            True,
+        ]
 
 
 def test_permissions_are_listed_and_removed_by_their_ids(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def said(*words: str) -> tuple[int, str, str]:
+    def run_command(*words: str) -> tuple[int, str, str]:
         code = cli.main(words)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
-    assert said("permissions") == (0, "Nothing is allowed permanently.\n", "")
+    assert run_command("permissions") == (0, "Nothing is allowed permanently.\n", "")
     for name in ("log", "status"):
         git = Permission(
             rule="ask_before_run", tool="run_command", subject="/usr/bin/git", prefix=("git", name), scope="workspace"
         )
         assert keep_permission(git.model_copy(update={"place": str(root)})) is None
-    code, out, _ = said("permissions", "--json")
+    code, out, _ = run_command("permissions", "--json")
     log, status = json.loads(out)
     assert (root.parent / "settings/mendgraph/permissions.json").stat().st_mode & 0o777 == 0o600
     assert (code, log["prefix"], log["place"]) == (0, ["git", "log"], str(root))
-    head, first, _ = said("permissions")[1].splitlines()
+    head, first, _ = run_command("permissions")[1].splitlines()
     assert head.split() == ["ID", "FOLDER", "ALLOWED"]
     words = "run_command git log (/usr/bin/git) with any further arguments"
     assert first == f"{log['id']}  {root}  {words}"
-    assert said("permissions", "remove")[0] == 2
-    assert said("permissions", "remove", "--all", log["id"])[0] == 2
-    assert "There is no permission 'x'" in said("permissions", "remove", log["id"], "x")[2]
-    assert said("permissions", "remove", log["id"]) == (0, "removed 1 permission\n", "")
-    assert json.loads(said("permissions", "remove", "--all", "--json")[1]) == {"removed": [status["id"]]}
-    assert said("permissions")[1] == "Nothing is allowed permanently.\n"
+    assert run_command("permissions", "remove")[0] == 2
+    assert run_command("permissions", "remove", "--all", log["id"])[0] == 2
+    assert "There is no permission 'x'" in run_command("permissions", "remove", log["id"], "x")[2]
+    assert run_command("permissions", "remove", log["id"]) == (0, "removed 1 permission\n", "")
+    assert json.loads(run_command("permissions", "remove", "--all", "--json")[1]) == {"removed": [status["id"]]}
+    assert run_command("permissions")[1] == "Nothing is allowed permanently.\n"

@@ -48,7 +48,7 @@ def context_of(root: Path, **settings: Any) -> AgentContext:
     return AgentContext(workspace=str(root), protocol="text", mode="auto", **named)
 
 
-def ran(root: Path, *replies: str, meanwhile: Callable[[], object] = lambda: None, **settings: Any) -> set[str]:
+def run_replies(root: Path, *replies: str, meanwhile: Callable[[], object] = lambda: None, **settings: Any) -> set[str]:
     """Run the replies in a turn, and return the changed files."""
     model = Model(*replies, "Done.", meanwhile=meanwhile)
     with Session(context_of(root, **settings), model=model, thread_id="t") as now:
@@ -56,7 +56,7 @@ def ran(root: Path, *replies: str, meanwhile: Callable[[], object] = lambda: Non
         return {change.path for change in now.result().changes}
 
 
-def undone(root: Path) -> tuple[str, ...]:
+def undo(root: Path) -> tuple[str, ...]:
     """Undo the run, and return the files that changed beside its jobs."""
     restored = undo_run("t", root)
     assert not isinstance(restored, ToolError), restored
@@ -76,17 +76,17 @@ def test_commands_in_other_workspaces_do_not_make_files_of_this_one_new(root: Pa
     def work_elsewhere() -> None:
         for name in ("one", "two", "three"):
             (root.parent / name).mkdir()
-            ran(root.parent / name, call("run_command", argv=["ls"]))
+            run_replies(root.parent / name, call("run_command", argv=["ls"]))
 
-    assert ran(root, job("sleep 100"), meanwhile=work_elsewhere) == set()
-    assert undone(root) == ()
+    assert run_replies(root, job("sleep 100"), meanwhile=work_elsewhere) == set()
+    assert undo(root) == ()
     assert (root / "note.txt").read_text() == "remember\n"
 
 
 def test_persons_edit_during_a_job_is_named_by_undo(root: Path) -> None:
-    changed = ran(root, job("sleep 100"), meanwhile=lambda: (root / "note.txt").write_text("mine\n"))
+    changed = run_replies(root, job("sleep 100"), meanwhile=lambda: (root / "note.txt").write_text("mine\n"))
     assert changed == {"note.txt"}
-    assert undone(root) == ("note.txt",)
+    assert undo(root) == ("note.txt",)
     assert (root / "note.txt").read_text() == "remember\n"
 
 
@@ -108,8 +108,8 @@ def test_change_between_two_calls_of_a_reply_is_recorded(root: Path) -> None:
         call("job_output", job="1.1", wait_s=30, pattern="written"),
         call("run_command", argv=["ls"]),
     ]
-    assert ran(root, start, "\n".join(reply)) == {"go", "late.txt"}
-    assert undone(root) == ("late.txt",)
+    assert run_replies(root, start, "\n".join(reply)) == {"go", "late.txt"}
+    assert undo(root) == ("late.txt",)
     assert sorted(path.name for path in root.iterdir()) == ["note.txt"]
 
 
@@ -119,8 +119,8 @@ def test_file_that_a_job_changes_after_an_edit_is_restored(root: Path) -> None:
         call("write_file", path="note.txt", content="two\n"),
         call("job_output", job="1.1", wait_s=30, pattern="written"),
     ]
-    assert ran(root, start, call("read_file", path="note.txt"), "\n".join(reply)) == {"note.txt"}
-    assert undone(root) == ("note.txt",)
+    assert run_replies(root, start, call("read_file", path="note.txt"), "\n".join(reply)) == {"note.txt"}
+    assert undo(root) == ("note.txt",)
     assert (root / "note.txt").read_text() == "remember\n"
 
 

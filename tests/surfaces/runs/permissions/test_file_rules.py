@@ -57,7 +57,7 @@ def calls_on_salaries(root: Path) -> tuple[Call, ...]:
     )
 
 
-def told(run: Played) -> list[str]:
+def results_of(run: Played) -> list[str]:
     """The result of each call, as sent to the model."""
     return [message.text for message in run.result.messages if message.type == "tool"]
 
@@ -66,18 +66,20 @@ def told(run: Played) -> list[str]:
 def test_rule_for_an_absolute_path_blocks_each_tool(root: Path, check: Callable[[Path], Check]) -> None:
     calls = calls_on_salaries(root)
     searches: tuple[Call, ...] = (("search_files", {"pattern": "Ann"}), ("glob_files", {"pattern": "*.csv"}))
-    *blocked, found, named = told(play(root, use(*calls, *searches), DONE, rules=private(check(root)), offer="all"))
+    *blocked, matches, named = results_of(
+        play(root, use(*calls, *searches), DONE, rules=private(check(root)), offer="all")
+    )
     assert ["Blocked by rule 'private': Salaries" in text for text in blocked] == [True] * len(calls)
     assert (root / "private/salaries.csv").read_text() == SALARIES
-    assert "notes.txt" in found
-    assert "100" not in found
+    assert "notes.txt" in matches
+    assert "100" not in matches
     assert "private/salaries.csv" not in named
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_denied_paths_apply_to_each_tool(root: Path, pattern: str) -> None:
     calls = calls_on_salaries(root)
-    blocked = told(play(root, use(*calls), DONE, denied_paths=(pattern,), offer="all"))
+    blocked = results_of(play(root, use(*calls), DONE, denied_paths=(pattern,), offer="all"))
     assert ["Blocked by rule 'denied_paths'" in text for text in blocked] == [True] * len(calls)
     assert (root / "private/salaries.csv").read_text() == SALARIES
 
@@ -96,7 +98,7 @@ def test_programs_can_neither_see_nor_change_what_a_rule_blocks(root: Path, tmp_
     ways: tuple[dict[str, Any], ...] = ({"rules": rules}, {"denied_paths": ("private", "*.private")})
     for more in ways:
         run = play(root, command, DONE, **settings, **more)
-        [text] = told(run)
+        [text] = results_of(run)
         assert "Ann is here" in text
         assert "100" not in text
         assert (root / "private/salaries.csv").read_text() == SALARIES
@@ -123,16 +125,16 @@ def test_rule_receives_a_resolved_absolute_path(root: Path) -> None:
 
 def test_exception_in_a_rule_denies_the_path_with_the_name_of_the_rule(root: Path) -> None:
     rules = private(lambda path: bool(path.name == "notes.txt" and 1 // 0))
-    denied, shown = told(play(root, reads("notes.txt", "private/salaries.csv"), DONE, rules=rules))
+    denied, content = results_of(play(root, reads("notes.txt", "private/salaries.csv"), DONE, rules=rules))
     assert "Blocked by rule 'private': Salaries (its check raised ZeroDivisionError)" in denied
-    assert "Ann,100" in shown
+    assert "Ann,100" in content
 
 
 def test_async_rule_denies_and_the_message_says_that_it_is_never_awaited(root: Path) -> None:
     async def check(path: Path) -> bool:
         return path.name == "notes.txt"
 
-    [text] = told(play(root, reads("notes.txt"), DONE, rules=private(check)))  # type: ignore[arg-type]
+    [text] = results_of(play(root, reads("notes.txt"), DONE, rules=private(check)))  # type: ignore[arg-type]
     assert "Blocked by rule 'private': Salaries (its check is async, and no rule is awaited)" in text
 
 
@@ -148,7 +150,7 @@ def test_absolute_pattern_in_the_workspace_denies_that_file(root: Path, tmp_path
     for workspace in (root, tmp_path / "linked"):
         for named in (root, workspace):
             pattern = f"{named}/private"
-            [text] = told(play(workspace, reads("private/salaries.csv"), DONE, denied_paths=(pattern,)))
+            [text] = results_of(play(workspace, reads("private/salaries.csv"), DONE, denied_paths=(pattern,)))
             assert "Blocked by rule 'denied_paths'" in text
     assert AgentContext(workspace=str(root), denied_paths=(f"{root}/a/*.csv",)).denied_paths == ("/a/*.csv",)
     with pytest.raises(ValueError, match="names no files below the workspace"):
@@ -157,5 +159,5 @@ def test_absolute_pattern_in_the_workspace_denies_that_file(root: Path, tmp_path
 
 def test_two_hundred_long_patterns_all_apply(root: Path) -> None:
     patterns = (f"sal*{'?' * 82}.csv", "p*/s*.csv", *(f"{number:03}*{'x' * 80}" for number in range(198)))
-    [text] = told(play(root, reads("private/salaries.csv"), DONE, denied_paths=patterns))
+    [text] = results_of(play(root, reads("private/salaries.csv"), DONE, denied_paths=patterns))
     assert "Blocked by rule 'denied_paths'" in text

@@ -69,9 +69,9 @@ def folder(tmp_path: Path) -> Path:
 def test_path_outside_the_workspace_is_never_read_as_one_inside(folder: Path, path: str, meant: str, form: str) -> None:
     path = path.replace("OTHER", str(folder.parent / "other"))
     calls = [(tool, json.dumps(arguments).replace("{}", json.dumps(path)[1:-1])) for tool, arguments in CALLS]
-    told = results(folder, use(*calls), edit_form=form)
-    assert [each.tool for each in told] == [tool for tool, _ in calls]
-    errors = [each.result.error for each in told]
+    call_results = results(folder, use(*calls), edit_form=form)
+    assert [result.tool for result in call_results] == [tool for tool, _ in calls]
+    errors = [result.result.error for result in call_results]
     assert {(error.code.value, error.suggestions) for error in errors if error} == {("permission_denied", (meant,))}
     assert {error.message.partition(" is ")[2] for error in errors if error} == {
         f"outside the workspace; did you mean {meant!r}? Use a relative path under '.'."
@@ -109,8 +109,8 @@ def test_absolute_path_in_the_workspace_is_accepted(folder: Path, root: str, pro
     (folder.parent / "alias").symlink_to(folder)
     path = str(folder.parent / root / "notes.txt")
     edit = {"path": path, "old_str": "ours", "new_str": "mine"}
-    told = results(folder, use(("read_file", {"path": path}), ("edit_file", edit)), protocol=protocol)
-    assert [each.result.data.get("path") for each in told] == ["notes.txt", "notes.txt"]
+    call_results = results(folder, use(("read_file", {"path": path}), ("edit_file", edit)), protocol=protocol)
+    assert [result.result.data.get("path") for result in call_results] == ["notes.txt", "notes.txt"]
     assert changed_files(folder, FILES) == {"notes.txt": "mine\n"}
 
 
@@ -119,7 +119,9 @@ def test_absolute_path_in_a_request_names_that_file(folder: Path, form: str) -> 
     write_files(folder, {"src/AGENTS.md": "Add with care.\n"})
     task = f"Fix the sum in {folder}/src/calc.py, not in {folder.parent}/other/notes.txt."
     run = play(folder, Say("No."), request=task, edit_form=form, protocol=Protocol.TEXT, read_ahead=True)
-    assert [(each.tool, each.result.data["path"]) for each in results_of(run.events)] == [("read_file", "src/calc.py")]
+    assert [(result.tool, result.result.data["path"]) for result in results_of(run.events)] == [
+        ("read_file", "src/calc.py")
+    ]
     assert "return a - b" in run.sent(0)
     assert "Add with care." in run.sent(0)
     assert "There is no" not in run.sent(0)

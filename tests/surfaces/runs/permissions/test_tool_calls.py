@@ -25,7 +25,7 @@ from mendgraph import (
     tool,
 )
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import DONE, FILES, PROTOCOLS, play, reads, scripted
+from tests.surfaces.runs.tool_play import DONE, FILES, PROTOCOLS, play, reads, scripted_model
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
@@ -127,16 +127,16 @@ WORK = (
 Trace = list[tuple[str, JsonMap, str, str]]
 
 
-def invoked(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
+def invoke(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
     return list(machine.invoke(request, config, context=context, stream_mode="custom"))
 
 
-def ainvoked(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
+def ainvoke(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
     return list(asyncio.run(machine.ainvoke(request, config, context=context, stream_mode="custom")))
 
 
 Way = Callable[[Any, Any, Any, AgentContext], list[JsonMap]]
-WAYS: tuple[Way, ...] = (invoked, ainvoked)
+WAYS: tuple[Way, ...] = (invoke, ainvoke)
 
 
 def traces(parts: list[JsonMap], folder: Path) -> Trace:
@@ -155,15 +155,15 @@ def traces(parts: list[JsonMap], folder: Path) -> Trace:
 
 def without_times(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_times(each) for key, each in value.items() if key not in {"time", "ms", "seconds"}}
-    return [without_times(each) for each in value] if isinstance(value, list) else value
+        return {key: without_times(item) for key, item in value.items() if key not in {"time", "ms", "seconds"}}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_sync_and_async_runs_have_the_same_trace_log_and_files(
     tmp_path: Path, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[Trace, Any, dict[str, str], list[str]]] = []
+    records: list[tuple[Trace, Any, dict[str, str], list[str]]] = []
     for way in WAYS:
         place = tmp_path / way.__name__
         monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(place / "data"))
@@ -171,23 +171,23 @@ def test_sync_and_async_runs_have_the_same_trace_log_and_files(
         write_files(root, FILES)
         (root / "link").symlink_to("/etc/passwd")
         saver = InMemorySaver(serde=serializer())
-        model = scripted(protocol, *WORK)
+        model = scripted_model(protocol, *WORK)
         machine = build_graph(saver, model=model, tools=(*default_tools(), think, stumble, doubt))
         config: Any = {"configurable": {"thread_id": "t"}}
         context = AgentContext(workspace=str(root), protocol=protocol.value, evidence=False)
         parts = way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
         [log] = (place / "data" / "runs").glob("*/audit.jsonl")
         lines = [without_times(json.loads(line)) for line in log.read_text(encoding="utf-8").splitlines()]
-        said = [str(message.content) for message in machine.get_state(config).values["messages"]]
-        found.append((traces(parts, place), lines, changed_files(root, {**FILES, "link": ""}), said))
-    first = found[0]
-    assert [each == first for each in found] == [True] * len(WAYS)
-    trace, lines, files, said = first
+        messages = [str(message.content) for message in machine.get_state(config).values["messages"]]
+        records.append((traces(parts, place), lines, changed_files(root, {**FILES, "link": ""}), messages))
+    first = records[0]
+    assert [record == first for record in records] == [True] * len(WAYS)
+    trace, lines, files, messages = first
     assert (files["a.py"], files["d/d.py"], files["c.py"]) == ("a = 7\n", "d = 4\n", "")
     calls = [line["tool"] for line in lines if line["event"] == "call"]
     assert calls == [name for line in WORK if isinstance(line, Use) for name, _ in line.calls]
     assert set(names(trace)) >= {"tool.invoke.fail", "tool.invoke.user_error", "cache.store", "sandbox.refused"}
-    assert said[-1] == "Done."
+    assert messages[-1] == "Done."
 
 
 def names(trace: Trace) -> Iterator[str]:
@@ -195,8 +195,8 @@ def names(trace: Trace) -> Iterator[str]:
 
 
 def test_trace_of_one_call_has_the_order_of_spec_5(root: Path) -> None:
-    machine = build_graph(model=scripted(Protocol.NATIVE, reads("a.py"), DONE))
-    parts = invoked(machine, {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root)))
+    machine = build_graph(model=scripted_model(Protocol.NATIVE, reads("a.py"), DONE))
+    parts = invoke(machine, {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root)))
     assert list(names(traces(parts, root))) == [
         *("model.usage", "tool.resolve.start", "tool.resolve.ok", "args.parse.start", "args.parse.ok", "cache.miss"),
         *("guard.input.start", "guard.input.ok", "tool.invoke.start", "tool.invoke.ok", "guard.output.start"),
@@ -220,15 +220,15 @@ WORD: ContextVar[str] = ContextVar("word", default="")
 class Waiting:
     """A tool that waits for another task of its event loop, and records how it ended."""
 
-    def __init__(self, said: "asyncio.Future[str]") -> None:
-        self.said, self.begun, self.ended, self.seen = said, asyncio.Event(), asyncio.Event(), list[str]()
+    def __init__(self, word: "asyncio.Future[str]") -> None:
+        self.word, self.started, self.ended, self.seen = word, asyncio.Event(), asyncio.Event(), list[str]()
         self.tool = tool(self.listen, effect=Effect.WRITE)
 
     async def listen(self, context: ToolContext) -> str:
         """Listen for a word."""
-        self.begun.set()
+        self.started.set()
         try:
-            heard = f"{WORD.get()} {await self.said}"
+            heard = f"{WORD.get()} {await self.word}"
         except asyncio.CancelledError:
             with suppress(Exception):
                 context.workspace.write_file("late.txt", b"late\n", expected_sha256="")
@@ -239,10 +239,12 @@ class Waiting:
         return heard
 
 
-async def waited(root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Awaitable[None]], **more: Any) -> Any:
+async def run_waiting_tool(
+    root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Awaitable[None]], **more: Any
+) -> Any:
     """The last state of a run whose tool waits while `act` runs beside it in the event loop; and the tool."""
     waiting = Waiting(asyncio.get_running_loop().create_future())
-    model = scripted(Protocol.NATIVE, use(("listen", {}), ("read_file", {"path": "a.py"})), DONE)
+    model = scripted_model(Protocol.NATIVE, use(("listen", {}), ("read_file", {"path": "a.py"})), DONE)
     machine: Any = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(*default_tools(), waiting.tool))
     config: Any = {"configurable": {"thread_id": "t"}}
     request = {"messages": [HumanMessage("Do it.")]}
@@ -254,7 +256,7 @@ async def waited(root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Await
             pass
 
     task = asyncio.ensure_future(run())
-    await waiting.begun.wait()
+    await waiting.started.wait()
     await act(waiting, task)
     with suppress(asyncio.CancelledError):
         await task
@@ -263,13 +265,13 @@ async def waited(root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Await
 
 def test_async_tool_runs_in_the_event_loop_of_its_run(root: Path) -> None:
     async def say(waiting: Waiting, _: object) -> None:
-        waiting.said.set_result("is given")
+        waiting.word.set_result("is given")
 
-    state, waiting = asyncio.run(waited(root, say))
-    told = [json.loads(str(each.content)) for each in state["messages"] if each.type == "tool"]
-    assert told[0]["data"] == {"value": "the word is given"}
+    state, waiting = asyncio.run(run_waiting_tool(root, say))
+    call_results = [json.loads(str(message.content)) for message in state["messages"] if message.type == "tool"]
+    assert call_results[0]["data"] == {"value": "the word is given"}
     assert waiting.seen == [threading.current_thread().name]
-    assert (told[1]["ok"], state["outcome"].kind.value) == (True, "FINISHED")
+    assert (call_results[1]["ok"], state["outcome"].kind.value) == (True, "FINISHED")
 
 
 def test_cancelled_run_cancels_its_async_tool_which_then_changes_nothing(root: Path) -> None:
@@ -277,7 +279,7 @@ def test_cancelled_run_cancels_its_async_tool_which_then_changes_nothing(root: P
         task.cancel()
         await waiting.ended.wait()
 
-    state, waiting = asyncio.run(waited(root, cancel))
+    state, waiting = asyncio.run(run_waiting_tool(root, cancel))
     assert waiting.seen == ["cancelled"]
     assert (state.get("results"), (root / "late.txt").exists()) == ([], False)
 
@@ -286,31 +288,31 @@ def test_async_tool_that_exceeds_its_timeout_is_cancelled_and_the_run_continues(
     async def nothing(_waiting: Waiting, _task: object) -> None:
         pass
 
-    state, waiting = asyncio.run(waited(root, nothing, tool_timeout_s=0.05))
-    told = [json.loads(str(each.content)) for each in state["messages"] if each.type == "tool"]
-    assert (told[0]["error"]["code"], told[1]["ok"], waiting.seen) == ("timeout", True, ["cancelled"])
+    state, waiting = asyncio.run(run_waiting_tool(root, nothing, tool_timeout_s=0.05))
+    call_results = [json.loads(str(message.content)) for message in state["messages"] if message.type == "tool"]
+    assert (call_results[0]["error"]["code"], call_results[1]["ok"], waiting.seen) == ("timeout", True, ["cancelled"])
     assert state["outcome"].kind.value == "FINISHED"
 
 
 def test_sync_tool_does_not_block_the_event_loop(root: Path) -> None:
-    said = threading.Event()
+    signal = threading.Event()
 
     @tool(effect=Effect.NONE)
     def hear() -> bool:
         """Wait for what a task of the loop says."""
-        return said.wait(20)
+        return signal.wait(20)
 
     async def run() -> JsonMap:
-        model = scripted(Protocol.NATIVE, use(("hear", {})), DONE)
+        model = scripted_model(Protocol.NATIVE, use(("hear", {})), DONE)
         machine = build_graph(model=model, tools=(*default_tools(), hear))
         request: Any = {"messages": [HumanMessage("Do it.")]}
         running = asyncio.ensure_future(machine.ainvoke(request, context=AgentContext(workspace=str(root))))
         await asyncio.sleep(0)
-        said.set()
+        signal.set()
         return await running
 
     messages = asyncio.run(run())["messages"]
-    assert [json.loads(each.content)["data"] for each in messages if each.type == "tool"] == [{"value": True}]
+    assert [json.loads(message.content)["data"] for message in messages if message.type == "tool"] == [{"value": True}]
 
 
 # --- Parallel calls
@@ -320,7 +322,7 @@ class Meeting:
     """Tools that succeed only if `size` of their calls run at the same time."""
 
     def __init__(self, size: int, effect: Effect = Effect.READ) -> None:
-        self._threads, self._size, self._there = threading.Barrier(size), size, 0
+        self._threads, self._size, self._arrived = threading.Barrier(size), size, 0
         self._all: asyncio.Event | None = None
         self.tools = (tool(self.meet, effect=effect), tool(self.join, effect=effect))
 
@@ -332,35 +334,38 @@ class Meeting:
     async def join(self, name: str) -> str:
         """Wait in the event loop for the others."""
         self._all = self._all or asyncio.Event()
-        self._there += 1
-        if self._there == self._size:
+        self._arrived += 1
+        if self._arrived == self._size:
             self._all.set()
         await asyncio.wait_for(self._all.wait(), 5)
         return f"{name} met"
 
 
 def results(
-    root: Path, way: Way, given: tuple[Any, ...], *calls: tuple[str, JsonMap], **settings: Any
+    root: Path, way: Way, extra_tools: tuple[Any, ...], *calls: tuple[str, JsonMap], **settings: Any
 ) -> list[JsonMap]:
     """The result of each call of one reply, in order."""
-    saver, model = InMemorySaver(serde=serializer()), scripted(Protocol.NATIVE, use(*calls), DONE)
-    machine = build_graph(saver, model=model, tools=(*default_tools(), *given))
+    saver, model = InMemorySaver(serde=serializer()), scripted_model(Protocol.NATIVE, use(*calls), DONE)
+    machine = build_graph(saver, model=model, tools=(*default_tools(), *extra_tools))
     config: Any = {"configurable": {"thread_id": "t"}}
     context = AgentContext(workspace=str(root), evidence=False, **settings)
     way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
     messages = machine.get_state(config).values["messages"]
-    return [json.loads(str(each.content)) for each in messages if each.type == "tool"]
+    return [json.loads(str(message.content)) for message in messages if message.type == "tool"]
 
 
 def test_calls_without_an_effect_on_files_run_in_parallel_and_return_in_order(root: Path) -> None:
     for name, way, effect in (
-        ("meet", invoked, Effect.READ),
-        ("meet", ainvoked, Effect.NONE),
-        ("join", ainvoked, Effect.NETWORK),
+        ("meet", invoke, Effect.READ),
+        ("meet", ainvoke, Effect.NONE),
+        ("join", ainvoke, Effect.NETWORK),
     ):
-        calls = [(name, {"name": each}) for each in "abc"]
-        told = results(root, way, Meeting(3, effect).tools, *calls, allowed_hosts=("example.org",))
-        assert [each["data"] for each in told] == [{"value": f"{each} met"} for each in "abc"], (name, effect)
+        calls = [(name, {"name": letter}) for letter in "abc"]
+        call_results = results(root, way, Meeting(3, effect).tools, *calls, allowed_hosts=("example.org",))
+        assert [result["data"] for result in call_results] == [{"value": f"{letter} met"} for letter in "abc"], (
+            name,
+            effect,
+        )
 
 
 def test_failing_call_does_not_affect_parallel_calls(root: Path) -> None:
@@ -370,8 +375,8 @@ def test_failing_call_does_not_affect_parallel_calls(root: Path) -> None:
         ("doubt", {"number": 5}),
         ("meet", {"name": "b"}),
     ]
-    told = results(root, invoked, (*Meeting(2).tools, stumble, doubt), *calls)
-    ended = [each["data"]["value"] if each["ok"] else each["error"]["code"] for each in told]
+    call_results = results(root, invoke, (*Meeting(2).tools, stumble, doubt), *calls)
+    ended = [result["data"]["value"] if result["ok"] else result["error"]["code"] for result in call_results]
     assert ended == ["a met", "io_error", "invalid_argument", "b met"]
 
 
@@ -386,18 +391,18 @@ IN_TURNS: tuple[tuple[Effect, JsonMap, bool], ...] = (
 
 def test_calls_with_an_effect_on_files_or_with_limits_run_one_after_the_other(root: Path) -> None:
     for number, (effect, more, together) in enumerate(IN_TURNS):
-        begun, way = threading.Event(), WAYS[number % 2]
+        started, way = threading.Event(), WAYS[number % 2]
 
         @tool(effect=Effect.READ)
         def first() -> bool:
             """Whether the second one has begun."""
-            return begun.wait(5 if together else 0.1)  # noqa: B023 - of this round
+            return started.wait(5 if together else 0.1)  # noqa: B023 - of this round
 
         @tool(effect=effect)
         def second() -> bool:
             """Begin."""
-            begun.set()  # noqa: B023 - of this round
+            started.set()  # noqa: B023 - of this round
             return True
 
-        told = results(root, way, (first, second), ("first", {}), ("second", {}), **more)
-        assert [each["data"]["value"] for each in told] == [together, True], more
+        call_results = results(root, way, (first, second), ("first", {}), ("second", {}), **more)
+        assert [result["data"]["value"] for result in call_results] == [together, True], more

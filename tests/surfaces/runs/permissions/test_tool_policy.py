@@ -21,11 +21,11 @@ from tests.surfaces.runs.tool_play import (
     PROTOCOLS,
     codes,
     play,
+    prompt_text,
     reads,
     results_of,
-    scripted,
+    scripted_model,
     session,
-    shown,
 )
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
@@ -55,30 +55,32 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the rates and circuits of every machine that is built from now on."""
-    found = Clock()
+    new_clock = Clock()
     for module in ("machine_tools", "models"):
-        monkeypatch.setattr(f"mendgraph.graph.machine.{module}.monotonic_s", found)
-    return found
+        monkeypatch.setattr(f"mendgraph.graph.machine.{module}.monotonic_s", new_clock)
+    return new_clock
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_rate_limit_applies_across_turns_until_time_has_passed(root: Path, protocol: Protocol, clock: Clock) -> None:
-    model = scripted(protocol, reads("a.py", "b.py", "c.py"), DONE, reads("a.py"), DONE, reads("a.py"), DONE)
+    model = scripted_model(protocol, reads("a.py", "b.py", "c.py"), DONE, reads("a.py"), DONE, reads("a.py"), DONE)
     with session(root, model, protocol, tool_calls_per_minute={"read_file": 2}) as opened:
         first = list(opened.stream("Do it."))
-        assert "read_file may be called 2 times in 60 s: wait 60 s." in shown(model)
+        assert "read_file may be called 2 times in 60 s: wait 60 s." in prompt_text(model)
         clock.now += 59
         second = list(opened.stream("And again."))
-        assert "read_file may be called 2 times in 60 s: wait 1 s." in shown(model)
+        assert "read_file may be called 2 times in 60 s: wait 1 s." in prompt_text(model)
         clock.now += 1
         third = list(opened.stream("And again."))
-    assert [codes(each) for each in (first, second, third)] == [["ok", "ok", "rate_limited"], ["rate_limited"], ["ok"]]
+    assert [codes(run) for run in (first, second, third)] == [["ok", "ok", "rate_limited"], ["rate_limited"], ["ok"]]
 
 
 def test_rate_limits_are_per_thread_and_circuits_per_endpoint(
     root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = scripted(Protocol.NATIVE, reads("a.py"), DONE, reads("a.py"), DONE, reads("b.py"), DONE, *[BUSY] * 5, DONE)
+    model = scripted_model(
+        Protocol.NATIVE, reads("a.py"), DONE, reads("a.py"), DONE, reads("b.py"), DONE, *[BUSY] * 5, DONE
+    )
     machine = build_graph(InMemorySaver(serde=serializer()), model=model)
     context = AgentContext(workspace=str(root), tool_calls_per_minute={"read_file": 1})
     allowed = []
@@ -129,12 +131,12 @@ def test_tool_that_exceeds_its_timeout_is_given_up_at_once(root: Path, kind: str
 
 
 def test_circuit_opens_for_a_tool_whose_server_is_down_and_then_allows_one_call(root: Path, clock: Clock) -> None:
-    asked: list[int] = []
+    requests: list[int] = []
 
     @tool(effect=Effect.NONE)
     def fail(number: int) -> str:
         """Fail, but for 9."""
-        asked.append(number)
+        requests.append(number)
         if number != 9:
             raise ConnectionRefusedError("No luck.")
         return "luck"
@@ -143,17 +145,17 @@ def test_circuit_opens_for_a_tool_whose_server_is_down_and_then_allows_one_call(
         return use(*(("fail", {"number": number}) for number in numbers))
 
     failing = (fails(1, 2), fails(3, 4, 5, 6))  # the first two in parallel, as nothing is known yet
-    model = scripted(Protocol.NATIVE, *failing, reads("a.py"), DONE, fails(7, 8), DONE, fails(9, 9), DONE)
+    model = scripted_model(Protocol.NATIVE, *failing, reads("a.py"), DONE, fails(7, 8), DONE, fails(9, 9), DONE)
     with session(root, model, tools=(fail,)) as opened:
         first = list(opened.stream("Do it."))
-        assert "fail failed too often and rests for 30 s: continue without it." in shown(model)
+        assert "fail failed too often and rests for 30 s: continue without it." in prompt_text(model)
         clock.now += 30
         second = list(opened.stream("Once more."))
         clock.now += 30
         third = list(opened.stream("Once more."))
     assert codes(first) == [*["unavailable"] * 6, "ok"]
     assert (codes(second), codes(third)) == (["unavailable", "unavailable"], ["ok", "ok"])
-    assert [*sorted(asked[:2]), *asked[2:]] == [1, 2, 3, 4, 5, 7, 9, 9]
+    assert [*sorted(requests[:2]), *requests[2:]] == [1, 2, 3, 4, 5, 7, 9, 9]
 
 
 def test_errors_of_callers_and_tools_open_no_circuit(root: Path) -> None:
@@ -168,7 +170,7 @@ def test_errors_of_callers_and_tools_open_no_circuit(root: Path) -> None:
     assert run.codes == [*["not_found"] * 8, "ok", *["io_error"] * 8]
 
     refused = ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message="No such parameter.")
-    model = scripted(Protocol.NATIVE, *[refused] * 9)
+    model = scripted_model(Protocol.NATIVE, *[refused] * 9)
     with session(root, model) as opened:
         for _ in range(9):
             list(opened.stream("Do it."))
@@ -179,7 +181,7 @@ def test_circuit_opens_for_an_endpoint_that_keeps_failing(
     root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = set_clock(monkeypatch)
-    model = scripted(Protocol.NATIVE, *[BUSY] * 6, reads("a.py"), DONE)
+    model = scripted_model(Protocol.NATIVE, *[BUSY] * 6, reads("a.py"), DONE)
     with session(root, model, provider_retries=7) as opened:
         first = list(opened.stream("Do it."))
         assert len(model.calls) == 5
@@ -237,5 +239,7 @@ def test_expensive_model_call_raises_one_alert(root: Path) -> None:
 
     cheap = [costing(10, f"none{number}.py") for number in range(4)]
     run = play(root, *cheap, costing(100, "a.py"), costing(100, "b.py"), DONE)
-    found = [event for event in alerts(run.events) if event.kind == "cost"]
-    assert [(event.value > event.threshold, "3 times the median" in event.message) for event in found] == [(True, True)]
+    events = [event for event in alerts(run.events) if event.kind == "cost"]
+    assert [(event.value > event.threshold, "3 times the median" in event.message) for event in events] == [
+        (True, True)
+    ]

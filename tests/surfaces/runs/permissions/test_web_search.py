@@ -16,7 +16,7 @@ from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.search_services import KEY, SearchServer
 from tests.row_tables import rows
 from tests.surfaces.conftest import Command
-from tests.surfaces.runs.approval_play import asked, last, session
+from tests.surfaces.runs.approval_play import last, requested_calls, session
 from tests.vocabulary import JsonMap
 
 PAGE = {"title": "asyncio", "url": "http://127.0.0.1:9/asyncio", "snippet": "Coroutines"}
@@ -45,7 +45,7 @@ def results(now: Session) -> list[JsonMap]:
     return [json.loads(line.removeprefix("tool_result(").removesuffix(")")) for line in lines]
 
 
-def offered(context: AgentContext) -> dict[str, JsonMap]:
+def offered_tools(context: AgentContext) -> dict[str, JsonMap]:
     """The tools of the first request by name."""
     model = ScriptedModel([Say("Done.")])
     with Session(context, model=model, thread_id="t") as now:
@@ -56,8 +56,8 @@ def offered(context: AgentContext) -> dict[str, JsonMap]:
 def test_search_returns_results_and_allows_none_of_their_hosts(tmp_path: Path, server: SearchServer) -> None:
     with session(tmp_path / "work", SEARCH, GET, "Done.", **AUTO) as now:
         assert isinstance(last(now.stream("Look")), Ended)
-        found, refused = results(now)
-    assert found["data"] == {"results": [PAGE]}
+        search, refused = results(now)
+    assert search["data"] == {"results": [PAGE]}
     assert refused["error"]["code"] == "permission_denied"
     assert server.queries == ["asyncio"]
 
@@ -67,8 +67,8 @@ def test_lone_surrogate_in_a_result_is_replaced(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv("SEARXNG_URL", double.url)
         with session(tmp_path / "work", SEARCH, "Done.", **AUTO) as now:
             last(now.stream("Look"))
-            [found] = results(now)
-    assert found["data"] == {"results": [{**PAGE, "title": "async?"}]}
+            [search] = results(now)
+    assert search["data"] == {"results": [{**PAGE, "title": "async?"}]}
 
 
 def test_error_of_an_unreachable_service_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_error_of_an_unreachable_service_names_its_variable(tmp_path: Path, monk
 def test_each_search_is_asked_about_until_the_service_is_allowed(tmp_path: Path, server: SearchServer) -> None:
     root = tmp_path / "work"
     with session(root, SEARCH, SEARCH, "Done.", web_search="searxng") as now:
-        (call,) = asked(now.stream("Look"))
+        (call,) = requested_calls(now.stream("Look"))
         assert (call["rule"], call["arguments"]) == ("ask_before_network", {"query": "asyncio"})
         assert server.queries == []
         assert isinstance(last(now.answer("approve_for_run")), Ended)
@@ -98,7 +98,7 @@ def test_permission_for_a_service_is_stored_for_its_host(tmp_path: Path, server:
     )
     model = ScriptedModel([Say(SEARCH), Say("Done.")])
     with Session(context, model=model, thread_id="t", kept_permissions=True) as now:
-        asked(now.stream("Look"))
+        requested_calls(now.stream("Look"))
         last(now.answer("approve_always"))
     permissions = list_permissions(str(root))
     assert not isinstance(permissions, ToolError)
@@ -121,10 +121,10 @@ def test_web_search_is_offered_only_if_its_service_is_configured(
 ) -> None:
     root = tmp_path / "work"
     root.mkdir()
-    without = offered(AgentContext(workspace=str(root)))
-    assert offered(AgentContext(workspace=str(root), web_search="tavily")) == without
+    without = offered_tools(AgentContext(workspace=str(root)))
+    assert offered_tools(AgentContext(workspace=str(root), web_search="tavily")) == without
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
-    added = offered(AgentContext(workspace=str(root), web_search="tavily"))
+    added = offered_tools(AgentContext(workspace=str(root), web_search="tavily"))
     assert added.keys() - without.keys() == {"web_search"}
     assert len(json.dumps(added["web_search"])) < 300
 
@@ -141,25 +141,27 @@ def test_users_tool_named_web_search_is_kept(tmp_path: Path) -> None:
     model = ScriptedModel([Say(SEARCH), Say("Done.")])
     with Session(context, model=model, tools=[web_search], thread_id="t") as now:
         last(now.stream("Look"))
-        [found] = results(now)
-    assert "ASYNCIO" in json.dumps(found["data"])
+        [search] = results(now)
+    assert "ASYNCIO" in json.dumps(search["data"])
 
 
 @rows(("", "brave", False), ("brave", "tavily", False), ("brave", "off", True), ("brave", "brave", True))
-def test_workspace_settings_can_only_turn_the_search_off(user: str, own: str, allowed: bool, tmp_path: Path) -> None:
-    folder = tmp_path / f"{user}-{own}"
+def test_workspace_settings_can_only_turn_the_search_off(
+    user: str, workspace: str, allowed: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / f"{user}-{workspace}"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CONFIG_VARIABLE, str(folder / "user.toml"))
         (folder / "user.toml").write_text(f'web_search = "{user}"\n' if user else "")
-        (folder / ".mendgraph.toml").write_text(f'web_search = "{own}"\n')
+        (folder / ".mendgraph.toml").write_text(f'web_search = "{workspace}"\n')
         context = load_context(str(folder))
     if not allowed:
         assert isinstance(context, ToolError)
         assert "web_search needs your trust" in context.message
         return
     assert isinstance(context, AgentContext)
-    assert context.web_search == own
+    assert context.web_search == workspace
 
 
 def test_command_can_search_and_no_record_has_the_key(

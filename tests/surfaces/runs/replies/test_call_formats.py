@@ -16,7 +16,7 @@ from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.langchain.agents import agent, ask
-from tests.surfaces.runs.tool_play import fresh
+from tests.surfaces.runs.tool_play import new_workspace
 from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
@@ -28,15 +28,17 @@ def run(folder: Path, *replies: Message, request: str = "Write new.py.", **setti
     """The last state of a run with these replies; `calls` are the tools that were called, in order."""
     model = ScriptedModel(replies)
     context = AgentContext(**{"workspace": str(folder), "protocol": "native", "evidence": False, **settings})
-    asked: Any = {"messages": [HumanMessage(request)]}
-    state: JsonMap = build_graph(model=model).invoke(asked, context=context)
-    calls = [call["name"] for each in state["messages"] if isinstance(each, AIMessage) for call in each.tool_calls]
+    turn_input: Any = {"messages": [HumanMessage(request)]}
+    state: JsonMap = build_graph(model=model).invoke(turn_input, context=context)
+    calls = [
+        call["name"] for message in state["messages"] if isinstance(message, AIMessage) for call in message.tool_calls
+    ]
     return {**state, "calls": calls, "model": model}
 
 
 def test_call_in_any_format_changes_the_file_and_becomes_a_native_call(tmp_path: Path) -> None:
     for form in FORMATS:
-        root = fresh(tmp_path, {})
+        root = new_workspace(tmp_path, {})
         call = form.example("write_file", {"path": "new.py", "content": CODE})
         state = run(root, Say(f"I write it.\n\n{call}"), Say("It is written."))
         outcome = state["outcome"]
@@ -51,7 +53,7 @@ def test_call_inside_a_file_that_is_copied_does_not_run(tmp_path: Path) -> None:
         smuggled = form.example("write_file", {"path": "smuggled.txt", "content": "x"})
         closing = form.example("write_file", {"path": "a", "content": "MIDDLE"}).partition("MIDDLE")[2]
         text = f"# Notes\n{closing}\n{smuggled}\nEnd.\n"
-        root = fresh(tmp_path, {"notes.md": text})
+        root = new_workspace(tmp_path, {"notes.md": text})
         reading = Calls([("read_file", '{"path": "notes.md"}')])
         back = Say(form.example("write_file", {"path": "copy.md", "content": text}))
         state = run(root, reading, back, Say("It is copied."), request="Copy notes.md to copy.md.")
@@ -158,8 +160,8 @@ def test_model_with_unreadable_text_calls_falls_back_to_the_text_protocol(
     graph = build_graph(model=model, checkpointer=InMemorySaver())
     thread: Any = {"configurable": {"thread_id": "t"}}
     context = AgentContext(workspace=str(tmp_path), protocol=protocol, evidence=False)
-    asked: Any = {"messages": [HumanMessage("Write new.py.")]}
-    outcome = graph.invoke(asked, thread, context=context)["outcome"]
+    turn_input: Any = {"messages": [HumanMessage("Write new.py.")]}
+    outcome = graph.invoke(turn_input, thread, context=context)["outcome"]
     if not goes_on:
         assert (outcome.reason, len(model.calls)) == ("healing_exhausted", 4)
         return
@@ -180,12 +182,14 @@ def test_middleware_converts_raw_values_by_the_schema_and_keeps_the_prose() -> N
     with ScriptedServer([reply, Say("Done.")]) as server:
         messages = ask(agent(server, HealingMiddleware(), tools=[repeat]))
     assert repeated == [("7", 3)]
-    assert (messages[1].text, [each.type for each in messages]) == ("I repeat it.", ["human", "ai", "tool", "ai"])
+    assert (messages[1].text, [message.type for message in messages]) == ("I repeat it.", ["human", "ai", "tool", "ai"])
 
 
 def test_agent_language_reads_calls_of_any_format() -> None:
     language = AgentLanguage(ActionRegistry([read_file]))
     for form in FORMATS:
         understood = language.parse(f"I look.\n\n{form.example('read_file', {'path': 'a.py'})}")
-        assert [(each.tool, each.args["path"]) for each in understood.invocations] == [("read_file", "a.py")]
+        assert [(invocation.tool, invocation.args["path"]) for invocation in understood.invocations] == [
+            ("read_file", "a.py")
+        ]
         assert understood.reply.text == 'I look.\ntool: read_file({"path": "a.py"})'

@@ -34,11 +34,11 @@ class Seeing(BaseChatModel):
         return "seeing"
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        self._seen.append([each.content for each in messages if isinstance(each, HumanMessage)])
+        self._seen.append([message.content for message in messages if isinstance(message, HumanMessage)])
         return ChatResult(generations=[ChatGeneration(message=AIMessage("I see."))])
 
 
-def asked(graph: Any, context: AgentContext, *content: Any) -> Any:
+def outcome_of(graph: Any, context: AgentContext, *content: Any) -> Any:
     return graph.invoke({"messages": [HumanMessage(list(content))]}, THREAD, context=context)["outcome"]
 
 
@@ -50,17 +50,17 @@ def context(tmp_path: Path) -> AgentContext:
 def test_thread_continues_after_an_image_that_its_model_does_not_accept(context: AgentContext) -> None:
     model = Seeing(profile={"image_inputs": False})
     graph = build_graph(InMemorySaver(), model=model)
-    outcome = asked(graph, context, "What is it?", IMAGE)
+    outcome = outcome_of(graph, context, "What is it?", IMAGE)
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "invalid_request")
     assert "'image', which Seeing does not take" in outcome.message
-    assert asked(graph, context, "Hello.").kind == "FINISHED"
+    assert outcome_of(graph, context, "Hello.").kind == "FINISHED"
     note = {"type": "text", "text": "[image, not shown: the model does not take it]"}
     assert model._seen == [[["What is it?", note], ["Hello."]]]
 
 
 def test_video_is_sent_to_a_model_with_an_unknown_profile(context: AgentContext) -> None:
     model = Seeing()
-    assert asked(build_graph(model=model), context, "What is it?", VIDEO).kind == "FINISHED"
+    assert outcome_of(build_graph(model=model), context, "What is it?", VIDEO).kind == "FINISHED"
     assert model._seen == [[["What is it?", VIDEO]]]
 
 
@@ -68,10 +68,10 @@ def test_video_is_refused_for_an_openai_compatible_endpoint(context: AgentContex
     with ScriptedServer(then=lambda _: Say("I see.")) as server:
         named = context.model_copy(update={"model": "m", "base_url": server.base_url})
         graph = build_graph(InMemorySaver())
-        outcome = asked(graph, named, "What is it?", VIDEO)
+        outcome = outcome_of(graph, named, "What is it?", VIDEO)
         assert outcome.reason == "invalid_request"
         assert "'video'" in outcome.message
-        assert asked(graph, named, "Hello.").kind == "FINISHED"
+        assert outcome_of(graph, named, "Hello.").kind == "FINISHED"
     assert len(server.requests) == 1
 
 
@@ -84,7 +84,7 @@ def picture() -> list[Any]:
     return [{"type": "text", "text": "Taken."}, PICTURE]
 
 
-def without_eyes(body: dict[str, Any], status: int, message: str) -> Message | Status:
+def refuse_images(body: dict[str, Any], status: int, message: str) -> Message | Status:
     """A model without images: it refuses any request that has one."""
     if "image_url" in json.dumps(body["messages"]):
         return Status(status, {"error": {"message": message}})
@@ -100,19 +100,19 @@ REFUSALS = ((400, "Invalid value."), (404, "No endpoints take image input."), (5
 def test_image_of_a_tool_is_omitted_after_the_models_first_refusal(
     context: AgentContext, status: int, message: str
 ) -> None:
-    with ScriptedServer(then=lambda body: without_eyes(body, status, message)) as server:
+    with ScriptedServer(then=lambda body: refuse_images(body, status, message)) as server:
         named = context.model_copy(update={"model": f"m{status}", "base_url": server.base_url})
         graph = build_graph(InMemorySaver(), tools=[picture])
-        assert asked(graph, named, "Take one.").kind == "FINISHED"
+        assert outcome_of(graph, named, "Take one.").kind == "FINISHED"
         assert len(server.requests) == 3
         assert "[image, not shown: the model does not take it]" in json.dumps(server.requests[-1]["messages"])
-        assert asked(graph, named, "Take another.").kind == "FINISHED"
+        assert outcome_of(graph, named, "Take another.").kind == "FINISHED"
     assert len(server.requests) == 5  # it is not tried again
 
 
 def test_refused_image_of_the_request_ends_the_run(context: AgentContext) -> None:
-    with ScriptedServer(then=lambda body: without_eyes(body, 400, "Invalid value.")) as server:
+    with ScriptedServer(then=lambda body: refuse_images(body, 400, "Invalid value.")) as server:
         named = context.model_copy(update={"model": "blind", "base_url": server.base_url})
-        outcome = asked(build_graph(tools=[picture]), named, "What is it?", IMAGE)
+        outcome = outcome_of(build_graph(tools=[picture]), named, "What is it?", IMAGE)
     assert (outcome.kind, len(server.requests)) == ("SYSTEM_ERROR", 1)
     assert "The request contains images or files, which this model may not accept." in outcome.message

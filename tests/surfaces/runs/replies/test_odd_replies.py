@@ -46,31 +46,31 @@ def function(**fields: Any) -> JsonMap:
     return {**GOOD, "function": {**READ, **fields}}
 
 
-def beside(odd: Any) -> JsonMap:
+def calls_beside(odd: Any) -> JsonMap:
     """A call of another shape after a good one, so that both have results."""
     return {"tool_calls": [GOOD, odd]}
 
 
-def second(**fields: Any) -> JsonMap:
+def second_call(**fields: Any) -> JsonMap:
     """The same with these fields, or with those of its function."""
-    return beside(call(id="c2", index=1, **(fields if "function" in fields else {"function": fields})))
+    return calls_beside(call(id="c2", index=1, **(fields if "function" in fields else {"function": fields})))
 
 
 PARTS = [None, 3, "a", {"type": "text", "text": 4}, {"type": "thinking"}, {"type": 5}, {}]
 
 MESSAGES: dict[str, tuple[JsonMap, Told]] = {
     "arguments are an object": ({"tool_calls": [function(arguments={"path": "a.py"})]}, RAN),
-    "arguments are a list": (second(name="read_file", arguments=["a.py"]), [*RAN, "read_file invalid_argument"]),
-    "arguments are false": (second(name="list_files", arguments=False), [*RAN, "list_files invalid_argument"]),
-    "arguments are null": (second(name="list_files", arguments=None), [*RAN, "list_files ok"]),
-    "a null function": (second(function=None), [*RAN, *UNNAMED]),
-    "a function that is a string": (second(function="read_file"), [*RAN, *UNNAMED]),
-    "no function": (beside({"id": "c2", "type": "function", "index": 1}), [*RAN, *UNNAMED]),
+    "arguments are a list": (second_call(name="read_file", arguments=["a.py"]), [*RAN, "read_file invalid_argument"]),
+    "arguments are false": (second_call(name="list_files", arguments=False), [*RAN, "list_files invalid_argument"]),
+    "arguments are null": (second_call(name="list_files", arguments=None), [*RAN, "list_files ok"]),
+    "a null function": (second_call(function=None), [*RAN, *UNNAMED]),
+    "a function that is a string": (second_call(function="read_file"), [*RAN, *UNNAMED]),
+    "no function": (calls_beside({"id": "c2", "type": "function", "index": 1}), [*RAN, *UNNAMED]),
     "the function's fields in the call": ({"tool_calls": [{"id": "c1", "index": 0, **READ}]}, RAN),
     "a call that is null": ({"tool_calls": [None, GOOD]}, RAN),
     "only a null call": ({"tool_calls": [None]}, ASKED_AGAIN),
-    "a call that is a string": (beside("read_file"), [*RAN, *UNNAMED]),
-    "a call that is a list": (beside([GOOD]), [*RAN, *UNNAMED]),
+    "a call that is a string": (calls_beside("read_file"), [*RAN, *UNNAMED]),
+    "a call that is a list": (calls_beside([GOOD]), [*RAN, *UNNAMED]),
     "calls are one call": ({"tool_calls": GOOD}, RAN),
     "calls are a number": ({"tool_calls": 7}, ASKED_AGAIN),
     "calls are true": ({"tool_calls": True}, ASKED_AGAIN),
@@ -80,10 +80,10 @@ MESSAGES: dict[str, tuple[JsonMap, Told]] = {
     "an empty id": ({"tool_calls": [call(id="")]}, RAN),
     "an endless id": ({"tool_calls": [call(id=LONG)]}, RAN),
     "one id twice": ({"tool_calls": [GOOD, call(index=1)]}, [*RAN, *RAN]),
-    "a name that is a number": (second(name=3), [*RAN, "3 unknown_tool"]),
-    "a name that is null": (second(name=None), [*RAN, *UNNAMED]),
-    "a name that is an object": (second(name={"a": 1}), [*RAN, '{"a": 1} unknown_tool']),
-    "an endless name": (second(name=LONG), [*RAN, f"{LONG[:200]} unknown_tool"]),
+    "a name that is a number": (second_call(name=3), [*RAN, "3 unknown_tool"]),
+    "a name that is null": (second_call(name=None), [*RAN, *UNNAMED]),
+    "a name that is an object": (second_call(name={"a": 1}), [*RAN, '{"a": 1} unknown_tool']),
+    "an endless name": (second_call(name=LONG), [*RAN, f"{LONG[:200]} unknown_tool"]),
     "no index": ({"tool_calls": [{k: v for k, v in GOOD.items() if k != "index"}]}, RAN),
     "a huge index": ({"tool_calls": [call(index=10**30)]}, RAN),
     "a negative index": ({"tool_calls": [call(index=-1)]}, RAN),
@@ -105,7 +105,7 @@ def with_fields(**fields: Any) -> Callable[[JsonMap], JsonMap]:
 
 
 DOCUMENTS: dict[str, tuple[Callable[[JsonMap], Any], Told]] = {
-    "two choices": (lambda each: {**each, "choices": each["choices"] * 2}, RAN),
+    "two choices": (lambda document: {**document, "choices": document["choices"] * 2}, RAN),
     "usage of strings": (with_fields(usage={"prompt_tokens": "7", "completion_tokens": -3}), RAN),
     "usage that is a string": (with_fields(usage="much"), RAN),
     "a model that is a number": (with_fields(model=3), RAN),
@@ -113,22 +113,22 @@ DOCUMENTS: dict[str, tuple[Callable[[JsonMap], Any], Told]] = {
     "a null choice": (with_fields(choices=[None]), FAILED),
     "a message that is a list": (with_choice(message=[1], delta=[1]), FAILED),
     "a finish reason that is a number": (with_choice(finish_reason=3), FAILED),
-    "a list for a document": (lambda each: [each], FAILED),
+    "a list for a document": (lambda document: [document], FAILED),
 }
 
 
 def document(message: JsonMap, *, streamed: bool) -> JsonMap:
     """A completion with this message, or the one part of a stream that is all of it."""
-    said = {"delta" if streamed else "message": {"role": "assistant", **message}}
+    message_field = {"delta" if streamed else "message": {"role": "assistant", **message}}
     kind = "chat.completion.chunk" if streamed else "chat.completion"
-    choice = {"index": 0, **said, "finish_reason": "tool_calls"}
+    choice = {"index": 0, **message_field, "finish_reason": "tool_calls"}
     return {"id": "x", "object": kind, "created": 1, "model": "m", "choices": [choice]}
 
 
-def body(found: Any, *, streamed: bool) -> Status:
+def body(reply_document: Any, *, streamed: bool) -> Status:
     if not streamed:
-        return Status(200, json.dumps(found))
-    return Status(200, f"data: {json.dumps(found)}\n\ndata: [DONE]\n\n", {"Content-Type": "text/event-stream"})
+        return Status(200, json.dumps(reply_document))
+    return Status(200, f"data: {json.dumps(reply_document)}\n\ndata: [DONE]\n\n", {"Content-Type": "text/event-stream"})
 
 
 def chat_at(base_url: str, *, streamed: bool, **settings: Any) -> BaseChatModel:
@@ -147,19 +147,19 @@ class Run:
         off = {"evidence": False, "read_ahead": False, "provider_retries": 0}
         context = AgentContext(workspace=str(folder), **{"protocol": "native", **off, **settings})
         config: Any = {"configurable": {"thread_id": "t"}}
-        self.told: list[str] = []
+        self.results: list[str] = []
         self.messages: list[str] = []
         self.outcomes: list[Outcome] = []
 
-        async def play(given: Any) -> None:
-            async for part in machine.astream(given, config, context=context, stream_mode="updates"):
+        async def play(turn_input: Any) -> None:
+            async for part in machine.astream(turn_input, config, context=context, stream_mode="updates"):
                 self._note(part)
 
-        def begin(given: Any) -> None:
+        def begin(turn_input: Any) -> None:
             if is_async:
-                asyncio.run(play(given))
+                asyncio.run(play(turn_input))
                 return
-            for part in machine.stream(given, config, context=context, stream_mode="updates"):
+            for part in machine.stream(turn_input, config, context=context, stream_mode="updates"):
                 self._note(part)
 
         try:
@@ -171,9 +171,9 @@ class Run:
 
     def _note(self, part: JsonMap) -> None:
         for update in part.values():
-            for each in (update or {}).get("results", []):
-                error = each.result.error
-                self.told.append(f"{each.tool} {error.code.value if error else 'ok'}")
+            for result in (update or {}).get("results", []):
+                error = result.result.error
+                self.results.append(f"{result.tool} {error.code.value if error else 'ok'}")
                 self.messages.append(error.message if error else "")
             if (update or {}).get("outcome"):
                 self.outcomes.append(update["outcome"])
@@ -182,7 +182,7 @@ class Run:
         """The calls and the reason of the one end; the history is valid."""
         assert self.problems == []
         [outcome] = self.outcomes
-        return (self.told if outcome.reason.value == "answered" else FAILED), outcome.reason.value
+        return (self.results if outcome.reason.value == "answered" else FAILED), outcome.reason.value
 
 
 @pytest.fixture
@@ -193,18 +193,18 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("streamed", "is_async"), [(True, False), (False, True)], ids=["streamed", "whole"])
 def test_any_shape_of_an_http_reply_is_handled(folder: Path, streamed: bool, is_async: bool) -> None:
-    replies = {name: (document(message, streamed=streamed), told) for name, (message, told) in MESSAGES.items()}
+    replies = {name: (document(message, streamed=streamed), expected) for name, (message, expected) in MESSAGES.items()}
     good = document({"tool_calls": [GOOD]}, streamed=streamed)
-    replies |= {name: (change(good), told) for name, (change, told) in DOCUMENTS.items()}
+    replies |= {name: (change(good), expected) for name, (change, expected) in DOCUMENTS.items()}
     answer = body(document({"content": "Done."}, streamed=streamed), streamed=streamed)
     differing = []
     script: list[Status] = []
     with ScriptedServer(then=lambda _: script.pop(0)) as server:
-        for name, (reply, told) in replies.items():
+        for name, (reply, expected) in replies.items():
             script[:] = [body(reply, streamed=streamed), answer]
-            found = Run(chat_at(server.base_url, streamed=streamed), folder, is_async=is_async).ended()
-            if found != (told, "provider_failed" if told is FAILED else "answered"):
-                differing.append((name, found))
+            end = Run(chat_at(server.base_url, streamed=streamed), folder, is_async=is_async).ended()
+            if end != (expected, "provider_failed" if expected is FAILED else "answered"):
+                differing.append((name, end))
     assert differing == []
     assert changed_files(folder, FILES) == {}
 
@@ -224,25 +224,25 @@ PLACES: list[tuple[str | int, ...]] = [
     ("choices", 0),
     ("choices", 0, "index"),
     ("choices", 0, "finish_reason"),
-    ("choices", 0, "said"),
+    ("choices", 0, "<message>"),
     *(
-        ("choices", 0, "said", name)
+        ("choices", 0, "<message>", name)
         for name in ("role", "content", "refusal", "reasoning_content", "reasoning_details")
     ),
-    *(("choices", 0, "said", name) for name in ("function_call", "audio", "tool_calls")),
-    ("choices", 0, "said", "tool_calls", 0),
-    *(("choices", 0, "said", "tool_calls", 0, name) for name in ("id", "index", "type", "extra", "function")),
-    *(("choices", 0, "said", "tool_calls", 0, "function", name) for name in ("name", "arguments")),
+    *(("choices", 0, "<message>", name) for name in ("function_call", "audio", "tool_calls")),
+    ("choices", 0, "<message>", "tool_calls", 0),
+    *(("choices", 0, "<message>", "tool_calls", 0, name) for name in ("id", "index", "type", "extra", "function")),
+    *(("choices", 0, "<message>", "tool_calls", 0, "function", name) for name in ("name", "arguments")),
 ]
 
 
-def placed(found: Any, place: Sequence[str | int], value: Any) -> Any:
+def with_value_at(document: Any, place: Sequence[str | int], value: Any) -> Any:
     """A copy with this value at a place."""
     if not place:
         return value
-    first, *rest = place
-    copy: Any = list(found) if isinstance(found, list) else dict(found)
-    copy[first] = placed(copy.get(first, {}) if isinstance(copy, dict) else copy[first], rest, value)
+    first, *deeper = place
+    copy: Any = list(document) if isinstance(document, list) else dict(document)
+    copy[first] = with_value_at(copy.get(first, {}) if isinstance(copy, dict) else copy[first], deeper, value)
     return copy
 
 
@@ -251,14 +251,14 @@ def placed(found: Any, place: Sequence[str | int], value: Any) -> Any:
 def test_run_has_one_outcome_for_any_value_at_any_place_of_a_reply(
     folder: Path, place: tuple[str | int, ...], value: Any, streamed: bool, is_async: bool
 ) -> None:
-    said = "delta" if streamed else "message"
-    at = tuple(said if part == "said" else part for part in place)
-    odd = body(placed(document({"tool_calls": [GOOD]}, streamed=streamed), at, value), streamed=streamed)
-    asked: list[httpx2.Request] = []
+    field = "delta" if streamed else "message"
+    at = tuple(field if part == "<message>" else part for part in place)
+    odd = body(with_value_at(document({"tool_calls": [GOOD]}, streamed=streamed), at, value), streamed=streamed)
+    requests: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request)
-        if len(asked) > 1:
+        requests.append(request)
+        if len(requests) > 1:
             return httpx2.Response(404, json={"error": {"message": "over"}})
         return httpx2.Response(200, content=str(odd.body), headers={"content-type": "application/json", **odd.headers})
 
@@ -275,7 +275,7 @@ def test_run_has_one_outcome_for_any_value_at_any_place_of_a_reply(
 class Odd(BaseChatModel):
     """Replies with these messages in order, without any validation."""
 
-    said: list[Any]
+    replies: list[Any]
 
     @property
     def _llm_type(self) -> str:
@@ -285,10 +285,10 @@ class Odd(BaseChatModel):
         return self
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration.model_construct(message=self.said.pop(0), text="")])
+        return ChatResult(generations=[ChatGeneration.model_construct(message=self.replies.pop(0), text="")])
 
 
-def unchecked(**fields: Any) -> AIMessage:
+def unvalidated_message(**fields: Any) -> AIMessage:
     """A message whose fields are of any kind."""
     base = {"content": "", "tool_calls": [], "invalid_tool_calls": [], "additional_kwargs": {}, "response_metadata": {}}
     message = AIMessage("")
@@ -321,11 +321,11 @@ MODELS: tuple[tuple[JsonMap, Any], ...] = (
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_any_shape_of_a_chat_models_reply_is_handled(folder: Path, is_async: bool) -> None:
-    for fields, told in MODELS:
-        run = Run(Odd(said=[unchecked(**fields), AIMessage("Done.")]), folder, is_async=is_async)
-        found, reason = run.ended()
-        assert reason == ("provider_failed" if found is FAILED else "answered"), fields
-        assert found in ([RAN, FAILED] if told is ... else [told]), fields
+    for fields, expected in MODELS:
+        run = Run(Odd(replies=[unvalidated_message(**fields), AIMessage("Done.")]), folder, is_async=is_async)
+        results, reason = run.ended()
+        assert reason == ("provider_failed" if results is FAILED else "answered"), fields
+        assert results in ([RAN, FAILED] if expected is ... else [expected]), fields
 
 
 # --- Many calls in one reply
@@ -340,7 +340,7 @@ def test_first_64_calls_run_and_each_of_the_others_gets_an_error(folder: Path, p
         first = Say("\n".join(f"tool: read_file({arguments})" for _, arguments, _ in calls))
     run = Run(ScriptedModel([first]), folder, is_async=protocol == "text", protocol=protocol)
     assert run.ended()[1] == "answered"
-    assert len(run.told) == count
+    assert len(run.results) == count
     over = "TOO_MANY_CALLS: Not run: a reply may hold 64 calls at most. Send it again."
     assert [message == over for message in run.messages] == [False] * MOST_CALLS + [True] * (count - MOST_CALLS)
 
@@ -349,12 +349,12 @@ def test_first_64_calls_run_and_each_of_the_others_gets_an_error(folder: Path, p
 
 
 def test_step_of_many_calls_ends_at_the_time_limit_of_its_run(folder: Path) -> None:
-    begun: list[float] = []
+    timeouts: list[float] = []
 
     @tool(effect=Effect.NONE)
     def wait(_: ToolContext, seconds: float) -> str:
         """Wait."""
-        begun.append(seconds)
+        timeouts.append(seconds)
         time.sleep(seconds)
         return "waited"
 
@@ -362,20 +362,20 @@ def test_step_of_many_calls_ends_at_the_time_limit_of_its_run(folder: Path) -> N
     script = Calls([("wait", arguments, f"c{at}") for at, arguments in enumerate(waits)])
     run = Run(ScriptedModel([script]), folder, is_async=False, tools=[wait], max_seconds=1.0)
     assert run.ended() == (FAILED, "wall_clock")
-    assert (sorted(begun), run.told) == ([0.2, 60], ["wait ok", *["wait timeout"] * 3])
+    assert (sorted(timeouts), run.results) == ([0.2, 60], ["wait ok", *["wait timeout"] * 3])
     used_up = "The time of this turn is used up, so this call did not run."
     assert [message == used_up for message in run.messages] == [False, False, True, True]
 
 
 def test_resumed_step_has_only_the_remaining_time(folder: Path) -> None:
-    begun: list[float] = []
-    left: list[float] = []
+    timeouts: list[float] = []
+    seconds_left: list[float] = []
 
     @tool(effect=Effect.WRITE)
     def wait(context: ToolContext, seconds: float) -> str:
         """Wait; for no time at all, be killed."""
-        begun.append(seconds)
-        left.append(context.seconds_left)
+        timeouts.append(seconds)
+        seconds_left.append(context.seconds_left)
         if not seconds:
             raise KeyboardInterrupt
         time.sleep(seconds)
@@ -385,6 +385,6 @@ def test_resumed_step_has_only_the_remaining_time(folder: Path) -> None:
     script = Calls([("wait", arguments, f"c{at}") for at, arguments in enumerate(waits)])
     run = Run(ScriptedModel([script]), folder, is_async=True, tools=[wait], max_seconds=2.0)
     assert run.ended() == (FAILED, "wall_clock")
-    assert begun == [1.5, 0, 60]
-    assert left[-1] <= 0.5
-    assert run.told == ["wait ok", "wait outcome_unknown", "wait timeout", "wait timeout"]
+    assert timeouts == [1.5, 0, 60]
+    assert seconds_left[-1] <= 0.5
+    assert run.results == ["wait ok", "wait outcome_unknown", "wait timeout", "wait timeout"]

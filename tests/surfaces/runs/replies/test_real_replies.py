@@ -102,15 +102,15 @@ def verdict_of(case: dict[str, Any]) -> dict[str, Any]:
     if state["reading"] is Reading.MALFORMED:
         healed = heal({**state, "profile": reader.profile}, DEFAULT_SELF_HEALING_CONFIG)  # type: ignore[typeddict-item]
         items = items if healed.get("reading") is Reading.CALLS else []
-    said = [item for item in items if isinstance(item, ToolCall) and not item.implied]
-    edits = [call.arguments for call in said if call.tool == "edit_blocks"]
-    calls = [[call.tool, json.loads(call.raw_arguments)] for call in said if call.tool != "edit_blocks"]
+    calls_read = [item for item in items if isinstance(item, ToolCall) and not item.implied]
+    edits = [call.arguments for call in calls_read if call.tool == "edit_blocks"]
+    calls = [[call.tool, json.loads(call.raw_arguments)] for call in calls_read if call.tool != "edit_blocks"]
     verdict: dict[str, Any] = {}
     if calls:
         verdict["calls"] = calls
     if edits:
         verdict["edits"] = [[edit["path"], edit["content"].partition("\n")[0]] for edit in edits]
-    errors = [*([] if said else errors), *(item.error for item in items if isinstance(item, CallError))]
+    errors = [*([] if calls_read else errors), *(item.error for item in items if isinstance(item, CallError))]
     if errors:
         verdict["taken_for"] = TAKEN_FOR.get(errors[0].error_type, "call")
     return verdict
@@ -136,6 +136,8 @@ def test_recorded_replies_are_many_complete_and_varied() -> None:
     assert len(CASES) >= 60
     assert len({case["shape"] for case in CASES}) >= 12
     assert len({case["reply"] for case in CASES}) == len({case["name"] for case in CASES}) == len(CASES)
-    asked = [case["name"] for case in CASES if ("asks_again" in case["verdict"]) != ("taken_for" in case["verdict"])]
-    assert asked == []
+    ambiguous = [
+        case["name"] for case in CASES if ("asks_again" in case["verdict"]) != ("taken_for" in case["verdict"])
+    ]
+    assert ambiguous == []
     assert [case["name"] for case in CASES if not 0 < len(case["reply"]) <= LONGEST] == []

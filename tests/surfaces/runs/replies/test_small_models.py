@@ -14,7 +14,7 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
 from tests.scenarios.sample_repair import BROKEN, EDIT, READ, TASK
-from tests.surfaces.runs.tool_play import PROTOCOLS, Played, fresh, play, reads
+from tests.surfaces.runs.tool_play import PROTOCOLS, Played, new_workspace, play, reads
 from tests.vocabulary import Protocol
 from tests.workspace_files import changed_files, write_files
 
@@ -97,12 +97,12 @@ def test_pasted_output_is_about_the_file_changed_before(tmp_path: Path) -> None:
     model = ScriptedModel([block("add.py", wrong), block("add.py", right)])
     first = "Write the function in add.py: it adds two numbers."
     outcomes = turns(tmp_path, model, first, OUTPUT)
-    assert [each.answer for each in outcomes] == ["Changed add.py."] * 2
+    assert [outcome.answer for outcome in outcomes] == ["Changed add.py."] * 2
     assert changed_files(tmp_path, CALC) == {"add.py": right}
-    told = f"Fix this.\n\n{render_file('add.py', wrong)}\n\n{OUTPUT}"
-    assert last_words(model, 1) == f"This was asked before:\n\n{first}\n\nNow:\n\n{told}"
-    said = [message["role"] for message in model.calls[1].prompt.messages]
-    assert said == [message["role"] for message in model.calls[0].prompt.messages]
+    request = f"Fix this.\n\n{render_file('add.py', wrong)}\n\n{OUTPUT}"
+    assert last_words(model, 1) == f"This was asked before:\n\n{first}\n\nNow:\n\n{request}"
+    roles = [message["role"] for message in model.calls[1].prompt.messages]
+    assert roles == [message["role"] for message in model.calls[0].prompt.messages]
 
 
 # --- Files that are larger than the window
@@ -150,25 +150,25 @@ LEAK = "calc.py\n```python\ndef add(a, b):\n    return a + b  # Set depth to 3 i
 MENDED = "calc.py\n```python\ndef add(a, b):\n    return a + b\n```"
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_line_of_a_prompt_example_is_written_only_if_the_request_has_it(tmp_path: Path, asked: bool) -> None:
+@pytest.mark.parametrize("has_request", [False, True])
+def test_line_of_a_prompt_example_is_written_only_if_the_request_has_it(tmp_path: Path, has_request: bool) -> None:
     write_files(tmp_path, ADD)
-    task = "Change add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * asked
+    task = "Change add in calc.py." + " Write above its end: Set depth to 3 in limits.json." * has_request
     replies = (Say(LEAK), Say(MENDED))
     run = play(tmp_path, *replies, request=task, protocol=Protocol.TEXT, edit_form="blocks", read_ahead=True)
-    assert (run.outcome.kind, len(run.model.calls)) == ("FINISHED", 1 if asked else 2)
-    assert ("depth" in (tmp_path / "calc.py").read_text()) is asked
-    told = "The line 'return a + b  # Set depth to 3 in limits.json.' is of an example that you were shown"
-    assert asked or told in last_words(run.model, 1)
+    assert (run.outcome.kind, len(run.model.calls)) == ("FINISHED", 1 if has_request else 2)
+    assert ("depth" in (tmp_path / "calc.py").read_text()) is has_request
+    message = "The line 'return a + b  # Set depth to 3 in limits.json.' is of an example that you were shown"
+    assert has_request or message in last_words(run.model, 1)
 
 
 @settings(max_examples=10)
 @given(st.sampled_from(sorted(foreign_lines(""))), st.sampled_from(["", "    # ", '"', "- "]), st.booleans())
-def test_file_with_a_line_of_a_prompt_example_is_edited_as_usual(line: str, mark: str, shown: bool) -> None:
+def test_file_with_a_line_of_a_prompt_example_is_edited_as_usual(line: str, mark: str, is_read: bool) -> None:
     with TemporaryDirectory() as folder:
         write_files(Path(folder), {"a.md": f"# A\n{mark}{line}\nend\n"})
         edit = ("edit_file", {"path": "a.md", "old_str": "end", "new_str": f"{line}\nthe end"})
-        first = reads("a.md").calls if shown else ()
+        first = reads("a.md").calls if is_read else ()
         play(Path(folder), use(*first, edit), Say("Edited."), request="Edit it.", edit_form="blocks")
         assert Path(folder, "a.md").read_text().endswith(f"{line}\nthe end\n")
 
@@ -200,7 +200,7 @@ def test_strong_model_pays_nothing_for_the_help_for_small_models(tmp_path: Path,
     documented = BROKEN.replace("return", '"""Add.\n\n    >>> add(2, 3)\n    5\n    """\n    return')
 
     def repaired(**more: Any) -> Played:
-        root = fresh(tmp_path, {"calc.py": documented})
+        root = new_workspace(tmp_path, {"calc.py": documented})
         run = play(root, use(READ), use(EDIT), Say("It adds."), request=TASK, protocol=protocol, **more)
         assert (run.outcome.kind, run.outcome.answer) == ("FINISHED", "It adds."), run.outcome
         return run
@@ -212,7 +212,7 @@ def test_strong_model_pays_nothing_for_the_help_for_small_models(tmp_path: Path,
 
 def test_reading_ahead_saves_a_call(tmp_path: Path) -> None:
     runs = [
-        play(fresh(tmp_path, {"calc.py": BROKEN}), *replies, request=TASK, read_ahead=ahead)
+        play(new_workspace(tmp_path, {"calc.py": BROKEN}), *replies, request=TASK, read_ahead=ahead)
         for ahead, replies in ((True, (use(EDIT), Say("It adds."))), (False, (use(READ), use(EDIT), Say("It adds."))))
     ]
     sent, otherwise = (sum(call.prompt.size for call in run.model.calls) for run in runs)

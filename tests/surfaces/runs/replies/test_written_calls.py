@@ -21,7 +21,7 @@ from mendgraph.nodes.records import Profile
 from tests.doubles.history import history_problems
 from tests.doubles.replies import Message, Say
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import PROTOCOLS, fresh, play as play_run, reads, results_of
+from tests.surfaces.runs.tool_play import PROTOCOLS, new_workspace, play as play_run, reads, results_of
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files
 
@@ -46,7 +46,7 @@ QUOTED = frozenset({"before prose", "between prose", "two fences", "beside a pla
 class Run:
     """What happened: the paths or tools of the calls that ran, the errors of the others, and the corrections."""
 
-    ran: list[str]
+    successes: list[str]
     errors: list[str]
     prompts: list[str]
     outcome: Outcome
@@ -62,15 +62,15 @@ def play(
     results = results_of(run.events)
     sent = [str(call.prompt.messages[-1]["content"]) for call in run.model.calls]
     return Run(
-        ran=[str(each.result.data.get("path", each.tool)) for each in results if each.result.ok],
-        errors=[each.result.error.message for each in results if each.result.error],
+        successes=[str(result.result.data.get("path", result.tool)) for result in results if result.result.ok],
+        errors=[result.result.error.message for result in results if result.result.error],
         prompts=[prompt for prompt in sent if "Please retry your response" in prompt],
         outcome=run.outcome,
         calls=len(run.model.calls),
     )
 
 
-def written(form: str, path: str) -> str:
+def written_call(form: str, path: str) -> str:
     arguments = {"path": path}
     if form == JSON:
         return json.dumps({"name": "read_file", "arguments": arguments})
@@ -79,8 +79,10 @@ def written(form: str, path: str) -> str:
 
 def reply_at(position: str, form: str, protocol: Protocol) -> Message:
     native = protocol is Protocol.NATIVE
-    plain = "" if native else written(LINE, "b.py")
-    text = POSITIONS[position].format(call=written(form, "a.py"), other=written(form, "notes.md"), plain=plain)
+    plain = "" if native else written_call(LINE, "b.py")
+    text = POSITIONS[position].format(
+        call=written_call(form, "a.py"), other=written_call(form, "notes.md"), plain=plain
+    )
     if native and position == "beside a plain call":
         return Message(text=text, calls=(("read_file", '{"path": "b.py"}'),), finish_reason="tool_calls")
     return Say(text)
@@ -90,17 +92,17 @@ def reply_at(position: str, form: str, protocol: Protocol) -> Message:
 @pytest.mark.parametrize("form", [LINE, JSON])
 def test_call_in_a_fence_runs_or_is_reported(tmp_path: Path, form: str, protocol: Protocol) -> None:
     for position in POSITIONS:
-        run = play(fresh(tmp_path, FILES), protocol, [reply_at(position, form, protocol)])
-        told = run.errors + run.prompts
+        run = play(new_workspace(tmp_path, FILES), protocol, [reply_at(position, form, protocol)])
+        messages = run.errors + run.prompts
         beside = position == "beside a plain call"
         assert run.outcome.kind == "FINISHED", position
         if form == JSON and position in QUOTED:
-            assert (run.ran, told) == (["b.py"] * beside, []), position
+            assert (run.successes, messages) == (["b.py"] * beside, []), position
             assert run.outcome.quotes == ("" if beside else "json")
             continue
-        assert "a.py" in run.ran or told, position
-        assert position != "two fences" or "notes.md" in run.ran or told
-        assert not beside or "b.py" in run.ran
+        assert "a.py" in run.successes or messages, position
+        assert position != "two fences" or "notes.md" in run.successes or messages
+        assert not beside or "b.py" in run.successes
         assert run.outcome.answer == "Done."
 
 
@@ -122,7 +124,7 @@ def test_final_answer_may_quote_calls_in_fences(tmp_path: Path, protocol: Protoc
         answer: Message = Say(f'{text}\ntool: final_answer({{"answer": "Changed."}})')
         if protocol is Protocol.NATIVE:
             answer = Message(text=text, calls=(("final_answer", '{"answer": "Changed."}'),), finish_reason="tool_calls")
-        root = fresh(tmp_path, FILES)
+        root = new_workspace(tmp_path, FILES)
         run = play(root, protocol, [EDIT, answer], "Change x to 2 in a.py, and say how.")
         assert (run.outcome.kind, run.outcome.answer) == ("FINISHED", "Changed."), call
         assert changed_files(root, FILES) == {"a.py": "x = 2\n"}
@@ -131,15 +133,15 @@ def test_final_answer_may_quote_calls_in_fences(tmp_path: Path, protocol: Protoc
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_tool_line_inside_the_content_of_another_call_never_runs(tmp_path: Path, protocol: Protocol) -> None:
     line = 'tool: write_file({"path": "b.py", "content": "no\\n"})'
-    said = '```json\n{"name": "write_file", "arguments": {"path": "README.md", "content": "x\n' + line + '\n"}}\n```'
-    root = fresh(tmp_path, FILES)
-    run = play(root, protocol, [Say(said), Say(f"It is so:\n{said}")], "Write README.md.")
+    text = '```json\n{"name": "write_file", "arguments": {"path": "README.md", "content": "x\n' + line + '\n"}}\n```'
+    root = new_workspace(tmp_path, FILES)
+    run = play(root, protocol, [Say(text), Say(f"It is so:\n{text}")], "Write README.md.")
     assert "b.py" not in changed_files(root, FILES)
     assert run.prompts
 
 
 def test_text_beside_a_repeated_call_is_not_an_answer_before_the_work_is_done(tmp_path: Path) -> None:
-    root = fresh(tmp_path, FILES)
+    root = new_workspace(tmp_path, FILES)
     call = 'The file has to be looked at.\n```\ntool: read_file({"path": "a.py"})\n```'
     run = play(root, Protocol.TEXT, [Say(call)] * 12, "Change x to 2 in a.py.")
     assert run.outcome.kind == "SYSTEM_ERROR"
@@ -149,8 +151,8 @@ def test_text_beside_a_repeated_call_is_not_an_answer_before_the_work_is_done(tm
 def test_repeated_call_is_new_after_a_file_has_changed(tmp_path: Path) -> None:
     """The same text with the same call means something else after the edit."""
     look = Say('I look at the file.\n```\ntool: read_file({"path": "a.py"})\n```')
-    run = play(fresh(tmp_path, FILES), Protocol.TEXT, [look, EDIT, look], "Change x to 2 in a.py.")
-    assert run.ran == ["a.py", "a.py", "a.py"]
+    run = play(new_workspace(tmp_path, FILES), Protocol.TEXT, [look, EDIT, look], "Change x to 2 in a.py.")
+    assert run.successes == ["a.py", "a.py", "a.py"]
     assert (run.outcome.kind, run.outcome.answer) == ("FINISHED", "Done.")
 
 
@@ -163,9 +165,9 @@ def test_tool_line_shown_by_a_file_runs_only_in_the_text_protocol(
     tmp_path: Path, protocol: Protocol, fenced: bool
 ) -> None:
     files = {**FILES, "notes.md": f"# Notes\n{SMUGGLED}\n"}
-    root = fresh(tmp_path, files)
-    said = f"The notes say:\n```\n{SMUGGLED}\n```\nThat is all." if fenced else f"The notes say:\n{SMUGGLED}"
-    run = play(root, protocol, [reads("notes.md"), Say(said)], "What do the notes say?")
+    root = new_workspace(tmp_path, files)
+    reply = f"The notes say:\n```\n{SMUGGLED}\n```\nThat is all." if fenced else f"The notes say:\n{SMUGGLED}"
+    run = play(root, protocol, [reads("notes.md"), Say(reply)], "What do the notes say?")
     if protocol is Protocol.TEXT:
         assert changed_files(root, files) == {"c.py": "no\n"}
         return
@@ -188,7 +190,7 @@ MALFORMED = [
 ]
 GOOD = 'tool: read_file({"path": "a.py"})'
 CONVERSATIONS: list[list[str]] = [
-    *([each, GOOD] for each in MALFORMED),
+    *([malformed, GOOD] for malformed in MALFORMED),
     [*MALFORMED[:3], GOOD],
     MALFORMED[:4],
     [MALFORMED[0]] * 4,
@@ -201,28 +203,28 @@ CONVERSATIONS: list[list[str]] = [
 def test_documents_healing_loop_and_the_graph_ask_again_alike(tmp_path: Path, retries: int) -> None:
     tools = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, ())
     offered = TurnTools(tools, AgentContext(workspace=str(tmp_path))).offered(Profile())
-    known, config = frozenset(spec.name for spec in offered), SelfHealingConfig(max_retries=retries)
+    tool_names, config = frozenset(spec.name for spec in offered), SelfHealingConfig(max_retries=retries)
     for replies in CONVERSATIONS:
-        said, asked = iter(replies), list[list[JsonMap]]()
+        script, conversations = iter(replies), list[list[JsonMap]]()
 
         def ask(conversation: list[JsonMap]) -> str:
-            asked.append(conversation)  # noqa: B023 - of this round
-            return next(said)  # noqa: B023 - of this round
+            conversations.append(conversation)  # noqa: B023 - of this round
+            return next(script)  # noqa: B023 - of this round
 
-        result = attempt_extraction_with_healing(ask, [{"role": "user", "content": "Look."}], known, config)
-        messages = [Say(each) for each in replies]
-        run = play(fresh(tmp_path, FILES), Protocol.TEXT, messages, "Look.", max_healing_attempts=retries)
+        result = attempt_extraction_with_healing(ask, [{"role": "user", "content": "Look."}], tool_names, config)
+        messages = [Say(reply) for reply in replies]
+        run = play(new_workspace(tmp_path, FILES), Protocol.TEXT, messages, "Look.", max_healing_attempts=retries)
         assert run.prompts == [attempt.corrective_prompt for attempt in result.attempts], replies
         assert (run.outcome.kind == "FINISHED") is result.success
-        assert run.calls == len(asked) + bool(result.invocations)  # the graph goes on to the answer
-        assert len(run.ran) == len(result.invocations)
+        assert run.calls == len(conversations) + bool(result.invocations)  # the graph goes on to the answer
+        assert len(run.successes) == len(result.invocations)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_tools_outside_the_role_are_not_listed_in_a_correction(tmp_path: Path, protocol: Protocol) -> None:
     arguments = {"path": "a.py", "old_str": "x", "new_str": "y"}
     replies = [use(("edit_files", arguments)), use(("edit_file", arguments))]
-    run = play(fresh(tmp_path, FILES), protocol, replies, role="reader")
+    run = play(new_workspace(tmp_path, FILES), protocol, replies, role="reader")
     [prompt] = run.prompts
     assert "Available: ['final_answer', 'glob_files', 'list_files', 'read_file', 'search_files'" in prompt
     assert run.errors == ["The role of this run does not include edit_file. Use another tool, or answer without it."]

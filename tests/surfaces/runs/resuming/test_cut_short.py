@@ -28,7 +28,7 @@ from tests.doubles.history import history_problems
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
 from tests.sandboxes import set_sandbox_problem
-from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, play, reads, scripted
+from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, play, reads, scripted_model
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
@@ -41,12 +41,12 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_unanswered_step_does_not_get_the_results_of_the_previous_one(root: Path, protocol: Protocol) -> None:
-    model = scripted(protocol, reads("a.py"), use(("write_file", {"path": "n.txt", "content": "x"})), DONE)
+    model = scripted_model(protocol, reads("a.py"), use(("write_file", {"path": "n.txt", "content": "x"})), DONE)
     machine = build_graph(InMemorySaver(serde=serializer()), model=model)
     thread: Any = {"configurable": {"thread_id": "t"}}
     context = AgentContext(workspace=str(root), mode="ask", protocol=protocol.value, read_ahead=False)
-    asked = machine.invoke({"messages": [HumanMessage("Do it.")]}, thread, context=context)
-    assert asked["__interrupt__"]
+    interrupted = machine.invoke({"messages": [HumanMessage("Do it.")]}, thread, context=context)
+    assert interrupted["__interrupt__"]
     anew = machine.invoke({"messages": [HumanMessage("Do something else.")]}, thread, context=context)
     texts = [message.text for message in anew["messages"]]
     assert (len(texts), texts[-2:]) == (7, ["Do something else.", "Done."])
@@ -71,7 +71,7 @@ def late(context: ToolContext, name: str) -> ToolOutput:
 def test_cancelled_run_returns_at_once_and_then_changes_nothing(root: Path) -> None:
     async def cancelled() -> None:
         calls = use(("late", {"name": "late.txt"}), ("write_file", {"path": "second.txt", "content": "x"}))
-        options: Any = {"model": scripted(Protocol.NATIVE, calls), "tools": (*default_tools(), late)}
+        options: Any = {"model": scripted_model(Protocol.NATIVE, calls), "tools": (*default_tools(), late)}
         run = asyncio.ensure_future(arun_task("Go.", AgentContext(workspace=str(root)), **options))
         await asyncio.to_thread(BEGUN.wait, 10)
         run.cancel()
@@ -152,7 +152,10 @@ def charge(context: ToolContext) -> str:
 def test_idempotency_key_is_unique_per_call_and_the_same_for_a_repeated_step(root: Path) -> None:
     KEYS.clear()
     for _ in range(2):
-        model, saver = scripted(Protocol.NATIVE, use(("charge", {}), ("charge", {}))), InMemorySaver(serde=serializer())
+        model, saver = (
+            scripted_model(Protocol.NATIVE, use(("charge", {}), ("charge", {}))),
+            InMemorySaver(serde=serializer()),
+        )
         tools = (*default_tools(), charge)
         run_task("Go.", AgentContext(workspace=str(root)), model=model, tools=tools, thread_id="t", checkpointer=saver)
     first, second, third, fourth = KEYS

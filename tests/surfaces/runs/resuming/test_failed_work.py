@@ -79,7 +79,7 @@ def unrecorded(context: ToolContext) -> ToolOutput:
 
 def options(end: str = "judge") -> dict[str, Any]:
     ends = [use((end, {}))] if end != "unrecorded" else [use((end, {})), use(("judge", {}))]
-    lines = [message_of(each, Protocol.NATIVE) for each in (WORK, *ends)]
+    lines = [message_of(reply, Protocol.NATIVE) for reply in (WORK, *ends)]
     return {"model": ScriptedModel([*lines, Say("Done.")]), "tools": (*default_tools(), judge, meddle, unrecorded)}
 
 
@@ -107,9 +107,9 @@ def by_their_graph(root: Path) -> Outcome:
         builder: Any = StateGraph(AgentState)
         builder.add_node("agent", build_graph(context=context(root), **options()))
         builder.add_edge(START, "agent")
-        asked = {"messages": [HumanMessage("Do it.")], "run_id": "play"}
+        turn_input = {"messages": [HumanMessage("Do it.")], "run_id": "play"}
         return await builder.compile(checkpointer=InMemorySaver()).ainvoke(
-            asked, {"configurable": {"thread_id": "play"}}
+            turn_input, {"configurable": {"thread_id": "play"}}
         )
 
     outcome: Outcome = asyncio.run(work())["outcome"]
@@ -127,7 +127,7 @@ def test_failed_work_is_restored_kept_applied_and_undone(root: Path, run: Callab
     assert undo_run(name, str(root)) == Restored()
     applied = apply_run(name, str(root))
     assert not isinstance(applied, ToolError), applied
-    assert [(each.path, each.kind.value) for each in applied] == [
+    assert [(change.path, change.kind.value) for change in applied] == [
         ("made/new.txt", "created"),
         ("notes.txt", "edited"),
         ("other.txt", "deleted"),
@@ -245,17 +245,17 @@ def test_file_rules_apply_to_an_applied_attempt(root: Path) -> None:
 
 def test_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> None:
     tasks = [BatchTask(id="one", prompt="Do it.", workspace=str(root))]
-    found: list[Any] = []
+    results: list[Any] = []
     run_batch(
         tasks,
         out=tmp_path / "out",
         context=context(root),
         workers=1,
         remove_copies=True,
-        on_result=found.append,
+        on_result=results.append,
         **options(),
     )
-    (result,) = found
+    (result,) = results
     assert (result.reason, result.changed, result.patch) == ("checks_failed", (), "")
     assert result.restored == ("made/new.txt", "notes.txt", "other.txt")
     assert not isinstance(apply_run(result.run_id, result.copy_path), ToolError)
@@ -265,20 +265,20 @@ def test_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> None
 def test_commands_show_apply_and_undo_the_attempt(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by_task(root)
 
-    def told(*words: str) -> tuple[Any, str]:
+    def run_command(*words: str) -> tuple[Any, str]:
         code = main(["--root", str(root), *words])
         return code, capsys.readouterr().out
 
-    code, patch = told("runs", "show", "play", "--patch")
+    code, patch = run_command("runs", "show", "play", "--patch")
     assert code == 0
     assert "-two\n+TWO\n" in patch
     assert "+++ b/made/new.txt\n" in patch
-    shown = json.loads(told("--json", "runs", "show", "play", "--patch")[1])["diff"]
-    assert [each["path"] for each in shown] == ["made/new.txt", "notes.txt", "other.txt"]
-    code, applied = told("apply", "play")
+    diffs = json.loads(run_command("--json", "runs", "show", "play", "--patch")[1])["diff"]
+    assert [diff["path"] for diff in diffs] == ["made/new.txt", "notes.txt", "other.txt"]
+    code, applied = run_command("apply", "play")
     assert (code, applied.splitlines()[:3]) == (0, ["created made/new.txt", "edited notes.txt", "deleted other.txt"])
     assert "mendgraph undo play" in applied
-    assert told("undo", "play")[0] == 0
+    assert run_command("undo", "play")[0] == 0
     assert files(root) == BEFORE
     os.remove(root / "notes.txt")
-    assert told("apply", "play")[0] == 4
+    assert run_command("apply", "play")[0] == 4

@@ -18,7 +18,7 @@ from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use
 from tests.surfaces.runs import run_plays
-from tests.surfaces.runs.tool_play import play, reads, scripted, session as open_session
+from tests.surfaces.runs.tool_play import play, reads, scripted_model, session as open_session
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
@@ -81,7 +81,7 @@ def ending(root: Path, result: RunResult) -> tuple[Any, ...]:
     return result.outcome.model_copy(update={"usage": usage}), history, result.changes, result.plan, files(root)
 
 
-def whole(root: Path, lines: Sequence[Use | Say], **more: Any) -> tuple[list[int], tuple[Any, ...]]:
+def undisturbed(root: Path, lines: Sequence[Use | Say], **more: Any) -> tuple[list[int], tuple[Any, ...]]:
     """After how many events the undisturbed run can be abandoned, and its ending. Traces come in groups."""
     with session(root, model_of(lines), **more) as opened:
         events = list(opened.stream("Do it."))
@@ -89,7 +89,7 @@ def whole(root: Path, lines: Sequence[Use | Say], **more: Any) -> tuple[list[int
         return places, ending(root, opened.result())
 
 
-def cut_off(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> tuple[Any, ...]:
+def ending_after_cut(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> tuple[Any, ...]:
     """The ending of a run that is abandoned after this many events and resumed by another session."""
     with session(root, model_of(lines), **more) as opened:
         stream = opened.stream("Do it.")
@@ -111,16 +111,16 @@ def cut_off(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> 
 def test_run_interrupted_at_any_event_resumes_with_the_same_result(
     places: Path, lines: list[Use], limit: int, share: float
 ) -> None:
-    left, expected = whole(workspace(places), lines, max_calls_per_turn=limit)
-    after = left[int(share * len(left))]
-    assert cut_off(workspace(places), lines, after, max_calls_per_turn=limit) == expected
+    places_to_stop, expected = undisturbed(workspace(places), lines, max_calls_per_turn=limit)
+    after = places_to_stop[int(share * len(places_to_stop))]
+    assert ending_after_cut(workspace(places), lines, after, max_calls_per_turn=limit) == expected
 
 
 def test_run_with_all_tools_resumes_with_the_same_result_after_every_third_event(places: Path) -> None:
     lines: list[Use | Say] = [use(*CALLS[:5]), use(*CALLS[5:9]), use(*CALLS[9:]), Say("All done.")]
-    left, expected = whole(workspace(places), lines)
-    found = [cut_off(workspace(places), lines, after) for after in left[::3]]
-    assert found == [expected] * len(left[::3])
+    places_to_stop, expected = undisturbed(workspace(places), lines)
+    endings = [ending_after_cut(workspace(places), lines, after) for after in places_to_stop[::3]]
+    assert endings == [expected] * len(places_to_stop[::3])
 
 
 def test_received_reply_is_not_requested_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,10 @@ def test_received_reply_is_not_requested_again(places: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Future, "_invoke_callbacks", late)
     lines: list[Use | Say] = [use(CALLS[0]), Say("All done.")]
-    left, expected = whole(workspace(places), lines)
-    assert [cut_off(workspace(places), lines, after) for after in left] == [expected] * len(left)
+    places_to_stop, expected = undisturbed(workspace(places), lines)
+    assert [ending_after_cut(workspace(places), lines, after) for after in places_to_stop] == [expected] * len(
+        places_to_stop
+    )
 
 
 class Wordy(HistoryModel):
@@ -161,9 +163,9 @@ def test_closing_the_stream_stops_the_run_and_the_reply_is_requested_again(place
         stream = opened.stream("Do it.")
         assert next(stream) == Text(text="Well. ")
         stream.close()
-        left = opened.result().outcome
-    assert left.message == "The run was stopped by the program, which closed the stream."
-    assert (left.reason, left.usage["total_calls"]) == ("cancelled", 1)
+        outcome = opened.result().outcome
+    assert outcome.message == "The run was stopped by the program, which closed the stream."
+    assert (outcome.reason, outcome.usage["total_calls"]) == ("cancelled", 1)
     listed = list_runs(str(root))
     assert isinstance(listed, tuple), listed
     assert [(run.standing, run.kind, run.reason) for run in listed] == [("stopped", "BUDGET_STOP", "cancelled")]
@@ -182,7 +184,7 @@ def test_resumed_run_need_not_change_a_file_again(tmp_path: Path, edits: bool) -
     settings: dict[str, Any] = {"require_changes": True, "thread_id": "r"}
     run = play(tmp_path, first, max_calls_per_turn=1, **settings)
     assert (run.outcome.kind, bool(run.result.changed_files)) == ("BUDGET_STOP", edits)
-    with open_session(tmp_path, scripted(Protocol.NATIVE), max_calls_per_turn=5, **settings) as later:
+    with open_session(tmp_path, scripted_model(Protocol.NATIVE), max_calls_per_turn=5, **settings) as later:
         list(later.resume())
         assert later.result().outcome.reason == ("answered" if edits else "nothing_changed")
 
@@ -192,7 +194,7 @@ def test_resumed_run_need_not_change_a_file_again(tmp_path: Path, edits: bool) -
 
 def test_resumed_run_works_only_in_the_new_folder(tmp_path: Path) -> None:
     old, saver = run_plays.project(tmp_path / "old"), InMemorySaver(serde=serializer())
-    run_id = run_plays.cut_off(old, 2, checkpointer=saver)
+    run_id = run_plays.killed_run(old, 2, checkpointer=saver)
     new = shutil.copytree(old, tmp_path / "new")
     before = run_plays.tree(old)
 

@@ -48,10 +48,10 @@ class Run:
         self.graph = build_graph(InMemorySaver(serde=serializer()))
         self._context = context
 
-    def stream(self, given: Any = REQUEST, until: Callable[[dict[str, Any]], bool] = lambda _: False) -> Updates:
+    def stream(self, turn_input: Any = REQUEST, until: Callable[[dict[str, Any]], bool] = lambda _: False) -> Updates:
         """The updates of the nodes, up to the first one where the run is to be left."""
         updates: Updates = []
-        for part in self.graph.stream(given, CONFIG, context=self._context, durability="sync"):
+        for part in self.graph.stream(turn_input, CONFIG, context=self._context, durability="sync"):
             updates += part.items()
             if until(updates[-1][1]):
                 break
@@ -175,8 +175,8 @@ def test_tries_that_are_not_sent_stay_within_the_recursion_limit(
     set_clock(monkeypatch)
     (tmp_path / "calc.py").write_text("x = 1\n", encoding="utf-8")
     calls, retries = 2, 10
-    given: dict[str, Any] = {"protocol": "native", "evidence": False, "read_ahead": False}
-    limits = AgentContext(workspace=str(tmp_path), max_calls_per_turn=calls, provider_retries=retries, **given)
+    settings: dict[str, Any] = {"protocol": "native", "evidence": False, "read_ahead": False}
+    limits = AgentContext(workspace=str(tmp_path), max_calls_per_turn=calls, provider_retries=retries, **settings)
     config: Any = {"recursion_limit": recursion_limit(calls, retries, 0)}
     outcome = build_graph(model=Unreachable(retries)).invoke(REQUEST, config, context=limits)["outcome"]
     assert (outcome.kind, outcome.usage["total_calls"]) == ("BUDGET_STOP", calls)

@@ -22,7 +22,7 @@ FILES = {"a.py": "a = 1\n", "long.txt": "line\n" * 900}
 SECRET = "sk-" + "abcdefghijklmnop1234"
 
 
-def logged(folder: Path, *lines: Line, **more: Any) -> tuple[Outcome, list[dict[str, Any]]]:
+def run_and_read_log(folder: Path, *lines: Line, **more: Any) -> tuple[Outcome, list[dict[str, Any]]]:
     """The outcome of a run with these replies, and its log."""
     write_files(folder / "root", FILES)
     result = play(folder / "root", *lines, **more).result
@@ -52,8 +52,8 @@ def counts(reader: InMemoryMetricReader) -> dict[str, int]:
     data = reader.get_metrics_data()
     if not isinstance(data, MetricsData):
         return {}
-    found = [metric for of in data.resource_metrics for scope in of.scope_metrics for metric in scope.metrics]
-    points: dict[str, list[Any]] = {metric.name: list(metric.data.data_points) for metric in found}
+    metrics = [metric for of in data.resource_metrics for scope in of.scope_metrics for metric in scope.metrics]
+    points: dict[str, list[Any]] = {metric.name: list(metric.data.data_points) for metric in metrics}
     return {name: sum(point.value for point in values) for name, values in points.items()}
 
 
@@ -61,7 +61,7 @@ def counts(reader: InMemoryMetricReader) -> dict[str, int]:
 def test_healed_calls_are_logged_with_their_errors_and_counted(
     tmp_path: Path, protocol: Protocol, reader: InMemoryMetricReader
 ) -> None:
-    outcome, log = logged(tmp_path, BROKEN, BROKEN, reads("a.py"), DONE, protocol=protocol)
+    outcome, log = run_and_read_log(tmp_path, BROKEN, BROKEN, reads("a.py"), DONE, protocol=protocol)
     assert [record["event"] for record in log] == ["asked_again", "asked_again", "healed", "call", "end"]
     assert [record.get("attempts") for record in log[:3]] == [1, 2, 2]
     [error] = log[0]["errors"]
@@ -73,7 +73,7 @@ def test_healed_calls_are_logged_with_their_errors_and_counted(
 
 def test_calls_in_another_format_are_logged_as_rescued_and_end_healing(tmp_path: Path) -> None:
     call = '<tool_call>{"name": "read_file", "arguments": {"path": "a.py"}}</tool_call>'
-    outcome, log = logged(tmp_path, BROKEN, Say(call), DONE)
+    outcome, log = run_and_read_log(tmp_path, BROKEN, Say(call), DONE)
     assert [record["event"] for record in log] == ["asked_again", "rescued", "healed", "call", "end"]
     assert log[1]["formats"] == ["hermes"]
     assert outcome.usage["replies_healed"] == 1
@@ -86,7 +86,7 @@ def test_calls_in_another_format_are_logged_as_rescued_and_end_healing(tmp_path:
 def test_validation_diagnostics_of_a_system_error_are_logged(
     tmp_path: Path, line: Line, reason: str, kind: str
 ) -> None:
-    outcome, log = logged(tmp_path, *[line] * 4)
+    outcome, log = run_and_read_log(tmp_path, *[line] * 4)
     end = log[-1]
     assert (end["event"], end["kind"], end["reason"]) == ("end", "SYSTEM_ERROR", reason)
     assert end["diagnostics"] == list(outcome.diagnostics)
@@ -96,7 +96,7 @@ def test_validation_diagnostics_of_a_system_error_are_logged(
 
 def test_malformed_call_is_logged_with_its_problem_and_without_secrets(tmp_path: Path) -> None:
     mixed = use(("read_file", {"path": "a.py"}), ("read_file", {"pth": 1}))
-    _, log = logged(tmp_path, use(("read_file", f'{{"path": {SECRET}}}')), mixed, DONE)
+    _, log = run_and_read_log(tmp_path, use(("read_file", f'{{"path": {SECRET}}}')), mixed, DONE)
     assert [record["event"] for record in log] == ["asked_again", "healed", "call", "call", "end"]
     assert SECRET not in json.dumps(log)
     good, bad = log[2:4]
@@ -105,7 +105,7 @@ def test_malformed_call_is_logged_with_its_problem_and_without_secrets(tmp_path:
 
 
 def test_repeated_call_override_and_end_are_logged_and_counted(tmp_path: Path, reader: InMemoryMetricReader) -> None:
-    outcome, log = logged(tmp_path, *[reads("long.txt")] * 4)
+    outcome, log = run_and_read_log(tmp_path, *[reads("long.txt")] * 4)
     assert [record["event"] for record in log] == ["call", "call", "call", "override", "call", "repeated", "end"]
     override, repeated, end = log[3], log[5], log[6]
     assert (override["tool"], override["target"], override["repeats"]) == ("read_file", "long.txt", 3)

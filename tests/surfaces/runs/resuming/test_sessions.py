@@ -97,10 +97,10 @@ def test_turn_cancelled_while_it_opens_leaves_nothing_locked(root: Path) -> None
 def test_interrupt_while_the_end_is_written_leaves_nothing_locked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = SqliteStoreSaver.put
 
-    def put(self: SqliteStoreSaver, config: Any, checkpoint: Any, *rest: Any) -> Any:
+    def put(self: SqliteStoreSaver, config: Any, checkpoint: Any, *arguments: Any) -> Any:
         if checkpoint["channel_values"].get("outcome") is not None:
             raise KeyboardInterrupt
-        return real(self, config, checkpoint, *rest)
+        return real(self, config, checkpoint, *arguments)
 
     with session(root, DONE) as opened:
         monkeypatch.setattr(SqliteStoreSaver, "put", put)
@@ -111,8 +111,8 @@ def test_interrupt_while_the_end_is_written_leaves_nothing_locked(root: Path, mo
 
 @pytest.mark.parametrize("saver", [True, False])
 def test_new_thread_cannot_be_resumed(root: Path, saver: bool) -> None:
-    kept = InMemorySaver(serde=serializer()) if saver else None
-    with session(root, DONE, saver=kept) as opened:
+    checkpointer = InMemorySaver(serde=serializer()) if saver else None
+    with session(root, DONE, saver=checkpointer) as opened:
         ended = outcome(list(opened.resume()))
         assert ended.message == "There is nothing to continue: this thread has no request yet. Send it one."
         assert opened.result().outcome == ended

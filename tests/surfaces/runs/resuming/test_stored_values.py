@@ -26,7 +26,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     opened.close()
 
 
-def played(store: Store, root: Path, script: list[Message], request: Any = "Hi.", **settings: Any) -> Any:
+def run_turn(store: Store, root: Path, script: list[Message], request: Any = "Hi.", **settings: Any) -> Any:
     """The state after a turn of a new thread as it was returned; what is stored is the same."""
     machine = build_graph(store.saver, model=ScriptedModel(script))
     config: Any = {"configurable": {"thread_id": repr((script, request))[:100]}}
@@ -38,7 +38,7 @@ def played(store: Store, root: Path, script: list[Message], request: Any = "Hi."
 
 
 @pytest.mark.parametrize(
-    ("said", "stored"),
+    ("message", "stored"),
     [
         ("a\ud800b", "a\ufffdb"),
         ("two \ud83d\ude00 halves", "two 😀 halves"),
@@ -47,12 +47,12 @@ def played(store: Store, root: Path, script: list[Message], request: Any = "Hi."
     ids=["half a character", "two halves", "a part of a message"],
 )
 def test_lone_surrogates_are_replaced_before_they_are_used(
-    store: Store, tmp_path: Path, said: Any, stored: str
+    store: Store, tmp_path: Path, message: Any, stored: str
 ) -> None:
     """Those of a person and of a model."""
-    assert played(store, tmp_path, [], said)["messages"][0].text == stored
-    if isinstance(said, str):
-        values = played(store, tmp_path, [Say(said)])
+    assert run_turn(store, tmp_path, [], message)["messages"][0].text == stored
+    if isinstance(message, str):
+        values = run_turn(store, tmp_path, [Say(message)])
         assert (values["messages"][-1].content, values["outcome"].answer) == (stored, stored)
 
 
@@ -69,7 +69,7 @@ ARGUMENTS = (
 def test_arguments_that_cannot_be_stored_are_a_malformed_call(store: Store, tmp_path: Path, protocol: str) -> None:
     for arguments in ARGUMENTS:
         reply = Calls([("read_file", arguments)]) if protocol == "native" else Say(f"tool: read_file({arguments})")
-        values = played(store, tmp_path, [reply], protocol=protocol)
+        values = run_turn(store, tmp_path, [reply], protocol=protocol)
         [correction] = values["healing_attempts"]
         assert "INVALID_JSON_SYNTAX" in correction.corrective_prompt, arguments
         assert values["outcome"].kind == "FINISHED"
@@ -82,4 +82,4 @@ def test_arguments_that_cannot_be_stored_are_a_malformed_call(store: Store, tmp_
 )
 def test_settings_that_cannot_be_stored_are_refused_before_the_run(store: Store, tmp_path: Path, settings: Any) -> None:
     with pytest.raises(StoreError, match="A value cannot be stored with the run"):
-        played(store, tmp_path, [], **settings)
+        run_turn(store, tmp_path, [], **settings)

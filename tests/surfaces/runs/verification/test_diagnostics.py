@@ -11,7 +11,7 @@ from mendgraph import Asked, Ended, undo_run
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import Played, play, scripted, session
+from tests.surfaces.runs.tool_play import Played, play, scripted_model, session
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import read_files, write_files
 
@@ -125,8 +125,8 @@ def test_linter_runs_in_the_sandbox_without_secrets_and_its_output_is_redacted(
 ) -> None:
     key = "sk-proj-" + "a1B2" * 12
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    told = "$(touch written.txt 2>/dev/null || echo read-only) $OPENAI_API_KEY"
-    program(tmp_path, "ruff", f'case "$(cat calc.py)" in *"+ c"*) echo "calc.py:5:1: E1 <{told}> {key}";; esac')
+    shell_text = "$(touch written.txt 2>/dev/null || echo read-only) $OPENAI_API_KEY"
+    program(tmp_path, "ruff", f'case "$(cat calc.py)" in *"+ c"*) echo "calc.py:5:1: E1 <{shell_text}> {key}";; esac')
     played = run(tmp_path, use(edit("a - b", "a + c")), files=RUFF)
 
     [line] = data(played)[0]["new_diagnostics"]
@@ -199,7 +199,7 @@ def test_slow_formatter_and_linter_leave_time_for_the_edit(tmp_path: Path) -> No
 
 def test_person_approves_the_formatted_text(tmp_path: Path) -> None:
     write_files(tmp_path, {"calc.py": CALC, **RUFF})
-    model = scripted(Protocol.NATIVE, use(edit("a - b", "a+b")), DONE)
+    model = scripted_model(Protocol.NATIVE, use(edit("a - b", "a+b")), DONE)
     with session(tmp_path, model, mode="ask", format_edits=True) as opened:
         *_, question = opened.stream("Do it.")
         assert isinstance(question, Asked)

@@ -12,7 +12,7 @@ from mendgraph import AgentContext, Ended, Outcome, Session
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import PROTOCOLS, play, reads, scripted
+from tests.surfaces.runs.tool_play import PROTOCOLS, play, reads, scripted_model
 from tests.workspace_files import write_files
 
 pytestmark = needs_sandbox
@@ -160,7 +160,7 @@ def test_run_that_adds_only_tests_is_finished_as_indistinct(tmp_path: Path) -> N
 
 def test_old_files_are_those_before_the_first_change_of_the_session(tmp_path: Path) -> None:
     write_files(tmp_path, {"calc.py": CALC})
-    model = scripted(PROTOCOLS[1], *FIX, DONE, write("test_calc.py", HEAD + SUM), DONE)
+    model = scripted_model(PROTOCOLS[1], *FIX, DONE, write("test_calc.py", HEAD + SUM), DONE)
     context = AgentContext(workspace=str(tmp_path), protocol="native", read_ahead=False)
     with Session(context, model=model) as session:
         session.work("Fix add.")

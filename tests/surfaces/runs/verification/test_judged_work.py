@@ -9,7 +9,7 @@ from mendgraph import default_tools
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
-from tests.surfaces.runs.tool_play import PROTOCOLS, fresh, play, reads
+from tests.surfaces.runs.tool_play import PROTOCOLS, new_workspace, play, reads
 from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
@@ -86,7 +86,7 @@ def test_required_checks_without_a_sandbox_end_the_run_before_any_model_call(
 CODE = write("x = 1", "count.py")
 COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 COUNTED = use(("final_answer", {"answer": "Counted.", "value": {"n": 1}}))
-NO_CHECKS = tuple(each for each in default_tools() if each.spec.name != "run_checks")
+NO_CHECKS = tuple(tool for tool in default_tools() if tool.spec.name != "run_checks")
 MINE: JsonMap = {"role": "mine", "roles": {"mine": ["read_file", "write_file"]}}
 LIMIT = "Limit 'max_calls_per_turn' exceeded: 2/2. Changed notes.txt; not checked: the run ended before"
 
@@ -102,25 +102,25 @@ UNCHECKED: tuple[tuple[tuple[Use | Say, ...], JsonMap, str, str], ...] = (
 
 
 def test_outcome_says_first_that_the_changes_were_not_checked(tmp_path: Path) -> None:
-    for number, (replies, more, kind, said) in enumerate(UNCHECKED):
+    for number, (replies, more, kind, message) in enumerate(UNCHECKED):
         settings = {"evidence": True, **more}
         protocol = PROTOCOLS[number % 2]
-        outcome = play(fresh(tmp_path, NOTES), *replies, protocol=protocol, **settings).outcome
-        assert (outcome.kind, outcome.verified.kind, outcome.verified.ran) == (kind, "none", ()), said
-        assert outcome.message.startswith(said)
+        outcome = play(new_workspace(tmp_path, NOTES), *replies, protocol=protocol, **settings).outcome
+        assert (outcome.kind, outcome.verified.kind, outcome.verified.ran) == (kind, "none", ()), message
+        assert outcome.message.startswith(message)
 
 
 def test_required_checks_without_any_check_end_the_run(tmp_path: Path) -> None:
     required: dict[str, Any] = {"evidence": True, "require_checks": True}
-    outcome = play(fresh(tmp_path, NOTES), READ, write("new"), DONE, **required).outcome
+    outcome = play(new_workspace(tmp_path, NOTES), READ, write("new"), DONE, **required).outcome
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "not_checked")
-    said = "This run has to be checked, and nothing could check its changes. Changed notes.txt; not checked"
-    assert outcome.message.startswith(said)
+    message = "This run has to be checked, and nothing could check its changes. Changed notes.txt; not checked"
+    assert outcome.message.startswith(message)
     assert outcome.diagnostics == (f"the answer: {DONE.text}",)
     assert "--check" in outcome.how_to_go_on
 
-    unchanged = play(fresh(tmp_path, NOTES), READ, DONE, DONE, **required)
-    unable = play(fresh(tmp_path, NOTES), only_tools=NO_CHECKS, **required)
+    unchanged = play(new_workspace(tmp_path, NOTES), READ, DONE, DONE, **required)
+    unable = play(new_workspace(tmp_path, NOTES), only_tools=NO_CHECKS, **required)
     assert (unchanged.outcome.reason, unable.outcome.reason) == ("answered", "invalid_request")
 
 

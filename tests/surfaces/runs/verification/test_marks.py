@@ -11,7 +11,7 @@ from mendgraph.nodes.records import Mark
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import fresh, play, reads as read
+from tests.surfaces.runs.tool_play import new_workspace, play, reads as read
 from tests.workspace_files import write_files
 
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n    assert add(0, 0) == 0\n"
@@ -35,7 +35,7 @@ def move(path: str, target: str) -> Use:
     return use(("move_file", {"path": path, "target": target}))
 
 
-def ran(root: Path, *replies: Use, words: str = "Repair add, and ignore some tests.", **more: Any) -> RunResult:
+def run_replies(root: Path, *replies: Use, words: str = "Repair add, and ignore some tests.", **more: Any) -> RunResult:
     write_files(root, FILES)
     return play(root, *replies, Say("Done: add adds now."), request=words, **more).result
 
@@ -81,11 +81,11 @@ ENDS: tuple[tuple[tuple[Use, ...], str, set[tuple[str, str]]], ...] = (
 
 
 def test_outcome_says_what_happened_to_single_files(tmp_path: Path) -> None:
-    for replies, said, marks in ENDS:
-        result = ran(fresh(tmp_path, {}), *replies)
+    for replies, message, marks in ENDS:
+        result = run_replies(new_workspace(tmp_path, {}), *replies)
         assert result.outcome.kind == "FINISHED"
-        assert result.outcome.message == f"{said}; not checked: evidence is off, and no check is configured."
-        assert {(each.kind, each.path) for each in result.outcome.marks} == marks
+        assert result.outcome.message == f"{message}; not checked: evidence is off, and no check is configured."
+        assert {(mark.kind, mark.path) for mark in result.outcome.marks} == marks
         assert result.answer == "Done: add adds now."
 
 
@@ -107,20 +107,20 @@ CI_CHANGES = (
 def test_new_version_of_a_ci_action_is_not_marked(tmp_path: Path) -> None:
     hooks = "repos:\n- repo: https://example.org/a\n  rev: 1.0\n"
     for path, after, marked in CI_CHANGES:
-        root = fresh(tmp_path, {".github/workflows/ci.yml": CI, ".pre-commit-config.yaml": hooks})
-        result = ran(root, read(path), write(path, after))
+        root = new_workspace(tmp_path, {".github/workflows/ci.yml": CI, ".pre-commit-config.yaml": hooks})
+        result = run_replies(root, read(path), write(path, after))
         assert result.changed_files == (path,)
         assert [mark.kind for mark in result.outcome.marks] == ["runs_later"] * marked, (path, after)
 
 
 def test_changed_files_that_the_request_does_not_name_are_reported(tmp_path: Path) -> None:
     written = (write(path, "A = 1\n") for path in ("new.py", "docs/b.py", "src/c.py"))
-    result = ran(
+    result = run_replies(
         tmp_path / "root", read("calc.py"), *written, delete("calc.py"), words="Write new.py and files in src/."
     )
-    said = "Changed new.py, src/c.py; changed, not named in the request: docs/b.py; deleted calc.py"
-    assert result.outcome.message.startswith(f"{said}; not checked: ")
-    assert [(each.kind, each.path) for each in result.outcome.marks] == [
+    message = "Changed new.py, src/c.py; changed, not named in the request: docs/b.py; deleted calc.py"
+    assert result.outcome.message.startswith(f"{message}; not checked: ")
+    assert [(mark.kind, mark.path) for mark in result.outcome.marks] == [
         ("deleted", "calc.py"),
         ("not_named", "docs/b.py"),
     ]
@@ -128,11 +128,11 @@ def test_changed_files_that_the_request_does_not_name_are_reported(tmp_path: Pat
 
 def test_marks_are_shown_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    result = ran(root, read("calc.py"), delete("calc.py"))
+    result = run_replies(root, read("calc.py"), delete("calc.py"))
     [line] = outcome_lines(result.outcome)
     assert line.text.startswith("FINISHED (answered): Deleted calc.py; ")
-    told = json.loads(json.dumps(result_object(result, {}, None, None)))["outcome"]
-    assert (told["changed_files"], told["marks"]) == (
+    outcome = json.loads(json.dumps(result_object(result, {}, None, None)))["outcome"]
+    assert (outcome["changed_files"], outcome["marks"]) == (
         ["calc.py"],
         [{"kind": "deleted", "path": "calc.py", "detail": ""}],
     )
@@ -150,7 +150,7 @@ def test_changes_by_a_program_are_marked(tmp_path: Path) -> None:
         "os.symlink('/etc/hosts', 'out'); open('zeros.bin', 'wb').write(bytes(20_000_000));"
         "open('tests/conftest.py', 'w').close()"
     )
-    result = ran(
+    result = run_replies(
         tmp_path / "root", use(("run_command", {"argv": ["python3", "-c", program]})), allowed_programs=("python3",)
     )
     assert [*result.outcome.marks] == [

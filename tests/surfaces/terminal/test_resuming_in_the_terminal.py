@@ -26,10 +26,10 @@ from tests.surfaces.runs.run_plays import (
     Killed,
     Mortal,
     context,
-    cut_off,
-    listed,
-    played,
+    killed_run,
+    list_states,
     project,
+    run_lines,
     tree,
 )
 
@@ -61,22 +61,22 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get only the answer
         monkeypatch.setenv("TERM", "dumb")
         code = cli.main(words)
-        shown = capsys.readouterr()
-        return code, shown.out, without_first_line(shown.err)
+        captured = capsys.readouterr()
+        return code, captured.out, without_first_line(captured.err)
 
     assert folder.is_dir()
     return called
 
 
-def said(shown: str) -> list[str]:
+def resume_command(error: str) -> list[str]:
     """The command that the last line names."""
-    words = shlex.split(shown.splitlines()[-1].rpartition("continue with: ")[2])
+    words = shlex.split(error.splitlines()[-1].rpartition("continue with: ")[2])
     assert words[0] == "mendgraph"
     return words[1:]
 
 
 def test_interrupted_run_is_resumed_with_its_output_shown(run: Run, folder: Path) -> None:
-    dead = cut_off(folder, 3)
+    dead = killed_run(folder, 3)
     code, out, err = run("resume")
     assert code == 0
     assert out.startswith("→ apply_patch  edited calc.py, created docs/calc.md\n→ delete_file notes.txt  deleted\n")
@@ -85,7 +85,7 @@ def test_interrupted_run_is_resumed_with_its_output_shown(run: Run, folder: Path
         f"mendgraph: resumes run {dead[:8]} (Mend add.), mode auto\n"
         f"mendgraph: run {dead[:8]}; undo with: mendgraph undo {dead[:8]}\n"
     )
-    assert listed(folder) == [(dead, RunState.FINISHED)]
+    assert list_states(folder) == [(dead, RunState.FINISHED)]
 
 
 def test_resumed_run_shows_a_raised_limit(
@@ -108,7 +108,7 @@ def test_resumed_run_shows_a_raised_limit(
 
 
 def test_resume_of_a_finished_run_says_so_and_runs_nothing(run: Run, folder: Path) -> None:
-    done = played(folder).thread_id
+    done = run_lines(folder).thread_id
     after = tree(folder)
     talk = f"mendgraph chat --run {done[:8]}"
     assert run("resume", done[:8]) == (
@@ -117,16 +117,16 @@ def test_resume_of_a_finished_run_says_so_and_runs_nothing(run: Run, folder: Pat
         f"mendgraph: run {done[:8]} has finished; send it another request with: {talk}\n",
     )
     code, out, err = run("resume", done[:8], "--json")
-    shown = json.loads(out)
-    assert (code, err, shown["thread_id"], shown["outcome"]["answer"]) == (0, "", done, "It adds now.")
-    assert ("resume" in shown, tree(folder)) == (False, after)
+    result = json.loads(out)
+    assert (code, err, result["thread_id"], result["outcome"]["answer"]) == (0, "", done, "It adds now.")
+    assert ("resume" in result, tree(folder)) == (False, after)
 
 
 @pytest.mark.parametrize("json_wanted", [True, False])
 def test_run_stopped_by_a_limit_names_the_command_that_continues_it(run: Run, folder: Path, json_wanted: bool) -> None:
     code, out, err = run("Mend add.", "--max-calls", "4", *["--json"] * json_wanted)
-    command = shlex.split(json.loads(out)["resume"])[1:] if json_wanted else said(err)
-    (stopped,) = [run_id for run_id, _ in listed(folder)]
+    command = shlex.split(json.loads(out)["resume"])[1:] if json_wanted else resume_command(err)
+    (stopped,) = [run_id for run_id, _ in list_states(folder)]
     assert (code, command) == (3, ["resume", stopped[:8]])
     assert ("continue with" in err) is not json_wanted
     wrapped_up = Say("The limit is reached.")  # the machine's own reply is part of the conversation, too
@@ -143,47 +143,47 @@ def test_run_continues_after_repeated_outages_with_the_same_result(run: Run, fol
     """So does its fork."""
     code, _, err = run("Mend add.", lines=(LINES[0], DOWN))
     assert code == 4
-    command = said(err)
+    command = resume_command(err)
     code, _, err = run(*command, lines=(DOWN,) * 9)
-    assert (code, said(err)) == (4, command)
+    assert (code, resume_command(err)) == (4, command)
     code, _, _ = run(*command)
     after = tree(folder)
     assert (code, set(after)) == (0, {"calc.py", "pkg", "pkg/new.py", "docs", "docs/calc.md"})
-    ((done, state),) = listed(folder)
+    ((done, state),) = list_states(folder)
     assert state is RunState.FINISHED
 
     _, out, _ = run("fork", done[:8], "--at", "2")
     assert (folder / "calc.py").read_text(encoding="utf-8") == MENDED
-    code, _, err = run(*said(out), lines=(DOWN,) * 9)
-    assert (code, run(*said(err))[0], tree(folder)) == (4, 0, after)
+    code, _, err = run(*resume_command(out), lines=(DOWN,) * 9)
+    assert (code, run(*resume_command(err))[0], tree(folder)) == (4, 0, after)
     assert run("undo", done[:8])[0] == 4
 
 
 def test_chat_can_be_continued_where_it_was_left(run: Run, folder: Path) -> None:
     code, out, err = run("chat", "--max-calls", "7", lines=(Say("Hi."),), typed=io.StringIO("Hello\n"))
-    command = said(err)
+    command = resume_command(err)
     assert (code, command[:2]) == (0, ["chat", "--run"])
     lines = (Say("Hi."), EDIT, Say("Mended."))
     code, out, err = run(*command, lines=lines, typed=io.StringIO("Mend add.\n"))
-    assert (code, (folder / "calc.py").read_text(encoding="utf-8"), said(err)) == (0, MENDED, command)
+    assert (code, (folder / "calc.py").read_text(encoding="utf-8"), resume_command(err)) == (0, MENDED, command)
     assert "usage: 2/7 calls" in out
     assert "usage: 1/9 calls" in run(*command, "--max-calls", "9", lines=(), typed=io.StringIO("Thanks.\n"))[1]
-    known = get_run(command[-1], str(folder))
-    assert isinstance(known, ListedRun)
-    assert (known.turns, known.context.max_calls_per_turn) == (3, 9)
+    listed_run = get_run(command[-1], str(folder))
+    assert isinstance(listed_run, ListedRun)
+    assert (listed_run.turns, listed_run.context.max_calls_per_turn) == (3, 9)
 
 
 def test_last_run_of_the_folder_continues_with_a_task_or_a_chat(run: Run, folder: Path) -> None:
     code, _, err = run("-c", "Mend add.")
     assert (code, "This folder has no runs yet." in err) == (2, True)
     assert run("Mend add.", "--max-calls", "7")[0] == 0
-    ((first, _),) = listed(folder)
+    ((first, _),) = list_states(folder)
 
     assert run("--continue", "Thank you.", lines=(*LINES, Say("You are welcome.")))[0] == 0
     assert run("-c", "chat", lines=(*LINES, Say("Yes."), Say("It is.")), typed=io.StringIO("Done?\n"))[0] == 0
     record = get_run(first, str(folder))
     assert isinstance(record, ListedRun)
-    assert (len(listed(folder)), record.turns, record.context.max_calls_per_turn) == (1, 3, 7)
+    assert (len(list_states(folder)), record.turns, record.context.max_calls_per_turn) == (1, 3, 7)
 
     assert run("-c", "runs")[0] == 2
     assert run("-c", "--unattended", "Mend add.")[0] == 2
@@ -201,7 +201,7 @@ def test_chat_that_continues_a_run_shows_its_open_approval_request(run: Run, fol
 def test_resume_shows_an_unanswered_approval_request_again(run: Run, folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         assert isinstance(session.work("Mend add."), Asked)
-    assert listed(folder) == [(session.thread_id, RunState.ASKS)]
+    assert list_states(folder) == [(session.thread_id, RunState.ASKS)]
     code, _, err = run("resume", lines=(EDIT, Say("Mended.")), typed=Person("y\n"))
     assert (code, (folder / "calc.py").read_text(encoding="utf-8")) == (0, MENDED)
     assert "Allow edit_file calc.py? " in err
@@ -212,9 +212,9 @@ def test_durability_of_the_first_turn_is_kept(run: Run, folder: Path, durability
     chosen = ["--durability", durability] if durability else []
     assert run("Mend add.", "--max-calls", "3", *chosen)[0] == 3
     assert run("resume", lines=())[0] == 0
-    found = get_run(listed(folder)[0][0], str(folder))
-    assert isinstance(found, ListedRun)
-    assert (found.durability, found.standing) == (durability or "sync", RunState.FINISHED)
+    listed_run = get_run(list_states(folder)[0][0], str(folder))
+    assert isinstance(listed_run, ListedRun)
+    assert (listed_run.durability, listed_run.standing) == (durability or "sync", RunState.FINISHED)
 
 
 def test_run_that_could_not_start_cannot_be_resumed(run: Run, folder: Path) -> None:
@@ -223,14 +223,14 @@ def test_run_that_could_not_start_cannot_be_resumed(run: Run, folder: Path) -> N
     with RunLock(place) as lock:
         assert lock.acquire(Owner("nightly")) is None
         code, out, err = run("Mend add.")
-        shown = json.loads(run("Mend add.", "--json")[1])
-    assert (code, err, "nightly" in out, "resume" in shown, listed(folder)) == (4, "", True, False, [])
+        result = json.loads(run("Mend add.", "--json")[1])
+    assert (code, err, "nightly" in out, "resume" in result, list_states(folder)) == (4, "", True, False, [])
 
 
 def test_command_prints_one_line_about_a_run_without_problems(run: Run, folder: Path) -> None:
     assert re.fullmatch(r"mendgraph: run ([0-9a-f]{8}); undo with: mendgraph undo \1\n", run("Mend add.")[2])
-    assert [each for each in run("Mend add.", "--json")[2].splitlines() if each.startswith("mendgraph")] == []
-    assert len(listed(folder)) == 2
+    assert [line for line in run("Mend add.", "--json")[2].splitlines() if line.startswith("mendgraph")] == []
+    assert len(list_states(folder)) == 2
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -29,22 +29,22 @@ Result = ModelReply | ProviderFailure
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
-def at(base_url: str, options: ModelOptions = PLAIN, **endpoint: Any) -> ChatModel:
+def model_at(base_url: str, options: ModelOptions = PLAIN, **endpoint: Any) -> ChatModel:
     """The model `m` at an endpoint."""
     model = endpoint_model(Endpoint(**{"model": "m", "base_url": base_url, **endpoint}), options)
     assert isinstance(model, ChatModel)
     return model
 
 
-def through(handler: Handler, base_url: str = "http://llm.test/v1", learned: Learned | None = None) -> ChatModel:
+def model_through(handler: Handler, base_url: str = "http://llm.test/v1", learned: Learned | None = None) -> ChatModel:
     """The model `m` at an endpoint that `handler` simulates."""
     endpoint = Endpoint(model="m", base_url=base_url)
 
     chat = endpoint_chat(endpoint, PLAIN, verify=False, transport=httpx2.MockTransport(handler), in_loop=True)
-    return of(chat, Provider(base_url, "OPENAI_API_KEY", endpoint=True), learned or Learned("max_tokens"), "m")
+    return model_of(chat, Provider(base_url, "OPENAI_API_KEY", endpoint=True), learned or Learned("max_tokens"), "m")
 
 
-def of(
+def model_of(
     chat: BaseChatModel, provider: Provider, learned: Learned | None = None, name: str = "", **more: Any
 ) -> ChatModel:
     """A model that calls this chat model."""
@@ -53,7 +53,9 @@ def of(
     return ChatModel(connections, provider, learned or Learned(), name, **more)
 
 
-async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], None] = lambda _: None) -> Result:
+async def complete_and_close(
+    model: ChatModel, call: Call = CALL, on_text: Callable[[str], None] = lambda _: None
+) -> Result:
     """The result of the call; connections to an endpoint are closed afterwards."""
     try:
         return await model.acomplete(call, on_text)
@@ -63,12 +65,12 @@ async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], No
 
 def ask(model: ChatModel, call: Call = CALL) -> tuple[Result, list[str]]:
     """The same in its own event loop, with the streamed texts; the duration is left out."""
-    said: list[str] = []
-    result = asyncio.run(asked(model, call, said.append))
-    return result.model_copy(update={"seconds": 0.0} if isinstance(result, ModelReply) else {}), said
+    texts: list[str] = []
+    result = asyncio.run(complete_and_close(model, call, texts.append))
+    return result.model_copy(update={"seconds": 0.0} if isinstance(result, ModelReply) else {}), texts
 
 
-def replied(model: ChatModel, call: Call = CALL) -> ModelReply:
+def reply_of(model: ChatModel, call: Call = CALL) -> ModelReply:
     result, _ = ask(model, call)
     assert isinstance(result, ModelReply), result
     return result
@@ -80,10 +82,10 @@ def event(delta: Any = None, finish: str | None = None, **more: Any) -> bytes:
     return f"data: {json.dumps({'model': 'm', 'choices': choices, **more}, ensure_ascii=True)}\n\n".encode()
 
 
-def streamed(*events: bytes) -> Handler:
+def stream_events(*events: bytes) -> Handler:
     """Answers each request with these events."""
     return lambda _: httpx2.Response(200, content=b"".join(events), headers={"content-type": "text/event-stream"})
 
 
-def called(call_id: str, tool: str, arguments: str) -> RawCall:
+def raw_call(call_id: str, tool: str, arguments: str) -> RawCall:
     return RawCall(call_id=call_id, tool=tool, arguments=arguments)
