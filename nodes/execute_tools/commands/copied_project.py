@@ -4,20 +4,19 @@ What is installed for the project stays beside the original. A package that is i
 ("editable") would be the original's, which programs cannot see.
 """
 
-import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
+from mendgraph.nodes.workspace.files.handles import closing, open_directory, open_root, read_beginning
 from mendgraph.nodes.workspace.processes.git import linked_repository
 
 ENVIRONMENTS: Final = (".venv", "venv")
-_REFERENCES: Final = ("*.pth", "__editable__*_finder.py")
+_REFERENCE: Final = re.compile(r".+\.pth|__editable__.*_finder\.py")
 """Files of `site-packages` that name the folders of editable packages."""
 _FOLDER: Final = re.compile(r"^(/[^\n]+)$|'(/[^'\n]+)'", re.MULTILINE)
-_LARGEST: Final = 100_000
 
 
 def original_project(root: str) -> str | None:
@@ -43,25 +42,36 @@ def editable_folders(root: str) -> list[str]:
         return []
 
     folders: dict[str, None] = {}
-    for name in _references(project):
-        for found in _FOLDER.findall(_text(name)):
-            path = os.path.realpath(found[0] or os.path.dirname(found[1]))
-            place = os.path.normpath(os.path.join(root, os.path.relpath(path, project)))
-            if f"{path}/".startswith(f"{project}/") and os.path.isdir(place):
-                folders[place] = None
+    for environment in ENVIRONMENTS:
+        for text in _references(os.path.realpath(os.path.join(project, environment))):
+            for line, quoted in _FOLDER.findall(text):
+                path = os.path.realpath(line or os.path.dirname(quoted))
+                place = os.path.normpath(os.path.join(root, os.path.relpath(path, project)))
+                if f"{path}/".startswith(f"{project}/") and os.path.isdir(place):
+                    folders[place] = None
 
     return list(folders)
 
 
-def _references(project: str) -> Iterator[str]:
-    for environment in ENVIRONMENTS:
-        for pattern in _REFERENCES:
-            folder = os.path.join(glob.escape(project), environment, "lib", "python3*", "site-packages")
-            yield from sorted(glob.glob(os.path.join(folder, pattern)))
+def _references(environment: str) -> Iterator[str]:
+    """Yield the texts in which an environment names the folders of editable packages."""
+    with suppress(OSError), closing(open_root(environment)) as handle:
+        for library in _names(handle, "lib"):
+            packages = ("lib", library, "site-packages")
+            for name in _names(handle, *packages):
+                if _REFERENCE.fullmatch(name):
+                    yield _text(handle, (*packages, name))
 
 
-def _text(name: str) -> str:
-    with suppress(OSError), open(name, encoding="utf-8", errors="replace") as file:
-        return file.read(_LARGEST)
+def _names(folder_fd: int, *parts: str) -> list[str]:
+    with suppress(OSError), closing(open_directory(folder_fd, parts)) as folder:
+        return sorted(os.listdir(folder))
+
+    return []
+
+
+def _text(folder_fd: int, parts: Sequence[str]) -> str:
+    with suppress(OSError):
+        return read_beginning(folder_fd, parts).decode(errors="replace")
 
     return ""
