@@ -466,6 +466,7 @@ def _is_installed(root: str, name: str) -> bool:
     return False
 
 
+_COVERAGE: Final = ".coverage"
 _IGNORED: Final = ("--others", "--ignored", "--exclude-standard")
 _LFS: Final = "lfs"
 _LFS_PROGRAM: Final = "git-lfs"
@@ -551,12 +552,12 @@ def _filled_submodules(repository: Repository, root: str) -> list[str]:
 
 
 def _is_cache(root: str, name: str) -> bool:
-    """Return whether it is a cache: Python's bytecode, or a file in a folder that is tagged as a cache.
+    """Return whether it is a cache: Python's bytecode, data of coverage, or a file in a folder that is tagged as a cache.
 
     Source: "Cache Directory Tagging Specification", bford.info/cachedir.
     """
     parts = name.rstrip("/").split("/")
-    if is_bytecode(parts):
+    if is_bytecode(parts) or parts[-1] == _COVERAGE:
         return True
 
     folders = (os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1))

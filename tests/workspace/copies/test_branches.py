@@ -117,7 +117,7 @@ def test_copy_with_uncommitted_work_is_kept(copy: Copy, project: Path) -> None:
 
 def test_caches_that_git_ignores_do_not_keep_a_copy(copy: Copy, project: Path) -> None:
     (project / ".git/info/exclude").write_text("*.pyc\n.cache/\ntarget\n")
-    files = {"pkg/__pycache__/a.cpython-311.pyc": "b", "b.pyc": "b"}
+    files = {"pkg/__pycache__/a.cpython-311.pyc": "b", "b.pyc": "b", ".coverage": "c"}
     write(Path(copy.root), {**files, ".cache/CACHEDIR.TAG": "t", ".cache/x": "x", "target/CACHEDIR.TAG": "t"})
 
     assert remove_branch_copy(copy, WANTED.branch) == {}
