@@ -72,7 +72,7 @@ class RanTests:
         near: the failing tests that ran a changed line.
         lines: the changed lines that any test ran, by path.
         error: why nothing was run.
-        passing: the passing tests except `changed`; of a command that fails, those that it names.
+        passing: the passing tests except `changed`.
         changed: the passing tests that the session changed, with the lines that each ran, by path.
         skipped: the number of skipped tests.
         skip_reason: the most frequent reason.
@@ -98,11 +98,6 @@ _FAILED_TEST: Final = re.compile(
 )
 """Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest and vitest print them. Behind `here`, the
 reason follows below."""
-_PASSED_TEST: Final = re.compile(
-    r"^[ \t]*(?:test (\S+) \.\.\. ok"
-    r"|(?:--- PASS: |ok \d+ (?:- )?|[\u2714\u2713\u221a] )(.+?)(?: \(?[\d.]+ ?m?s\)?| #.*)?)$",
-    re.MULTILINE,
-)
 _NO_TEST_RAN: Final = re.compile(
     r"(?m)^(?:Ran 0 tests|test result: ok\. 0 passed; 0 failed; 0 ignored|(?:# |\u2139 )tests 0$|[ \t]*0 passing"
     r"|No tests found|\?[ \t]+\S+[ \t]+\[no test files\]|ok[ \t].*\[no tests to run\])"
@@ -422,8 +417,7 @@ def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:
 
         failed[match[match.lastindex or 0]] = reason
 
-    passing = [match[match.lastindex or 0] for match in _PASSED_TEST.finditer(printed)]
-    return RanTests(name, failed=failed or {name: text}, passing=tuple(passing))
+    return RanTests(name, failed=failed or {name: text})
 
 
 def _printed(result: CommandResult) -> str:

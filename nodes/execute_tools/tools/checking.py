@@ -524,16 +524,7 @@ class _Checking:
                 is_named = now.passed is None and test != now.name
                 return _failure_text(f"{test} of {name}" if is_named else name, output)
 
-        if now.passed is None and then is not None:
-            self._note_repaired(name, self.report.proof.add_repaired(now, then))
-
         return ""
-
-    def _note_repaired(self, name: str, tests: Collection[str]) -> None:
-        """Note the tests of a failing command that pass now and failed before the turn."""
-        if tests:
-            self.report.is_traced = False
-            self.report.passed.append(f"{listed([*tests], MOST_NAMED_FAILURES)} of {name}")
 
     def _results_before(self, now: RanTests, run: RunTests, *, is_configured: bool) -> RanTests | None:
         """Return the results of the same tests before the turn, or None if they are not known."""

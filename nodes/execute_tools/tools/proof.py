@@ -56,21 +56,6 @@ class Proof:
         self.holds = True
         self.proven.update(path for path, numbers in lines.items() if numbers)
 
-    def add_repaired(self, now: RanTests, then: RanTests) -> list[str]:
-        """Add the tests that a command names as passed and that failed before the turn, and return them.
-
-        None count if the session has changed tests, or what selects them.
-        """
-        repaired = [test for test in now.passing if test in then.failed and test not in now.failed]
-        if self.old_settings or any(map(is_test, self.session)):
-            return []
-
-        if repaired:
-            self.holds = True
-            self.distinct.append(Distinction(failed_before=tuple(repaired)))
-
-        return repaired
-
     @cached_property
     def session(self) -> dict[str, tuple[bytes | None, bytes | None]]:
         """The bytes of each file that the session has changed, before its first change (b"" for a new file) and now.

@@ -255,21 +255,6 @@ def test_failed_tests_are_read_from_the_command_output(output: str, names: list[
     assert list(result.failed) == names
 
 
-@rows(
-    ("not ok 1 - adds two\nok 2 - adds three # time=1ms\n", ["adds three"]),
-    ("test a::works ... ok\ntest a::fails ... FAILED\n", ["a::works"]),
-    ("--- FAIL: TestA (0.00s)\n    --- PASS: TestA/x (0.00s)\n", ["TestA/x"]),
-    ("  \u2714 adds two (1.25ms)\n  \u2713 adds three\n  1) adds four\n", ["adds two", "adds three"]),
-)
-def test_passed_tests_of_a_failing_command_are_read_from_its_output(
-    output: str, names: list[str], tmp_path: Path
-) -> None:
-    command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
-    result = opened(tmp_path.resolve(), commands=(command,)).run_command(command)
-    assert isinstance(result, RanTests)
-    assert list(result.passing) == names
-
-
 def test_slow_command_fails(root: Path) -> None:
     result = opened(root, commands=("sleep 100",), timeout_s=0.3).run_command("sleep 100")
     assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."})
