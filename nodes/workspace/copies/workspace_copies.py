@@ -552,7 +552,7 @@ def _filled_submodules(repository: Repository, root: str) -> list[str]:
 
 
 def _is_cache(root: str, name: str) -> bool:
-    """Return whether it is a cache: Python's bytecode, data of coverage, or a file in a folder that is tagged as a cache.
+    """Return whether it is a cache: bytecode of Python, data of coverage, or a file in a folder that is tagged as one.
 
     Source: "Cache Directory Tagging Specification", bford.info/cachedir.
     """
