@@ -29,7 +29,7 @@ EXCUSED = {
 """The calls that a pure file may make nevertheless, and why."""
 
 
-def touches(source: str) -> set[str]:
+def file_accesses(source: str) -> set[str]:
     """The calls in a file's text that would access the file system."""
     tree = ast.parse(source)
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -41,15 +41,15 @@ def touches(source: str) -> set[str]:
 
 
 def test_pure_files_do_not_access_files() -> None:
-    accesses = {path: touches(text_of(path)) for path in sources(*PACKAGES) if is_pure(path)}
+    accesses = {path: file_accesses(text_of(path)) for path in sources(*PACKAGES) if is_pure(path)}
     assert {path: calls for path, calls in accesses.items() if calls} == EXCUSED
 
 
 def test_file_access_is_detected() -> None:
-    assert touches("open('a')") == {"open"}
-    assert touches("import os\nos.open('a', 0)") == {"os.open"}
-    assert touches("from pathlib import Path\nPath('a').read_text()") == {"Path('a').read_text"}
-    assert touches("from pathlib import PurePosixPath\nregistry.resolve('a')") == set()
+    assert file_accesses("open('a')") == {"open"}
+    assert file_accesses("import os\nos.open('a', 0)") == {"os.open"}
+    assert file_accesses("from pathlib import Path\nPath('a').read_text()") == {"Path('a').read_text"}
+    assert file_accesses("from pathlib import PurePosixPath\nregistry.resolve('a')") == set()
 
 
 def test_settings_exempt_exactly_the_effect_files() -> None:

@@ -154,19 +154,19 @@ def program(folder: Path, behaviour: str = "", *tools: dict[str, Any]) -> dict[s
     return {"transport": "stdio", "command": sys.executable, "args": ["-S", "-E", *arguments]}
 
 
-def running(folder: Path) -> list[int]:
-    """Which of the noted processes still run, after a moment of patience. There has to be one that was noted."""
+def running_processes(folder: Path) -> list[int]:
+    """The process ids in the file `pids`, at least one, whose processes still run after a second at most."""
     noted = [int(line) for line in (folder / "pids").read_text(encoding="utf-8").split()]
     assert noted
     for _ in range(100):
-        alive = [pid for pid in noted if not _gone(pid)]
+        alive = [pid for pid in noted if not _has_ended(pid)]
         if not alive:
             break
         time.sleep(0.01)
     return alive
 
 
-def _gone(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

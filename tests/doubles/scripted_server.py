@@ -72,7 +72,7 @@ __all__ = [
     "Stall",
     "Status",
     "Think",
-    "nobody_listening",
+    "refusing_endpoint",
 ]
 
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -80,8 +80,8 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 @contextmanager
-def nobody_listening() -> Iterator[str]:
-    """The address of an endpoint that refuses every connection: its port is taken, and nobody listens."""
+def refusing_endpoint() -> Iterator[str]:
+    """The URL of an endpoint that refuses every connection: the port is bound, but no server listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}/v1"

@@ -24,7 +24,7 @@ from tests.doubles.scripted_server import (
     Slow,
     Stall,
     Status,
-    nobody_listening,
+    refusing_endpoint,
 )
 
 Result = ModelReply | ProviderFailure
@@ -161,7 +161,7 @@ def test_broken_connection_is_a_failure(provider: Provider) -> None:
 
 
 def test_refused_connection_is_a_failure() -> None:
-    with nobody_listening() as url:
+    with refusing_endpoint() as url:
         model = connect(url)
         results = [model.complete(CALL, lambda _: None), asyncio.run(complete_in_a_loop(model))]
     assert [failure(result) for result in results] == [(Kind.CONNECTION, None)] * 2

@@ -144,12 +144,12 @@ class RecordedServices(CallServices):
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
 
-def visit_to_the_end(
+def run_visits(
     services: Callable[[], RecordedServices], initial: CallModelState, settings: CallSettings
 ) -> tuple[RecordedServices, list[JsonMap]]:
-    """The updates of all visits of a model call, and the services of the sync one.
+    """Visit the node until no call is pending; returns the services of the sync node and the updates.
 
-    Each visit makes one request at most, sync and async with the same effects and the same update.
+    Each visit sends at most one request. The sync and the async node must have the same effects and updates.
     """
     one, other = services(), services()
     state, updates = initial, list[JsonMap]()

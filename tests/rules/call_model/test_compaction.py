@@ -22,25 +22,27 @@ AIM = int(MOST * TARGET)
 Verdict = Compacted | NeedsSummary | StopCause | None
 
 
-def look(
+def compacted(
     history: Sequence[AnyMessage], window: Window = WHOLE, budget: Budget = BUDGET, *, forced: bool = False
 ) -> Verdict:
     return compact(history, window, EMPTY_PLAN, (), size_of, budget, forced=forced)
 
 
-def settled(verdict: Verdict, reply: str) -> Compacted | StopCause | None:
+def with_summary(verdict: Verdict, reply: str) -> Compacted | StopCause | None:
     return verdict.conclude(reply) if isinstance(verdict, NeedsSummary) else verdict
 
 
-def talk(steps: int, text: str = "I think about it. " * 60, protocol: Protocol = Protocol.NATIVE) -> list[AnyMessage]:
-    """A turn in which nothing can be cleared, because it has only messages of the model."""
+def text_history(
+    steps: int, text: str = "I think about it. " * 60, protocol: Protocol = Protocol.NATIVE
+) -> list[AnyMessage]:
+    """A turn that has only texts of the model, so that there are no results to clear."""
     return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(9, f"f{at}.py"), text=text))])
 
 
 @rows(*Protocol)
 def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     history = with_ids([TASK, *(m for at in range(11) for m in exchange(protocol, read(3_000, f"f{at}.py")))])
-    done = look(history)
+    done = compacted(history)
     assert isinstance(done, Compacted)
     cleared = [str(message.id) for message in history[2:-6:2]]
     assert done == Compacted(
@@ -50,13 +52,13 @@ def test_old_results_are_cleared_first(protocol: Protocol) -> None:
         tokens_after=tokens(shown(history, done.window)) + 900,
     )
     assert done.tokens_after - 900 <= AIM
-    assert look(history, done.window) is None
+    assert compacted(history, done.window) is None
 
 
 def test_unknown_window_shrinks_only_after_a_refused_request() -> None:
-    history, unknown = talk(40), BUDGET._replace(window_tokens=None)
-    assert look(history, budget=unknown) is None
-    done = settled(look(history, budget=unknown, forced=True), GARBAGE)
+    history, unknown = text_history(40), BUDGET._replace(window_tokens=None)
+    assert compacted(history, budget=unknown) is None
+    done = with_summary(compacted(history, budget=unknown, forced=True), GARBAGE)
     assert isinstance(done, Compacted)
     assert done.tokens_after < done.tokens_before
 
@@ -81,7 +83,7 @@ The request, which you are working on:
 
 @rows(*Protocol)
 def test_model_summarizes_the_beginning_if_clearing_is_not_enough(protocol: Protocol) -> None:
-    history = talk(40, protocol=protocol)
+    history = text_history(40, protocol=protocol)
     needed = compact(history, WHOLE, Plan(steps=(PlanStep(title="Mend"),)), ["a.py", "a.py"], size_of, BUDGET)
     assert isinstance(needed, NeedsSummary)
     assert [message["role"] for message in needed.messages] == ["system", "user"]
@@ -96,10 +98,10 @@ def test_model_summarizes_the_beginning_if_clearing_is_not_enough(protocol: Prot
 
 
 def test_second_summary_includes_the_first_and_sliding_keeps_it() -> None:
-    history = talk(80)
-    first = settled(look(history[:61]), GOOD)
+    history = text_history(80)
+    first = with_summary(compacted(history[:61]), GOOD)
     assert isinstance(first, Compacted)
-    needed = look(history, first.window)
+    needed = compacted(history, first.window)
     assert isinstance(needed, NeedsSummary)
     assert "Done so far:\n- read a.py" in needed.messages[1]["content"]
     second = needed.conclude('{"findings": ["all new"]}')
@@ -110,9 +112,9 @@ def test_second_summary_includes_the_first_and_sliding_keeps_it() -> None:
 
 
 def test_earlier_requests_are_quoted_unless_still_shown() -> None:
-    old = [HumanMessage("Look at b.py."), *talk(40)[1:], AIMessage("I did.")]
-    history = with_ids([*old, TASK, *talk(1)[1:]])
-    done = settled(look(history), GOOD)
+    old = [HumanMessage("Look at b.py."), *text_history(40)[1:], AIMessage("I did.")]
+    history = with_ids([*old, TASK, *text_history(1)[1:]])
+    done = with_summary(compacted(history), GOOD)
     assert isinstance(done, Compacted)
     assert "Earlier requests:\n- Look at b.py." in done.window.head
     assert TASK.text not in done.window.head
@@ -126,7 +128,7 @@ def test_compacted_view_of_any_history_is_valid_and_fits(
 ) -> None:
     budget = BUDGET._replace(window_tokens=size, output_tokens=500)
     hard = size - 1_400
-    done = settled(look(history, budget=budget, forced=forced), reply)
+    done = with_summary(compacted(history, budget=budget, forced=forced), reply)
     request = [message.text for message in history if is_request(message)][-1]
     if isinstance(done, StopCause):
         return
@@ -139,7 +141,7 @@ def test_compacted_view_of_any_history_is_valid_and_fits(
         assert len(view) > 1
     if done is not None:
         assert done.tokens_after == tokens(view) + 900 < done.tokens_before
-        again = settled(look(history, window, budget), reply)
+        again = with_summary(compacted(history, window, budget), reply)
         assert again is None or isinstance(again, Compacted)
 
 
@@ -153,7 +155,7 @@ def test_three_hundred_steps_in_16k_never_overflow_and_rarely_compact(reply: str
         history += with_ids(step, first=len(history))
         verdict = compact(history, window, EMPTY_PLAN, ("a.py",), size_of, BUDGET, stand_ins=stand_ins)
         summaries += isinstance(verdict, NeedsSummary)
-        now = settled(verdict, reply)
+        now = with_summary(verdict, reply)
         assert not isinstance(now, StopCause)
         if now is not None:
             done.append(now)
@@ -178,7 +180,7 @@ def test_request_for_a_summary_is_clipped_to_fit() -> None:
 
 def test_added_instructions_do_not_replace_the_request() -> None:
     task = HumanMessage("The task: " + " ".join(f"rule-{at}" for at in range(400)))
-    history = with_ids([task, *added_messages(["Be brief."]), *talk(40)[1:]])
-    done = settled(look(history), GARBAGE)
+    history = with_ids([task, *added_messages(["Be brief."]), *text_history(40)[1:]])
+    done = with_summary(compacted(history), GARBAGE)
     assert isinstance(done, Compacted)
     assert f"working on:\n{task.text}\n\nThe person added since:\nBe brief." in done.window.head

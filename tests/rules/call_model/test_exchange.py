@@ -29,7 +29,7 @@ from mendgraph.nodes.records import (
 )
 from mendgraph.nodes.small_model.block_form import BlockForm
 from tests.row_tables import rows
-from tests.rules.call_model.recorded_services import RecordedServices, merged, visit_to_the_end
+from tests.rules.call_model.recorded_services import RecordedServices, merged, run_visits
 from tests.rules.call_model.spendings import spent
 
 TASK = HumanMessage("Fix calc.py")
@@ -62,7 +62,7 @@ def play(
     """
     initial = {"messages": [TASK], "profile": Profile(), "spending": Spending(), **state}
     settings = replace(settings, blocks=block_form(initial["profile"]))
-    services, updates = visit_to_the_end(lambda: Unbooked(results), cast("CallModelState", initial), settings)
+    services, updates = run_visits(lambda: Unbooked(results), cast("CallModelState", initial), settings)
     return [effect for effect in services.effects if isinstance(effect, ModelChoice | Call)], merged(updates)
 
 

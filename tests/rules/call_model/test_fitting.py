@@ -34,7 +34,7 @@ from mendgraph.nodes.records import (
 )
 from tests.row_tables import rows
 from tests.rules.call_model.prompts.prompting import prompt_of
-from tests.rules.call_model.recorded_services import SECONDS, Emit, RecordedServices, Settle, merged, visit_to_the_end
+from tests.rules.call_model.recorded_services import SECONDS, Emit, RecordedServices, Settle, merged, run_visits
 from tests.rules.call_model.window_histories import exchange, histories, read, with_ids
 
 NATIVE, BLOCKS = Profile(protocol=Protocol.NATIVE), Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
@@ -101,7 +101,7 @@ def fit(
         initial["pending_call"] = PendingCall(edge=SHORTENED, overflow="Too long.", is_too_long=True)
     budget = CallBudget(limits=RunLimits(max_output_tokens_per_call=most))
     settings = CallSettings(budget, window_tokens=window_tokens, blocks=block_form(profile))
-    services, updates = visit_to_the_end(lambda: Summarising(result), cast("CallModelState", initial), settings)
+    services, updates = run_visits(lambda: Summarising(result), cast("CallModelState", initial), settings)
     update = {"window": initial["window"], **merged(updates)}
     calls: list[Call] = services.of(Call)
     summaries = [call for call in calls if call.quiet]

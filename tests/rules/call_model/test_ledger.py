@@ -85,7 +85,9 @@ def test_cost_of_a_lost_call_is_between_its_tokens_and_its_reservation(
     assert cost_of(price, inputs, call.output_tokens) - 1e-9 <= call.cost_usd <= reserved + 1e-9
 
 
-def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost: float | None = None) -> Reservation:
+def reservation(
+    estimated: int, most: int = 2_048, seconds: float | None = None, cost: float | None = None
+) -> Reservation:
     return Reservation(input_tokens=estimated, max_output_tokens=most, max_seconds=seconds, cost_usd=cost)
 
 
@@ -98,12 +100,12 @@ TURN = {"max_input_tokens_per_turn": 1_000, "max_output_tokens_per_turn": 500}
 
 
 @rows(
-    (spent(), {}, 1_000, leave(1_000)),
-    (spent(0, 0, 49_000), {}, 1_000, leave(1_000, 1_000)),
-    (spent(seconds=9.96), {"max_seconds": 10.0}, 1, leave(1, seconds=10 - 9.96)),
+    (spent(), {}, 1_000, reservation(1_000)),
+    (spent(0, 0, 49_000), {}, 1_000, reservation(1_000, 1_000)),
+    (spent(seconds=9.96), {"max_seconds": 10.0}, 1, reservation(1, seconds=10 - 9.96)),
     (spent(0, 99_500), {}, 501, too_long(501, 500, "max_input_tokens_per_session", 100_001)),
-    (spent(0, 0, 49_984), {}, 1, leave(1, 16)),
-    (spent(0, 400, 300), TURN, 600, leave(600, 200)),
+    (spent(0, 0, 49_984), {}, 1, reservation(1, 16)),
+    (spent(0, 400, 300), TURN, 600, reservation(600, 200)),
     (spent(0, 400), TURN, 601, too_long(601, 600, "max_input_tokens_per_turn", 1_001)),
     (
         spent(0, 0, 49_985),
@@ -123,21 +125,21 @@ def test_reservation_is_capped_by_remaining_tokens_and_seconds(
     assert reserve(spending, RunLimits(**limits), estimated, None) == expected
 
 
-def too_dear(cap: float, required: float) -> StopCause:
+def too_expensive(cap: float, required: float) -> StopCause:
     message = f"The next call may cost more than is left of max_cost_usd={cap}."
     return stopped(StopReason.MAX_COST, message, limit="max_cost_usd", required=required)
 
 
 @rows(
-    (0.0, 0.01, Price(input=1.0, output=10.0), 1_000, leave(1_000, 900, cost=0.01)),
-    (4.0, 20.0, Price(input=0.0, output=1_000_000.0), 9, leave(9, 16, cost=16.0)),
-    (2.0, 20.0, Price(input=1_000_000.0, output=1_000_000.0), 3, too_dear(20.0, 21.0)),
-    (0.0, 0.01, Price(input=10.0, output=0.0), 1_001, too_dear(0.01, 0.01001)),
-    (0.0, 0.01, Price(input=10.0, output=0.0), 1_000, leave(1_000, cost=0.01)),
-    (0.0, 0.02, Price(input=10.0, output=0.0, cached_input=20.0), 1_000, leave(1_000, cost=0.02)),
-    (0.0, 0.02, Price(input=10.0, output=0.0, cache_write=20.0), 1_000, leave(1_000, cost=0.02)),
-    (0.0, 0.01, Price(input=0.0, output=5e-324), 1, leave(1, cost=0.0)),
-    (5.0, None, Price(input=1.0, output=0.0), 1_000_000, leave(1_000_000, cost=1.0)),
+    (0.0, 0.01, Price(input=1.0, output=10.0), 1_000, reservation(1_000, 900, cost=0.01)),
+    (4.0, 20.0, Price(input=0.0, output=1_000_000.0), 9, reservation(9, 16, cost=16.0)),
+    (2.0, 20.0, Price(input=1_000_000.0, output=1_000_000.0), 3, too_expensive(20.0, 21.0)),
+    (0.0, 0.01, Price(input=10.0, output=0.0), 1_001, too_expensive(0.01, 0.01001)),
+    (0.0, 0.01, Price(input=10.0, output=0.0), 1_000, reservation(1_000, cost=0.01)),
+    (0.0, 0.02, Price(input=10.0, output=0.0, cached_input=20.0), 1_000, reservation(1_000, cost=0.02)),
+    (0.0, 0.02, Price(input=10.0, output=0.0, cache_write=20.0), 1_000, reservation(1_000, cost=0.02)),
+    (0.0, 0.01, Price(input=0.0, output=5e-324), 1, reservation(1, cost=0.0)),
+    (5.0, None, Price(input=1.0, output=0.0), 1_000_000, reservation(1_000_000, cost=1.0)),
 )
 def test_reservation_is_capped_by_remaining_money(
     cost: float, cap: float | None, price: Price, estimated: int, expected: Reservation | StopCause

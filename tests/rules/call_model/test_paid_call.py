@@ -33,7 +33,7 @@ from tests.rules.call_model.recorded_services import (
     Settle,
     Wait,
     merged,
-    visit_to_the_end,
+    run_visits,
 )
 from tests.rules.call_model.spendings import spent
 
@@ -82,7 +82,7 @@ def play(results: Sequence[Result], *models: ModelChoice, before: Spending | Non
     }
     state = CallModelState(messages=[TASK], profile=Profile(), spending=before or Spending())
     settings = CallSettings(CallBudget(models=models or (OURS,), thread="t", **more))
-    services, updates = visit_to_the_end(lambda: RecordedServices(results, **services_options), state, settings)
+    services, updates = run_visits(lambda: RecordedServices(results, **services_options), state, settings)
     update = merged(updates)
     return Played(services, updates, update["spending"], update["reply"], update.get("stop"))
 

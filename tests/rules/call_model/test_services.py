@@ -44,11 +44,11 @@ class Acting(Model):
         return await self._wait() if self._wait else self._act(call)
 
 
-def nobody(_: ModelChoice) -> Any:
+def refuse_connection(_: ModelChoice) -> Any:
     raise AssertionError("nothing is connected")
 
 
-def sent(in_loop: bool, model: Model, services: CallServices) -> CompletedCall | StoppedCall:
+def send_call(in_loop: bool, model: Model, services: CallServices) -> CompletedCall | StoppedCall:
     """The result of a call, without its time."""
     answer = asyncio.run(services.asend(model, CALL)) if in_loop else services.send(model, CALL)
     return answer.model_copy(update={"seconds": 0.0})
@@ -59,7 +59,7 @@ def test_exception_of_the_model_is_a_failure(in_loop: bool) -> None:
     def broken(_: Call) -> Result:
         raise RuntimeError("the connection is gone")
 
-    answer = sent(in_loop, Acting(broken), CallServices(nobody))
+    answer = send_call(in_loop, Acting(broken), CallServices(refuse_connection))
     assert isinstance(answer, CompletedCall)
     assert isinstance(answer.result, ProviderFailure)
     assert answer.result.message == "The model failed: RuntimeError: the connection is gone"
@@ -74,12 +74,12 @@ DROPPED = StoppedCall(reason="by Ctrl-C", sent=True, received_characters=3)
 def test_nothing_is_sent_after_a_stop_request(in_loop: bool) -> None:
     stop = StopRequest()
     stop.ask("by SIGTERM")
-    services = CallServices(nobody, stop=stop)
+    services = CallServices(refuse_connection, stop=stop)
 
     def unwanted(_: Call) -> Result:
         raise AssertionError("it began")
 
-    assert sent(in_loop, Acting(unwanted), services) == StoppedCall(reason="by SIGTERM")
+    assert send_call(in_loop, Acting(unwanted), services) == StoppedCall(reason="by SIGTERM")
     waiting = PendingCall(attempt=1, wait_s=LONG_S, reason="busy")
     state = CallModelState(messages=[], profile=Profile(), spending=Spending(), pending_call=waiting)
     if in_loop:
@@ -97,7 +97,9 @@ def test_complete_reply_is_kept_despite_a_stop(in_loop: bool) -> None:
         stop.ask("by Ctrl-C")
         return REPLY
 
-    assert sent(in_loop, Acting(act), CallServices(nobody, stop=stop)) == CompletedCall(result=REPLY, seconds=0.0)
+    assert send_call(in_loop, Acting(act), CallServices(refuse_connection, stop=stop)) == CompletedCall(
+        result=REPLY, seconds=0.0
+    )
 
 
 def test_sync_call_sees_the_stop_and_is_dropped() -> None:
@@ -106,7 +108,7 @@ def test_sync_call_sees_the_stop_and_is_dropped() -> None:
         call.stop.ask("by Ctrl-C")
         raise CallDropped
 
-    assert sent(False, Acting(act), CallServices(nobody)) == DROPPED
+    assert send_call(False, Acting(act), CallServices(refuse_connection)) == DROPPED
 
 
 @WAYS
@@ -117,7 +119,7 @@ def test_wait_ends_on_a_stop_request(in_loop: bool) -> None:
         waits.append(reason)
         stop.ask("by Ctrl-C")
 
-    services = CallServices(nobody, on_wait=on_wait, stop=stop)
+    services = CallServices(refuse_connection, on_wait=on_wait, stop=stop)
     if in_loop:
         asyncio.run(services.wait_async(LONG_S, "busy"))
     else:
@@ -141,7 +143,7 @@ def test_async_call_is_cancelled_at_once(last_words: ProviderFailure | Exception
             return last_words
         raise AssertionError("nobody stopped it")
 
-    assert sent(True, Acting(lambda _: REPLY, hang), CallServices(nobody, stop=stop)) == DROPPED
+    assert send_call(True, Acting(lambda _: REPLY, hang), CallServices(refuse_connection, stop=stop)) == DROPPED
 
 
 def test_async_call_that_ignores_cancellation_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ def test_async_call_that_ignores_cancellation_is_abandoned(monkeypatch: pytest.M
             cancelled.append(True)
         return REPLY
 
-    assert sent(True, Acting(lambda _: REPLY, stay), CallServices(nobody, stop=stop)) == DROPPED
+    assert send_call(True, Acting(lambda _: REPLY, stay), CallServices(refuse_connection, stop=stop)) == DROPPED
     assert cancelled == [True, True]  # by us, and by the end of the loop
 
 
@@ -180,7 +182,7 @@ def test_call_that_cancels_itself_is_a_failure() -> None:
     async def give_up() -> Result:
         raise asyncio.CancelledError
 
-    answer = sent(True, Acting(lambda _: REPLY, give_up), CallServices(nobody))
+    answer = send_call(True, Acting(lambda _: REPLY, give_up), CallServices(refuse_connection))
     assert isinstance(answer, CompletedCall)
     assert isinstance(answer.result, ProviderFailure)
     assert "it cancelled itself" in answer.result.message
@@ -200,7 +202,7 @@ def test_cancelled_run_cancels_its_call() -> None:
                 closed.append(True)
             return REPLY
 
-        running = asyncio.ensure_future(CallServices(nobody).asend(Acting(lambda _: REPLY, wait), CALL))
+        running = asyncio.ensure_future(CallServices(refuse_connection).asend(Acting(lambda _: REPLY, wait), CALL))
         await called.wait()
         running.cancel()
         await running

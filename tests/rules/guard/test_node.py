@@ -51,7 +51,7 @@ def path_as_signature(item: ToolCall, _: ToolSpec) -> str:
     return str(item.arguments["path"])
 
 
-def nothing_shown(calls: Mapping[int, ToolCall]) -> Mapping[int, Preview]:
+def empty_previews(calls: Mapping[int, ToolCall]) -> Mapping[int, Preview]:
     return dict.fromkeys(calls, NO_PREVIEW)
 
 
@@ -70,7 +70,7 @@ def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) ->
         return ApprovalPorts(
             ask=ask,
             subject=lambda _: "",
-            preview=nothing_shown,
+            preview=empty_previews,
             validate=validated,
             judge=lambda call: verdicts([call])[0],
             thread="1",

@@ -15,7 +15,7 @@ from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, read
 from mendgraph.graph.cassettes.fixture import MarkerArguments, RecordedCassette, ReplayedCassette, Source, find_source
 from mendgraph.graph.cassettes.offline import OfflineError
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, NO_KEY
-from tests.doubles.scripted_server import LenientServer, Say, nobody_listening
+from tests.doubles.scripted_server import LenientServer, Say, refusing_endpoint
 
 BODY = {"model": "old", "messages": []}
 
@@ -199,7 +199,7 @@ PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
 def test_recording_without_a_source_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, problem in PROBLEMS:
         assert str(find_source(MarkerArguments.model_validate(arguments))).startswith(problem), arguments
-    with nobody_listening() as url:
+    with refusing_endpoint() as url:
         assert str(find_source(MarkerArguments(base_url=url))).startswith(f"{url} cannot be reached")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     assert "names a provider" in str(find_source(MarkerArguments()))

@@ -13,7 +13,7 @@ from mendgraph.graph.cassettes.recorder import recorded
 from mendgraph.graph.cassettes.servers import MISSED, UPSTREAM_FAILED, ForwardingServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
-from tests.doubles.scripted_server import Chunked, Disconnect, LenientServer, Say, Status, nobody_listening
+from tests.doubles.scripted_server import Chunked, Disconnect, LenientServer, Say, Status, refusing_endpoint
 
 BODY: Any = {"messages": [{"role": "user", "content": "a"}]}
 
@@ -92,7 +92,7 @@ def test_key_replaces_the_clients_key_and_other_headers_are_forwarded(name: str)
 
 
 def test_failing_endpoint_is_reported_and_not_recorded() -> None:
-    with nobody_listening() as url, ForwardingServer(url, "k") as server:
+    with refusing_endpoint() as url, ForwardingServer(url, "k") as server:
         failed = post_to(server)
         astray = httpx2.get(server.base_url.removesuffix("/v1") + "/elsewhere")
     assert (failed.status_code, astray.status_code) == (UPSTREAM_FAILED, 404)

@@ -14,7 +14,7 @@ import pytest
 from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_process
 
 from mendgraph import RunState, list_runs
-from tests.doubles.mcp_servers import ECHO, PROGRAM, program, running
+from tests.doubles.mcp_servers import ECHO, PROGRAM, program, running_processes
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
 from tests.vocabulary import JsonMap
 
@@ -301,7 +301,7 @@ def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(
         assert [desk.editor.of_call(number)[-1].status for number in range(3)] == ["failed", "completed", "completed"]
         assert len((folder / "pids").read_text(encoding="utf-8").split()) == 1
         await talk.agent.load_session(cwd=talk.folder, session_id=session, mcp_servers=[])
-        assert running(folder) == []
+        assert running_processes(folder) == []
 
     desk.play(folder, [write, call, Say("Done."), call, Say("Done.")], scene)
     assert (folder / "server.py").read_text(encoding="utf-8") == text

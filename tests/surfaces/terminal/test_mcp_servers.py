@@ -13,7 +13,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
-from tests.doubles.mcp_servers import ECHO, PROGRAM, http_server, program, running
+from tests.doubles.mcp_servers import ECHO, PROGRAM, http_server, program, running_processes
 from tests.doubles.oauth_server import browse, browse_with_another_state, oauth_server
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer
 from tests.surfaces.conftest import Command
@@ -54,7 +54,7 @@ def test_server_is_added_listed_and_removed_and_the_file_keeps_its_comments(comm
     [server] = listed["servers"]
     assert (server["name"], server["tools"], server["allowed"]) == ("s", ["s__echo"], 1)
     assert "1 tool, 1 allowed" in command("mcp", "list")[1]
-    assert running(user_file.parent) == []
+    assert running_processes(user_file.parent) == []
 
     assert command("mcp", "remove", "s")[0] == 0
     assert user_file.read_text().strip() == USER.strip()
@@ -215,7 +215,7 @@ def test_allowed_tool_runs_in_mode_auto_and_its_server_ends_with_the_command(com
     configure(user_file, more='allow = ["echo"]')
     code, out, _ = command(*TEXT, "Echo it", says=(CALL, "Echoed."))
     assert (code, "s__echo  ok" in out) == (0, True), out
-    assert running(user_file.parent) == []
+    assert running_processes(user_file.parent) == []
     assert len((user_file.parent / "pids").read_text().split()) == 1
 
 

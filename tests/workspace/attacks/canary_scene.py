@@ -119,10 +119,10 @@ def found_in(data: bytes | str) -> set[str]:
     return {name for name, encodings in _FORMS.items() if any(form in written for form in encodings)}
 
 
-def everything_below(folder: Path, but: Path) -> bytes:
-    """The names and bytes of all files in a folder, but for those in `but`; and each cell of each database.
+def bytes_below(folder: Path, but: Path) -> bytes:
+    """The paths and bytes of all files in a folder except those in `but`, and the values of all databases.
 
-    A page of a database may cut a text in two, so its cells are read as well.
+    The values are read separately because a page of a database may split a text.
     """
     parts = []
     for path in sorted(folder.rglob("*")):
@@ -130,11 +130,11 @@ def everything_below(folder: Path, but: Path) -> bytes:
             continue
         parts += [str(path).encode(), path.read_bytes()]
         if path.suffix == ".db":
-            parts += cells(path)
+            parts += database_cells(path)
     return b"\n".join(parts)
 
 
-def cells(database: Path) -> Iterator[bytes]:
+def database_cells(database: Path) -> Iterator[bytes]:
     """Each value of each row of each table."""
     opened = sqlite3.connect(database)
     try:
@@ -157,7 +157,7 @@ def explode(number: int) -> str:
 
 @tool(effect=Effect.NONE)
 def recite() -> str:
-    """Give back a long text with a secret in the middle of it."""
+    """Return a long text with a secret in the middle."""
     filler = "".join(f"{number:06} filler\n" for number in range(6_000))
     return f"{filler}key: {PLANTED.large_result}\n{filler}"
 
@@ -220,7 +220,7 @@ class Scene:
 
     def note_files(self, place: str = "all files") -> None:
         """Collect all files that were written: the log, the stored results, the databases, anything else."""
-        self.places[place] = everything_below(self.folder, but=self.root)
+        self.places[place] = bytes_below(self.folder, but=self.root)
 
     def note_requests(self, server: ScriptedServer) -> None:
         """Collect what was sent to the endpoint, except its own key in a header."""

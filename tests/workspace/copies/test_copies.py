@@ -20,9 +20,9 @@ from mendgraph.nodes.workspace.copies.workspace_copies import (
 )
 from tests.memory_folder import memory_folder
 from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of
-from tests.workspace.files.journaled_runs import EVENTS, killed
+from tests.workspace.files.journaled_runs import EVENTS, run_until_killed
 from tests.workspace.processes.command_place import opened
-from tests.workspace.processes.git_places import FILES, git, head, repository, tree, untouched, write
+from tests.workspace.processes.git_places import FILES, git, head, protected_files, repository, tree, write
 
 
 @pytest.fixture
@@ -86,12 +86,12 @@ def test_copying_leaves_the_repository_unchanged_and_runs_nothing(place: Path) -
     write(main, {".git/info/attributes": "*.txt filter=own\n*.py filter=more\n", "untracked": "x"})
     for name in ("hooked", "watched", "filtered"):
         (place / name).unlink(missing_ok=True)
-    before, files = untouched(main), tree(main)
+    before, files = protected_files(main), tree(main)
     copy = made_copy(main, place / "one")
     write(Path(copy.root), {"a.txt": "changed"})
     assert b"+changed" in patch_of(copy)
     assert delete_copy(copy.folder) is None
-    assert (untouched(main), tree(main)) == (before, files)
+    assert (protected_files(main), tree(main)) == (before, files)
     assert os.listdir(place) == ["main"]
 
 
@@ -142,7 +142,7 @@ def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: So
     source, folder = source_of(place, kind), place / "one"
     complete = made_copy(source, place / "whole")
     nth, cut = 1, 0
-    while killed(nth, lambda: make_copy(str(source), "", str(folder)), EVENTS | {"subprocess.Popen"}):
+    while run_until_killed(nth, lambda: make_copy(str(source), "", str(folder)), EVENTS | {"subprocess.Popen"}):
         cut += 1
         nth += 12
         if cut % 2:  # the rest of an interrupted copy can also be removed
@@ -152,7 +152,7 @@ def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: So
     copy = made_copy(source, folder)
     assert tree(Path(copy.root)) == tree(Path(complete.root))
     assert (compare_copy(copy.folder), copy.base) == (b"", complete.base)
-    while killed(nth := nth // 2, lambda: delete_copy(copy.folder)) and nth > 1:
+    while run_until_killed(nth := nth // 2, lambda: delete_copy(copy.folder)) and nth > 1:
         assert open_copy(copy.folder) is None
     assert delete_copy(copy.folder) is None
     if kind == "repository":
@@ -164,7 +164,7 @@ def test_command_in_a_copy_sees_the_repository_and_cannot_change_it(tmp_path: Pa
     main = repository(tmp_path.resolve() / "main", {**FILES, "secret-of-the-source": "s"})
     copy = made_copy(main, tmp_path.resolve() / "one")
     (main / "untracked").write_text("canary")
-    before, commands = untouched(main), opened(Path(copy.root))
+    before, commands = protected_files(main), opened(Path(copy.root))
 
     def run(*argv: str) -> tuple[int, bytes, bytes]:
         result = commands.run(list(argv))
@@ -186,5 +186,5 @@ def test_command_in_a_copy_sees_the_repository_and_cannot_change_it(tmp_path: Pa
         *(f"cat {main}/{name} || ls {main}/src" for name in ("untracked", "a.txt", "")),
     ):
         assert run("sh", "-c", script)[0] != 0, script
-    assert (untouched(main), head(main)) == (before, copy.base)
+    assert (protected_files(main), head(main)) == (before, copy.base)
     assert b"+changed" in patch_of(copy)

@@ -20,7 +20,7 @@ from mendgraph.nodes.workspace.copies.workspace_copies import (
 from tests.doubles.system_calls import before_each, failing, noted
 from tests.memory_folder import memory_folder
 from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of
-from tests.workspace.processes.git_places import Tree, committed, git, head, repository, tree, write
+from tests.workspace.processes.git_places import Tree, commit_all, git, head, repository, tree, write
 
 
 def test_links_to_installed_folders_are_not_changes(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ ENTRIES = st.tuples(st.sampled_from(["file", "file", "program", "link"]), CONTEN
 TREES = st.dictionaries(NAMES, ENTRIES, max_size=6)
 
 
-def fill(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
-    """Put exactly these files into the folder, except those whose path another one occupies."""
+def set_files(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
+    """Replace the files of the folder by these; a file whose path is a folder of another one gets a suffix."""
     for above, folders, names in os.walk(folder, topdown=False):
         for name in (*names, *folders):
             path = Path(above, name)
@@ -187,13 +187,13 @@ def test_patch_reproduces_the_tree_in_another_copy(
     with memory_folder() as place:
         main = place / "main"
         main.mkdir()
-        fill(main, before)
+        set_files(main, before)
         if is_repository:
             git(main, "init", "--quiet")
-            committed(main)
+            commit_all(main)
         copy = made_copy(main, place / "one")
         assert tree(Path(copy.root)) == tree(main)
-        fill(Path(copy.root), after)
+        set_files(Path(copy.root), after)
         patch = patch_of(copy)
         expected: Tree = tree(Path(copy.root))
         assert (patch == b"") == (expected == tree(main))
@@ -298,7 +298,7 @@ def test_converted_files_are_compared_byte_for_byte(tmp_path: Path) -> None:
     main = tmp_path / "main"
     main.mkdir()
     git(main, "init", "--quiet", "--object-format=sha256")
-    committed(write(main, {"a.txt": "1\n2\n", "b.py": "b\n", ".gitattributes": "*.txt text eol=crlf\n"}))
+    commit_all(write(main, {"a.txt": "1\n2\n", "b.py": "b\n", ".gitattributes": "*.txt text eol=crlf\n"}))
     converted = made_copy(main, tmp_path / "one")
     assert (converted.base, len(converted.base)) == (head(main), 64)
     assert tree(Path(converted.root))["a.txt"] == (False, b"1\r\n2\r\n")

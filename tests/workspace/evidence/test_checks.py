@@ -17,13 +17,13 @@ from mendgraph.nodes.workspace.processes.resource_limits import Limit, ResourceL
 from mendgraph.nodes.workspace.sandboxes import bubblewrap
 from tests.row_tables import rows
 from tests.sandboxes import open_handles
-from tests.workspace.processes.command_place import secret
+from tests.workspace.processes.command_place import is_denied
 
 APP = "def add(a, b):\n    return a - b\n"
 
 
 def opened(root: Path, **rules: Any) -> Checks:
-    checks = open_checks(str(root), CheckRules(**rules), secret)
+    checks = open_checks(str(root), CheckRules(**rules), is_denied)
     if isinstance(checks, ToolError):
         assert checks.code is ToolErrorCode.UNAVAILABLE
         pytest.skip(checks.message)
@@ -291,7 +291,7 @@ def test_command_that_runs_all_tests_of_a_project_is_run(recipe: str, expected: 
 
 @rows(("pytest 'a", "No closing quotation"), ("", "it is empty"))
 def test_invalid_check_command_is_refused(command: str, reason: str, root: Path) -> None:
-    checks = open_checks(str(root), CheckRules((command,)), secret)
+    checks = open_checks(str(root), CheckRules((command,)), is_denied)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
     assert checks == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 

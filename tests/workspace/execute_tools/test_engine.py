@@ -88,7 +88,7 @@ def ok(_: ToolContext, arguments: Any) -> ToolOutput:
     return ToolOutput.ok(x=arguments.x)
 
 
-def noting(runs: list[object]) -> Body:
+def recording_body(runs: list[object]) -> Body:
     def body(*_: object) -> ToolOutput:
         runs.append(1)
         return ToolOutput.ok()
@@ -96,7 +96,7 @@ def noting(runs: list[object]) -> Body:
     return body
 
 
-def failing(error: BaseException) -> Body:
+def failing_body(error: BaseException) -> Body:
     def body(*_: object) -> ToolOutput:
         raise error
 
@@ -131,7 +131,7 @@ ENDINGS: list[tuple[BaseException, str]] = [
 def test_exception_of_a_tool_is_a_typed_result_after_one_attempt(run: Runner, context: ToolContext) -> None:
     for error, text in ENDINGS:
         sink = TraceSink()
-        done = run(engine(sink, make(failing(error)), config=EngineConfig(max_retries=9)), call(), context)
+        done = run(engine(sink, make(failing_body(error)), config=EngineConfig(max_retries=9)), call(), context)
         assert (done.error, done.attempts, done.result.ok) == (text, 1, False)
         assert done.result.error is not None
         assert done.result.error.code is ToolErrorCode.IO_ERROR
@@ -140,7 +140,7 @@ def test_exception_of_a_tool_is_a_typed_result_after_one_attempt(run: Runner, co
 
 def test_keyboard_interrupt_propagates(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(engine(sink, make(failing(KeyboardInterrupt()))), call(), context)
+        run(engine(sink, make(failing_body(KeyboardInterrupt()))), call(), context)
 
 
 def test_cancellation_of_a_run_propagates(sink: TraceSink, context: ToolContext) -> None:
@@ -201,7 +201,7 @@ class Later:
 @rows(later, Later(), partial(later))
 def test_async_guardrail_is_awaited_by_run_async(guard: Any, context: ToolContext) -> None:
     runs: list[object] = []
-    tool = make(noting(runs))
+    tool = make(recording_body(runs))
     done = run_async(engine(TraceSink(), tool, input_guards=[guard]), call(), context)
     assert (done.error, runs) == ("guardrail:not {'x': 0}", [])
     done = run_async(engine(TraceSink(), tool, output_guards=[guard]), call(), context)
@@ -230,7 +230,7 @@ def test_async_guardrail_runs_in_the_callers_loop_in_order(sink: TraceSink, cont
 @rows("input_guards", "output_guards")
 def test_async_guardrail_is_refused_by_run_sync_before_the_tool_runs(side: str, context: ToolContext) -> None:
     sink, runs = TraceSink(), list[object]()
-    refusing = engine(sink, make(noting(runs)), **{side: [later]})
+    refusing = engine(sink, make(recording_body(runs)), **{side: [later]})
     done = run_sync(refusing, call(), context)
     assert done.error.startswith("guardrail:later is async, and only run_async awaits a guardrail")
     assert (runs, sink.events[-1].name) == ([], "guard.input.block")
@@ -297,7 +297,7 @@ def test_calls_without_raw_arguments_have_separate_cache_keys(sink: TraceSink, c
 def test_cache_is_cleared_after_a_writing_tool_whatever_its_result(
     error: Exception | None, context: ToolContext
 ) -> None:
-    writer = make(ok if error is None else failing(error), Effect.WRITE, name="other")
+    writer = make(ok if error is None else failing_body(error), Effect.WRITE, name="other")
     assert counted_around(writer, context) == 2
 
 
@@ -388,14 +388,14 @@ def test_closed_scope_prevents_retries(run: Runner, sink: TraceSink, context: To
     scope = CancellationScope()
     if closed:
         scope.close()
-    done = run(engine(sink, make(failing(RetryableToolError("x")))), call(), replace(context, scope=scope))
+    done = run(engine(sink, make(failing_body(RetryableToolError("x")))), call(), replace(context, scope=scope))
     assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
 
 
 def test_retry_beyond_the_time_left_is_not_waited_for(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     rules = CallRules(retries=RetryPolicy(max_retries=3, backoff_s=60.0))
     policy = CallPolicy(rules, PolicyMemory(lambda: 0.0))
-    patient = engine(sink, make(failing(RetryableToolError("x"))), policy=policy)
+    patient = engine(sink, make(failing_body(RetryableToolError("x"))), policy=policy)
     done = run(patient, call(), replace(context, seconds_left=20.0))
     assert (done.error, done.attempts) == ("tool_error:x", 1)
 
@@ -419,8 +419,8 @@ def tool_of(function: Callable[..., Any], effect: Effect = Effect.READ) -> Tool:
     return Tool("t", "d", Nothing, effect, function)
 
 
-def ways_of(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[Callable[[], object]]:
-    """The two ways to make one attempt."""
+def attempts_of(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[Callable[[], object]]:
+    """One attempt at a call, as a sync and as an async function."""
     return [
         lambda: call_tool(tool, context, {}, timeout_s),
         lambda: asyncio.run(await_tool(tool, context, {}, timeout_s)),
@@ -451,7 +451,7 @@ def test_tool_changes_nothing_after_its_deadline(context: ToolContext, tmp_path:
             write_late(context)
 
     tool = tool_of(awrite if asynchronous else write, Effect.WRITE)
-    for way in ways_of(tool, context, 0.05):
+    for way in attempts_of(tool, context, 0.05):
         tried.clear()
         with pytest.raises(TimeoutError):
             way()
@@ -468,7 +468,7 @@ def test_sleeping_tool_is_stopped_at_once_and_leaves_no_thread(context: ToolCont
     async def asleep(*_: object) -> None:
         await asyncio.sleep(30)
 
-    for way in (ways_of(tool_of(sleep), context, 0.2)[0], *ways_of(tool_of(asleep), context, 0.2)):
+    for way in (attempts_of(tool_of(sleep), context, 0.2)[0], *attempts_of(tool_of(asleep), context, 0.2)):
         started = time.monotonic()
         with pytest.raises(TimeoutError):
             way()
@@ -503,7 +503,7 @@ def test_self_timed_tool_gets_a_grace_period(context: ToolContext) -> None:
         time.sleep(0.1)
         return ToolOutput.ok(own=True)
 
-    ways = ways_of(replace(tool_of(slow), self_timed=True), context, 0.01)
+    ways = attempts_of(replace(tool_of(slow), self_timed=True), context, 0.01)
     assert [way() for way in ways] == [ToolOutput.ok(own=True)] * 2
 
 
@@ -515,4 +515,4 @@ def test_async_tool_that_exits_or_cancels_does_not_end_the_event_loop(
         raise error
 
     with pytest.raises(RuntimeError, match=message):
-        ways_of(tool_of(leave), context)[1]()
+        attempts_of(tool_of(leave), context)[1]()

@@ -50,7 +50,7 @@ EDITED = FileEffect("a.py", FileState("old", 0o644), FileState("new", 0o644))
 MADE = FileEffect("b.py", FileState(), FileState("made", 0o644))
 
 
-def one(effect: Effect, *, one_change: bool = False) -> Tool:
+def saving_tool(effect: Effect, *, one_change: bool = False) -> Tool:
     @tool(effect=effect, name="save", one_change=one_change)
     def save(context: ToolContext, path: str) -> ToolOutput:
         """Save a file."""
@@ -80,15 +80,17 @@ def described(effect: FileEffect) -> FileChange:
 def test_write_with_one_change_not_done_runs_again(
     changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
 ) -> None:
-    assert recorded_outcome(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
-    outcome = recorded_outcome(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
+    assert recorded_outcome(CALL, saving_tool(Effect.WRITE, one_change=True), recorded(*changes), described) is None
+    outcome = recorded_outcome(
+        CALL, saving_tool(Effect.WRITE), recorded(*changes), described
+    )  # who knows what else it does
     assert outcome is not None
     assert error_of(outcome.as_record()).code is ToolErrorCode.OUTCOME_UNKNOWN
 
 
 def test_write_with_one_change_done_has_succeeded() -> None:
     record = recorded((ChangeState.DONE, [EDITED, MADE]))
-    outcome = recorded_outcome(CALL, one(Effect.WRITE, one_change=True), record, described)
+    outcome = recorded_outcome(CALL, saving_tool(Effect.WRITE, one_change=True), record, described)
     files = [{"path": "a.py", "action": "edited"}, {"path": "b.py", "action": "created"}]
     output = ToolOutput(
         ToolOutput.ok(path="a.py", note=DONE_BEFORE, files=files).result,
@@ -100,7 +102,7 @@ def test_write_with_one_change_done_has_succeeded() -> None:
 
 def test_recorded_outcome_of_a_reverted_change_is_ignored() -> None:
     outcome = TypeAdapter(ToolOutcome).dump_json(ToolOutcome("", "", ToolOutput.ok(n=1), attempts=1)).decode()
-    save = one(Effect.WRITE, one_change=True)
+    save = saving_tool(Effect.WRITE, one_change=True)
 
     restored = recorded_outcome(CALL, save, recorded((ChangeState.DONE, [EDITED]), outcome=outcome), described)
     assert restored == ToolOutcome("call_1", "save", ToolOutput.ok(n=1), attempts=1)
@@ -108,7 +110,7 @@ def test_recorded_outcome_of_a_reverted_change_is_ignored() -> None:
 
 
 def test_write_that_may_make_more_changes_is_unknown_and_not_repeated() -> None:
-    outcome = recorded_outcome(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
+    outcome = recorded_outcome(CALL, saving_tool(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
     assert outcome is not None
     assert outcome.result.error is not None
     assert (outcome.result.error.code, outcome.output.changes) == (ToolErrorCode.OUTCOME_UNKNOWN, (described(EDITED),))
@@ -118,7 +120,7 @@ def test_write_that_may_make_more_changes_is_unknown_and_not_repeated() -> None:
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
 def test_file_changed_by_somebody_else_ends_the_run(effect: Effect) -> None:
     record = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
-    outcome = recorded_outcome(CALL, one(effect, one_change=True), record, described)
+    outcome = recorded_outcome(CALL, saving_tool(effect, one_change=True), record, described)
     assert outcome is not None
     error = error_of(outcome.as_record())
     assert (error.code, error.fatal, "changed a.py" in error.message) == (ToolErrorCode.CONFLICT, True, True)
@@ -137,7 +139,7 @@ def count(context: ToolContext, name: str) -> ToolOutput:  # noqa: ARG001 - a to
 
 @tool(effect=Effect.EXECUTE)
 def count_and_give_up(context: ToolContext) -> ToolOutput:
-    """Count this call, in whose middle the run is cancelled."""
+    """Count this call and cancel the run during it."""
     COUNTED.append("given up")
     LEASES[-1].revoke()
     return ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=f"too late: {context.scope}"))
@@ -156,7 +158,7 @@ def order(name: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def nothing_counted() -> None:
+def clear_counts() -> None:
     COUNTED.clear()
 
 
@@ -179,8 +181,8 @@ def journal(folder: str) -> Journal:
     return Journal(folder)
 
 
-def cut(folder: str, method: str, error: Callable[[], BaseException], word: str = "") -> Journal:
-    """The journal, whose `method` raises; with a `word` only where an argument has it."""
+def failing_journal(folder: str, method: str, error: Callable[[], BaseException], word: str = "") -> Journal:
+    """A journal whose `method` raises `error`; with a `word` only if an argument contains it."""
 
     class Cut(Journal):
         pass
@@ -256,7 +258,7 @@ def test_repeated_step_gives_the_same_results_without_repeating_effects(root: st
 def test_interrupted_command_is_not_run_again(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, COUNT)
     with pytest.raises(KeyboardInterrupt):
-        step.run(cut(folder, "end", KeyboardInterrupt))
+        step.run(failing_journal(folder, "end", KeyboardInterrupt))
     assert error_of(step.run(journal)[0]).code is ToolErrorCode.OUTCOME_UNKNOWN
     assert COUNTED == ["once"]
 
@@ -264,7 +266,7 @@ def test_interrupted_command_is_not_run_again(root: str, folder: str, journal: J
 def test_only_the_interrupted_call_of_a_parallel_step_is_unknown(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, *[("order", {"name": name}) for name in "abc"])
     with pytest.raises(KeyboardInterrupt):
-        step.run(cut(folder, "end", KeyboardInterrupt, "b is on its way"))
+        step.run(failing_journal(folder, "end", KeyboardInterrupt, "b is on its way"))
     first, cut_off, last = step.run(journal)
     assert error_of(cut_off).code is ToolErrorCode.OUTCOME_UNKNOWN
     assert [result.result.data["value"] for result in (first, last)] == ["a is on its way", "c is on its way"]
@@ -274,7 +276,7 @@ def test_only_the_interrupted_call_of_a_parallel_step_is_unknown(root: str, fold
 def test_write_interrupted_after_its_change_has_succeeded(root: str, folder: str, journal: Journal) -> None:
     step = Step(root, WRITE)
     with pytest.raises(KeyboardInterrupt):
-        step.run(cut(folder, "end", KeyboardInterrupt))
+        step.run(failing_journal(folder, "end", KeyboardInterrupt))
     before = Path(root, "new.py").stat().st_ino
     (again,) = step.run(journal)
     assert (again.result.ok, again.result.data["path"]) == (True, "new.py")
@@ -285,7 +287,7 @@ def test_write_interrupted_after_its_change_has_succeeded(root: str, folder: str
 def test_write_interrupted_before_its_change_runs_again(root: str, folder: str, journal: Journal) -> None:
     step, run = Step(root, WRITE), Execution("run", "", 1)
     with pytest.raises(KeyboardInterrupt):
-        step.run(cut(folder, "intend", KeyboardInterrupt))
+        step.run(failing_journal(folder, "intend", KeyboardInterrupt))
     assert recorded_outcomes(journal, step.tools.registry, step.workspace, run, step.calls) == {}
     (again,) = step.run(journal)
     assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
@@ -304,7 +306,7 @@ def test_outcome_of_a_cancelled_call_is_not_recorded(root: str, journal: Journal
 
 @pytest.mark.parametrize("method", ["find", "begin"])
 def test_call_with_an_effect_does_not_run_if_it_cannot_be_recorded(root: str, folder: str, method: str) -> None:
-    broken = cut(folder, method, lambda: StoreError("the disk is full"))
+    broken = failing_journal(folder, method, lambda: StoreError("the disk is full"))
     read, write, counted = Step(root, READ, WRITE, COUNT).run(broken)
     assert read.result.ok
     assert [error_of(run).fatal for run in (write, counted)] == [True, True]

@@ -24,7 +24,7 @@ from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, await
 from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from mendgraph.nodes.workspace.files.workspace import Workspace
-from tests.doubles.mcp_servers import ECHO, http_server, program, running
+from tests.doubles.mcp_servers import ECHO, http_server, program, running_processes
 from tests.row_tables import rows
 
 REAL = """
@@ -53,18 +53,18 @@ ECHOED = '{"name": "echo", "arguments": {"a": 1}}'
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """Afterwards there are no new handles or threads; an abandoned thread ends soon."""
+def no_leaked_handles_or_threads() -> Iterator[None]:
+    """Fail a test that leaves handles or threads; an abandoned thread has 20 s to end."""
     handles, threads = len(os.listdir("/dev/fd")), threading.active_count()
     yield
     deadline = time.monotonic() + 20
-    while more_than(handles, threads) and time.monotonic() < deadline:
+    while has_more_than(handles, threads) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not more_than(handles, threads)
+    assert not has_more_than(handles, threads)
 
 
-def more_than(handles: int, threads: int) -> bool:
-    """Whether more are there than before; those of earlier tests may end meanwhile."""
+def has_more_than(handles: int, threads: int) -> bool:
+    """Whether more are open or run than before; those of earlier tests may have ended."""
     return len(os.listdir("/dev/fd")) > handles or threading.active_count() > threads
 
 
@@ -234,14 +234,14 @@ def test_server_that_writes_extra_output_is_called_and_ended(
 ) -> None:
     [echo] = loaded({"s": program(tmp_path, "banner chatty")})
     assert called(echo, context) == ECHOED
-    assert (running(tmp_path), capfd.readouterr().err) == ([], "")
+    assert (running_processes(tmp_path), capfd.readouterr().err) == ([], "")
 
 
 def test_server_that_ends_at_once_is_unavailable(tmp_path: Path) -> None:
     outcome = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
     message = "The MCP server 'bad' failed: it ended; it said: a line for people \\x1b[31m"
     assert outcome == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 @rows((f"bad token {KEY}", "bad token ***"), ("a" * 100 + "b" * 499, "b" * 499))
@@ -260,7 +260,7 @@ def test_engine_waits_until_a_hanging_server_is_gone(tmp_path: Path, context: To
     timed = replace(context, seconds_left=0.5)
     assert call_tool(echo, timed, {"a": 1}, 0.5) == late
     assert asyncio.run(await_tool(echo, timed, {"a": 1}, 0.5)) == late
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 def test_server_that_timed_out_may_clean_up(tmp_path: Path, context: ToolContext) -> None:
@@ -277,7 +277,7 @@ def test_cancelled_call_leaves_no_server_running(tmp_path: Path, context: ToolCo
 
     with pytest.raises(TimeoutError):
         asyncio.run(give_up())
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 def test_server_gets_only_the_variables_of_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from tests.workspace.files.layout import sha
 A, B = sha(b"a = 1\r\n"), sha(b"b = 2\n")
 
 
-def everything(root: Path) -> dict[str, tuple[int, int, bytes]]:
+def file_states(root: Path) -> dict[str, tuple[int, int, bytes]]:
     """Every name with its mode, inode and content."""
     return {
         str(path.relative_to(root)): (
@@ -23,10 +23,10 @@ def everything(root: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 def modes(root: Path) -> dict[str, int]:
-    return {name: stat.S_IMODE(mode) for name, (mode, _, _) in everything(root).items() if stat.S_ISREG(mode)}
+    return {name: stat.S_IMODE(mode) for name, (mode, _, _) in file_states(root).items() if stat.S_ISREG(mode)}
 
 
-def all_kinds(root: Path) -> list[Change]:
+def changes_of_all_kinds(root: Path) -> list[Change]:
     (root / "c.py").write_bytes(b"c")
     (root / "d.py").write_bytes(b"d")
     (root / "d.py").chmod(0o751)

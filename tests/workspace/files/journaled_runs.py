@@ -102,20 +102,20 @@ def swap(root: Path, name: str, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def killed(nth: int, act: Callable[[], object], events: Sequence[str] | frozenset[str] = EVENTS) -> bool:
-    """Do it in a separate process, which exits before its n-th event; False if there are fewer."""
+def run_until_killed(nth: int, act: Callable[[], object], events: Sequence[str] | frozenset[str] = EVENTS) -> bool:
+    """Call `act` in a forked process that exits before its n-th event; returns False if there are fewer events."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on, where a test has left a thread behind
         child = os.fork()
     if child == 0:
-        _be_the_child(nth, act, events)
+        _run_child(nth, act, events)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status in {0, KILLED}, f"the child ended with {status}"
     return status == KILLED
 
 
-def _be_the_child(nth: int, act: Callable[[], object], events: Sequence[str] | frozenset[str]) -> None:
-    """Never returns: nothing of pytest may run in here."""
+def _run_child(nth: int, act: Callable[[], object], events: Sequence[str] | frozenset[str]) -> None:
+    """Call `act` and exit, so that no code of pytest runs in the child."""
     seen = 0
 
     def hook(event: str, _: tuple[object, ...]) -> None:

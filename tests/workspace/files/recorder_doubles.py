@@ -104,13 +104,14 @@ CHANGING = ("open", "write", "fsync", "fchmod", "fchown", "link", "rename", "unl
 
 @contextmanager
 def killed_at(nth: int, journal: MemoryJournal) -> Iterator[Callable[[], bool]]:
-    """Die where the n-th call would change the disk or the journal, and do nothing ever after.
+    """Raise `Killed` at the n-th call that changes the disk or the journal, and at each later one.
 
-    A write comes to its half before. Gives whether that call was reached; the block is left where it is.
+    If that call is a write, it writes the first half. Yields a function that returns whether the call was reached; the
+    exception ends the block.
     """
     calls = 0
 
-    def deadly(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def killing(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
             nonlocal calls
             if name == "open" and not args[1] & os.O_CREAT:
@@ -125,8 +126,8 @@ def killed_at(nth: int, journal: MemoryJournal) -> Iterator[Callable[[], bool]]:
         return call
 
     for name in ("intend", "settle"):
-        setattr(journal, name, deadly(name, getattr(journal, name)))
-    with replaced(**{name: deadly(name, getattr(os, name)) for name in CHANGING}), suppress(Killed):
+        setattr(journal, name, killing(name, getattr(journal, name)))
+    with replaced(**{name: killing(name, getattr(os, name)) for name in CHANGING}), suppress(Killed):
         yield lambda: calls >= nth
     for name in ("intend", "settle"):
         delattr(journal, name)

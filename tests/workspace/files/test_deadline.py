@@ -34,7 +34,7 @@ def fail(error: BaseException) -> int:
     raise error
 
 
-def no_thread_is_left() -> bool:
+def tool_threads_ended() -> bool:
     until = time.monotonic() + 5
     while any(thread.name == "tool" for thread in threading.enumerate()) and time.monotonic() < until:
         time.sleep(0.001)
@@ -48,7 +48,7 @@ def test_call_returns_its_result_or_raises_an_unambiguous_exception() -> None:
         for error in errors:
             with pytest.raises(RuntimeError, match=f"{type(error).__name__} was raised"):
                 way(5, partial(fail, error))
-    assert no_thread_is_left()
+    assert tool_threads_ended()
 
 
 def test_timeout_does_not_wait_for_the_worker() -> None:
@@ -59,7 +59,7 @@ def test_timeout_does_not_wait_for_the_worker() -> None:
     workers = [thread for thread in threading.enumerate() if thread.name == "tool"]
     assert [worker.daemon for worker in workers] == [True, True]
     release.set()
-    assert no_thread_is_left()
+    assert tool_threads_ended()
 
 
 def test_timeout_in_the_main_thread_leaves_no_thread() -> None:
@@ -120,7 +120,7 @@ def test_nothing_changes_after_a_timeout() -> None:
         with pytest.raises((TimeoutError, ScopeOverError)):
             way(0.05, wait, scope)
         assert entered.is_set()
-        assert no_thread_is_left()
+        assert tool_threads_ended()
 
 
 def test_started_effect_is_finished_before_the_timeout() -> None:

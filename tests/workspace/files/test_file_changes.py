@@ -12,7 +12,7 @@ from mendgraph.nodes.workspace.files.atomic_write import TEMPORARY_SUFFIX
 from mendgraph.nodes.workspace.files.change_records import ChangeState
 from mendgraph.nodes.workspace.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, Workspace, WriteFile
 from tests.doubles.system_calls import after_each, before_each, failing, noted, replaced
-from tests.workspace.files.file_trees import A, B, all_kinds, everything, modes
+from tests.workspace.files.file_trees import A, B, changes_of_all_kinds, file_states, modes
 from tests.workspace.files.layout import DENIAL, SECRET, build, no_env, sha, tree_of
 from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal, recovered
 
@@ -62,8 +62,8 @@ def test_failed_change_is_rolled_back_or_reported(root: Path, function: str) -> 
     for nth in count(1):
         (root.parent / str(nth)).mkdir()
         tree = build(root.parent / str(nth))
-        changes, journal = all_kinds(tree), MemoryJournal()
-        workspace, before = Workspace(str(tree), no_env).recorded(journal), everything(tree)
+        changes, journal = changes_of_all_kinds(tree), MemoryJournal()
+        workspace, before = Workspace(str(tree), no_env).recorded(journal), file_states(tree)
         with failing(function, nth) as calls:
             done = workspace.change_files(changes)
         if isinstance(done, ToolError):
@@ -72,9 +72,9 @@ def test_failed_change_is_rolled_back_or_reported(root: Path, function: str) -> 
         if isinstance(done, tuple) or "does not confirm" in done.message:
             assert (tree_of(tree)["last.py"], journal.told) == (b"last", ["intended", "done"])
         else:
-            assert everything(tree) == before, f"{function} number {nth} failed"
+            assert file_states(tree) == before, f"{function} number {nth} failed"
             assert journal.told in ([], ["intended", "undone"])
-        assert [name for name in everything(tree) if name.endswith(TEMPORARY_SUFFIX)] == []
+        assert [name for name in file_states(tree) if name.endswith(TEMPORARY_SUFFIX)] == []
         if len(calls) < nth:
             break
     assert failed >= 2, "nothing was shown"
@@ -82,8 +82,8 @@ def test_failed_change_is_rolled_back_or_reported(root: Path, function: str) -> 
 
 @pytest.mark.parametrize("function", ["rename", "link"])
 def test_interrupted_change_is_rolled_back(root: Path, workspace: Workspace, function: str) -> None:
-    changes, journal, calls = all_kinds(root), MemoryJournal(), count(1)
-    before = everything(root)
+    changes, journal, calls = changes_of_all_kinds(root), MemoryJournal(), count(1)
+    before = file_states(root)
 
     def stop(*_: object) -> None:
         if next(calls) == 2:
@@ -91,7 +91,7 @@ def test_interrupted_change_is_rolled_back(root: Path, workspace: Workspace, fun
 
     with before_each(function, stop), pytest.raises(KeyboardInterrupt):
         workspace.recorded(journal).change_files(changes)
-    assert (everything(root), journal.told) == (before, ["intended", "undone"])
+    assert (file_states(root), journal.told) == (before, ["intended", "undone"])
 
 
 def test_file_that_cannot_be_restored_is_kept_and_named(root: Path, workspace: Workspace) -> None:
@@ -119,14 +119,14 @@ def test_file_that_cannot_be_restored_is_kept_and_named(root: Path, workspace: W
 
 
 def test_change_is_recorded_before_it_starts_and_settled_once_on_disk(root: Path, workspace: Workspace) -> None:
-    changes = all_kinds(root)
-    before = everything(root)
+    changes = changes_of_all_kinds(root)
+    before = file_states(root)
     with noted("fsync") as calls:
-        journal = WatchingJournal(lambda: (everything(root), {name for _, name in calls}))
+        journal = WatchingJournal(lambda: (file_states(root), {name for _, name in calls}))
         assert isinstance(workspace.recorded(journal).change_files(changes), tuple)
     assert journal.told == ["intended", "done"]
     synced = {name for _, name in calls}
-    assert journal.seen == [(before, set()), (everything(root), synced)]
+    assert journal.seen == [(before, set()), (file_states(root), synced)]
     assert {str(root / name) for name in (".", "x", "x/y", "src", "z")} <= synced
     assert len([name for name in synced if name.endswith(TEMPORARY_SUFFIX)]) == 4
 
@@ -139,14 +139,14 @@ def test_removal_of_the_old_file_is_on_disk_before_the_change_is_settled(workspa
 
 
 def test_nothing_is_changed_if_it_cannot_be_recorded(root: Path, workspace: Workspace) -> None:
-    changes, journal = all_kinds(root), BrokenJournal("intend")
-    before = everything(root)
+    changes, journal = changes_of_all_kinds(root), BrokenJournal("intend")
+    before = file_states(root)
     assert workspace.recorded(journal).change_files(changes) == ToolError(
         code=ToolErrorCode.IO_ERROR,
         message="Nothing was changed, because the record of it could not be written: The disk is full.",
         fatal=True,
     )
-    assert (everything(root), journal.told) == (before, [])
+    assert (file_states(root), journal.told) == (before, [])
 
 
 def test_change_that_cannot_be_settled_is_kept_and_stays_open(root: Path, workspace: Workspace) -> None:
@@ -207,7 +207,7 @@ def test_file_is_copied_if_hard_links_are_unsupported(root: Path, workspace: Wor
             return
         raise OSError(number, os.strerror(number))
 
-    changes = all_kinds(root)
+    changes = changes_of_all_kinds(root)
     contents, old_modes = tree_of(root), modes(root)
     with replaced(link=one_name), failing("rename", 3):
         assert isinstance(workspace.change_files(changes), ToolError)
@@ -216,7 +216,7 @@ def test_file_is_copied_if_hard_links_are_unsupported(root: Path, workspace: Wor
     with replaced(link=one_name):
         assert isinstance(workspace.change_files(changes), tuple)
     assert (tree_of(root)["x/c.py"], tree_of(root)["z/d.py"], modes(root)["z/d.py"]) == (b"c", b"dd", 0o751)
-    assert [name for name in everything(root) if name.endswith(TEMPORARY_SUFFIX)] == []
+    assert [name for name in file_states(root) if name.endswith(TEMPORARY_SUFFIX)] == []
 
 
 def test_directory_moved_to_a_protected_place_gets_no_new_file(root: Path, workspace: Workspace) -> None:

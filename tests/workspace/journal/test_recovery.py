@@ -40,11 +40,11 @@ CHANGES: dict[str, list[Change]] = {
 }
 
 OUTSIDE = {"a": b"new a", "b": b"b", "c": b"c", "e": b"new e"}
-"""Files that would be taken for those of a change, if a link to them were followed."""
+"""Files outside that look like those of a change if a link to them is followed."""
 
 
 class Place(NamedTuple):
-    """A workspace, and the journal of what is done there."""
+    """A workspace and its journal."""
 
     root: Path
     journal: MemoryJournal
@@ -89,7 +89,7 @@ def fresh(tmp_path: Path) -> Iterator[Callable[[], Place]]:
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == OUTSIDE
 
 
-def ends(fresh: Callable[[], Place], changes: list[Change]) -> dict[ChangeState, Tree]:
+def trees_by_state(fresh: Callable[[], Place], changes: list[Change]) -> dict[ChangeState, Tree]:
     """The tree before and after the complete change."""
     place = fresh()
     before = place.tree()
@@ -97,25 +97,23 @@ def ends(fresh: Callable[[], Place], changes: list[Change]) -> dict[ChangeState,
     return {UNDONE: before, DONE: place.tree()}
 
 
-def killed_anywhere(
-    fresh: Callable[[], Place], changes: list[Change], first: int = 1, step: int = 1
-) -> Iterator[Place]:
-    """The workspace after the change was killed, at each of its points, or at each `step`-th from the first on."""
+def killed_places(fresh: Callable[[], Place], changes: list[Change], first: int = 1, step: int = 1) -> Iterator[Place]:
+    """A workspace for each point at which the change can be killed, or for each `step`-th point from `first` on."""
     for nth in count(first, step):
         place = fresh()
         with killed_at(nth, place.journal) as reached:
             place.change(changes)
         if not reached():
-            assert nth > 5, "nothing was shown"
+            assert nth > 5, "the change has too few points"
             return
         yield place
 
 
 @pytest.mark.parametrize("kind", ["all", "mode"])
 def test_change_killed_at_any_point_is_done_completely_or_not_at_all(fresh: Callable[[], Place], kind: str) -> None:
-    expected = ends(fresh, CHANGES[kind])
+    expected = trees_by_state(fresh, CHANGES[kind])
     seen = set()
-    for place in killed_anywhere(fresh, CHANGES[kind]):
+    for place in killed_places(fresh, CHANGES[kind]):
         intended = place.journal.open_changes()
         recovered = place.recover()
         assert [change.token for change in recovered] == [change.token for change in intended]
@@ -130,27 +128,27 @@ def test_change_killed_at_any_point_is_done_completely_or_not_at_all(fresh: Call
 # --- Changes by somebody else
 
 
-def write_it(path: Path) -> None:
+def write_foreign(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"theirs")
 
 
-def take_it(path: Path) -> None:
+def remove_file(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def link_it(path: Path) -> None:
-    take_it(path)
+def replace_by_link(path: Path) -> None:
+    remove_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(_outside(path) / path.name)
 
 
-def link_above(path: Path) -> None:
+def replace_folder_by_link(path: Path) -> None:
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.symlink_to(_outside(path))
 
 
-def take_above(path: Path) -> None:
+def remove_folder(path: Path) -> None:
     shutil.rmtree(path.parent, ignore_errors=True)
 
 
@@ -158,8 +156,8 @@ def _outside(path: Path) -> Path:
     return next(above / "outside" for above in path.parents if (above / "outside").is_dir())
 
 
-AT_A_PATH: list[Callable[[Path], None]] = [write_it, take_it, link_it]
-ABOVE_A_PATH: list[Callable[[Path], None]] = [link_above, take_above]
+AT_A_PATH: list[Callable[[Path], None]] = [write_foreign, remove_file, replace_by_link]
+ABOVE_A_PATH: list[Callable[[Path], None]] = [replace_folder_by_link, remove_folder]
 
 DEEDS = [
     *((deed, path) for path in ("a", "x/c") for deed in AT_A_PATH),
@@ -173,13 +171,15 @@ EACH = 5
 
 def test_change_by_somebody_else_is_kept_and_reported(fresh: Callable[[], Place]) -> None:
     for number, (deed, path) in enumerate(DEEDS):
-        leave_alone(fresh, deed, path, 1 + number % EACH)
+        check_foreign_changes_are_kept(fresh, deed, path, 1 + number % EACH)
 
 
-def leave_alone(fresh: Callable[[], Place], deed: Callable[[Path], None], path: str, first: int) -> None:
+def check_foreign_changes_are_kept(
+    fresh: Callable[[], Place], deed: Callable[[Path], None], path: str, first: int
+) -> None:
     before = fresh().tree()
-    expected = ends(fresh, CHANGES["all"])
-    for place in killed_anywhere(fresh, CHANGES["all"], first, EACH):
+    expected = trees_by_state(fresh, CHANGES["all"])
+    for place in killed_places(fresh, CHANGES["all"], first, EACH):
         deed(place.root / path)
         theirs = place.tree()
         for change in place.recover():
@@ -198,10 +198,10 @@ def leave_alone(fresh: Callable[[], Place], deed: Callable[[Path], None], path: 
         assert place.recover() == ()
 
 
-def part_way(fresh: Callable[[], Place], changes: list[Change]) -> Place:
-    """Killed when the first name has changed, and the second not yet."""
+def half_changed(fresh: Callable[[], Place], changes: list[Change]) -> Place:
+    """A workspace in which the change was killed after its first file and before its second one."""
     untouched = fresh().tree()
-    for place in killed_anywhere(fresh, changes):
+    for place in killed_places(fresh, changes):
         visible = {name: entry for name, entry in place.tree().items() if not name.endswith(TEMPORARY_SUFFIX)}
         if visible != untouched:
             return place
@@ -212,7 +212,7 @@ TWO = CHANGES["two replaced"]
 
 
 def test_message_names_the_file_that_somebody_else_changed(fresh: Callable[[], Place]) -> None:
-    place = part_way(fresh, TWO)
+    place = half_changed(fresh, TWO)
     (place.root / "d" / "b").write_bytes(b"theirs")
     [change] = place.recover()
     assert change == Recovered(
@@ -230,7 +230,7 @@ def test_lost_old_file_is_restored_from_its_backup(fresh: Callable[[], Place], k
     before = fresh().tree()
     deleted: list[Change] = [DeleteFile("d/b", sha(b"b")), WriteFile("a", b"new a", sha(b"a"))]
     for changes in (TWO, deleted):
-        place = part_way(fresh, changes)
+        place = half_changed(fresh, changes)
         [temporary] = [path for path in place.root.rglob(f".*k{TEMPORARY_SUFFIX}") if path.stat().st_nlink == 1]
         temporary.unlink()
         if kind == "torn":
@@ -241,7 +241,7 @@ def test_lost_old_file_is_restored_from_its_backup(fresh: Callable[[], Place], k
 
 def test_moved_file_is_restored_before_its_new_name_is_removed(fresh: Callable[[], Place]) -> None:
     changes: list[Change] = [MoveFile("e", "z", sha(b"e")), DeleteFile("a", sha(b"a"))]
-    place = next(place for place in killed_anywhere(fresh, changes) if not (place.root / "e").exists())
+    place = next(place for place in killed_places(fresh, changes) if not (place.root / "e").exists())
     assert ((place.root / "z").exists(), (place.root / "a").exists()) == (True, True)
 
     def look(*_: object) -> None:
@@ -253,7 +253,7 @@ def test_moved_file_is_restored_before_its_new_name_is_removed(fresh: Callable[[
 
 
 def test_file_changed_during_rollback_is_left_unchanged(fresh: Callable[[], Place]) -> None:
-    place = part_way(fresh, TWO)
+    place = half_changed(fresh, TWO)
     looked_at = threading.Event()
 
     def look(name: str, *_: object) -> None:
@@ -270,7 +270,7 @@ def test_file_changed_during_rollback_is_left_unchanged(fresh: Callable[[], Plac
 
 
 def test_file_that_cannot_be_restored_is_named_and_left_unchanged(fresh: Callable[[], Place]) -> None:
-    place = part_way(fresh, TWO)
+    place = half_changed(fresh, TWO)
     [temporary] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
     temporary.unlink()
     del place.journal.backups[sha(b"a")]
@@ -286,7 +286,7 @@ def test_failing_disk_leaves_the_change_open_for_the_next_recovery(fresh: Callab
     before = fresh().tree()
     sentence = "A change of 'a', 'd/b' was cut off, and cannot be brought to an end yet: Input/output error."
     for nth in count(1):
-        place = part_way(fresh, TWO)
+        place = half_changed(fresh, TWO)
         with failing(function, nth) as calls:
             [change] = place.recover()
         if len(calls) < nth:
@@ -300,7 +300,7 @@ def test_failing_disk_leaves_the_change_open_for_the_next_recovery(fresh: Callab
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO, errno.ENOTDIR])
 def test_unreadable_file_counts_as_changed_by_somebody_else(fresh: Callable[[], Place], number: int) -> None:
-    place = part_way(fresh, TWO)
+    place = half_changed(fresh, TWO)
 
     def refuse(name: str, *_: object) -> None:
         if name == "b":
@@ -319,7 +319,7 @@ def test_recovered_file_is_on_disk_before_it_is_recorded(
 ) -> None:
     last = {"two replaced": "a", "create": "x/y/n"}[kind]
     untouched = fresh().tree().get(last)
-    place = next(place for place in killed_anywhere(fresh, CHANGES[kind]) if place.tree().get(last) != untouched)
+    place = next(place for place in killed_places(fresh, CHANGES[kind]) if place.tree().get(last) != untouched)
     with noted("fsync") as synced:
         journal = WatchingJournal(lambda: sorted(name for _, name in synced))
         journal.changes, journal.backups = place.journal.changes, place.journal.backups

@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.mcp_tools import load_mcp_tools_sync
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.workspace.files.workspace import Workspace
-from tests.doubles.mcp_servers import http_server, program, running
+from tests.doubles.mcp_servers import http_server, program, running_processes
 
 
 def load_echo(connection: dict[str, object]) -> Tool:
@@ -55,7 +55,7 @@ def test_calls_of_one_session_reach_one_process(tmp_path: Path) -> None:
         assert len(process_ids(tmp_path)) == 2  # the other one has listed the tools
         call(echo, context_of(tmp_path, other))
         assert len(process_ids(tmp_path)) == 3
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 def test_failed_event_loop_is_an_error_and_the_next_call_retries(
@@ -82,7 +82,7 @@ def test_garbage_collected_session_ends_its_servers(tmp_path: Path) -> None:
     session = McpServers()
     call(echo, context_of(tmp_path, session))
     del session
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 @pytest.mark.parametrize("behaviour", ["stubborn", "stubborn hang"])
@@ -91,7 +91,7 @@ def test_server_that_ignores_eof_and_sigterm_is_killed_with_its_children(tmp_pat
     with McpServers() as session:
         call(echo, context_of(tmp_path, session, timeout_s=0.5 if "hang" in behaviour else 30))
     assert len(process_ids(tmp_path)) == 4
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_ended_server_is_restarted_by_the_next_call(tmp_path: Path, behaviour: s
         context = context_of(tmp_path, session, timeout_s=0.5 if behaviour == "hang" else 30)
         assert [call(echo, context), call(echo, context)] == [message] * 2
         assert len(process_ids(tmp_path)) == 3
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 def test_server_that_refuses_a_request_keeps_running(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_oversized_message_ends_the_server(tmp_path: Path) -> None:
     with McpServers() as session:
         message = f"it sent a message of more than {limits.MOST_MESSAGE_BYTES} bytes"
         assert call(echo, context_of(tmp_path, session)) == f"The MCP server 's' failed: {message}"
-        assert running(tmp_path) == []
+        assert running_processes(tmp_path) == []
 
 
 @pytest.mark.parametrize("behaviour", ["floods", "floods errors"])
@@ -138,7 +138,7 @@ def test_too_much_unsolicited_output_ends_the_server(
     with McpServers() as session:
         message = "it wrote more than 1000000 bytes without being asked"
         assert call(echo, context_of(tmp_path, session)) == f"The MCP server 's' failed: {message}"
-        assert running(tmp_path) == []
+        assert running_processes(tmp_path) == []
 
 
 def test_too_deeply_nested_message_is_ignored(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_server_that_never_answers_initialize_is_ended(tmp_path: Path, monkeypat
     tools = load_mcp_tools_sync({"s": program(tmp_path, "mute")})
     message = "The MCP server 's' failed: it did not start within 0.5 s"
     assert tools == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []
 
 
 def test_oversized_http_response_is_an_error(tmp_path: Path) -> None:
@@ -183,4 +183,4 @@ def test_tool_outside_a_session_has_its_own_process(tmp_path: Path) -> None:
     echo = load_echo(program(tmp_path))
     context = replace(context_of(tmp_path, McpServers()), servers=None)
     call(echo, context)
-    assert running(tmp_path) == []
+    assert running_processes(tmp_path) == []

@@ -28,8 +28,8 @@ def http_answer(body: bytes = b"hello", status: str = "200 OK", **headers: str) 
     return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode() + body
 
 
-def require(host: str) -> str:
-    """The host, or a test that is skipped where this machine has no such loopback (IPv6 in some containers)."""
+def require_loopback(host: str) -> str:
+    """Return the host, or skip the test if this machine cannot bind it (IPv6 in some containers)."""
     try:
         socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -132,9 +132,9 @@ def serving(certificate: str) -> ssl.SSLContext:
 
 
 class Everywhere(httpcore2.NetworkBackend):
-    """A network in which every address leads to one listener, which looks as if it were there.
+    """A network backend that connects every address to one listener and reports the requested address as the peer.
 
-    `connected` has the addresses that were asked for. `far_end` makes it look as if it were somewhere else.
+    `connected` lists the requested addresses. `far_end` is reported as the peer instead.
     """
 
     def __init__(self, listener: Listener, *, far_end: str = "", dead: Sequence[str] = ()) -> None:

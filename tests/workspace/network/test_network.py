@@ -9,7 +9,7 @@ from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network,
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.row_tables import rows
-from tests.workspace.network.loopback_servers import Everywhere, Listener, http_answer, require
+from tests.workspace.network.loopback_servers import Everywhere, Listener, http_answer, require_loopback
 
 PUBLIC = "93.184.216.34"
 ADDRESSES = {"good.test": PUBLIC, "next.test": "1.1.1.1", "inner.test": "10.0.0.1", "evil.test": "8.8.8.8"}
@@ -19,8 +19,8 @@ def resolve(host: str, _: int) -> Sequence[str]:
     return [ADDRESSES[host]]
 
 
-def asking(listener: Listener, network: Everywhere | None = None, **rules: Any) -> Network:
-    """A network in which every name of `ADDRESSES` leads to this listener."""
+def network_to(listener: Listener, network: Everywhere | None = None, **rules: Any) -> Network:
+    """A network that resolves each name of `ADDRESSES` and connects to this listener."""
     named = {"hosts": ("good.test", "next.test", "inner.test"), "max_bytes": 1000, "timeout_s": 10.0, **rules}
     return Network(NetworkRules(**named), resolve=resolve, backend=network or Everywhere(listener))
 
@@ -32,7 +32,7 @@ def error_of(answer: HttpResponse | ToolError) -> tuple[ToolErrorCode, str]:
 
 def test_document_is_read_with_its_type() -> None:
     with Listener(http_answer(b'{"a": 1}', content_type="application/json; charset=utf-8")) as listener:
-        answer = asking(listener).get("http://good.test/a?b#c", 5)
+        answer = network_to(listener).get("http://good.test/a?b#c", 5)
     assert answer == HttpResponse(200, "http://good.test/a?b", "application/json", '{"a": 1}', 8, cut=False)
 
 
@@ -41,7 +41,7 @@ def test_request_is_fixed_and_contains_nothing_about_the_user(monkeypatch: pytes
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     cookie = http_answer(status="302 Found", location="/b", set_cookie="a=b", content_length="0")
     with Listener(lambda head: [cookie if b" /a " in head else http_answer()]) as listener:
-        asking(listener).get("http://good.test/a", 5)
+        network_to(listener).get("http://good.test/a", 5)
         sent = listener.requests
     headers = (
         b"Host: good.test\r\nUser-Agent: mendgraph\r\nAccept: text/*, application/json, application/xml, */*;q=0.1\r\n"
@@ -53,7 +53,7 @@ def test_request_is_fixed_and_contains_nothing_about_the_user(monkeypatch: pytes
 @rows("127.0.0.1", "::1")
 def test_allowed_private_host_is_reached_over_a_real_connection(host: str) -> None:
     """Uses the real network stack; by the name localhost the same listener is refused."""
-    with Listener(http_answer(), host=require(host)) as listener:
+    with Listener(http_answer(), host=require_loopback(host)) as listener:
         entry = f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
         network = Network(NetworkRules(hosts=(entry, f"localhost:{listener.port}"), allow_private=(entry,)))
         answer = network.get(f"http://{entry}/", 5)
@@ -76,7 +76,7 @@ def test_disallowed_redirect_is_not_followed(location: str, part: str) -> None:
     """The listener answers for every host: only the first request reaches it."""
     with Listener(http_answer(status="302 Found", location=location)) as listener:
         network = Everywhere(listener)
-        code, message = error_of(asking(listener, network).get("http://good.test/", 5))
+        code, message = error_of(network_to(listener, network).get("http://good.test/", 5))
     assert code in {ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT}
     assert message.startswith("'http://good.test/' redirects to ") or "private" in part
     assert part in message
@@ -87,28 +87,28 @@ def test_disallowed_redirect_is_not_followed(location: str, part: str) -> None:
 def test_every_kind_of_redirect_is_followed(status: str) -> None:
     away = http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")
     with Listener(lambda head: [away if b" /a " in head else http_answer()]) as listener:
-        answer = asking(listener).get("http://good.test/a", 5)
+        answer = network_to(listener).get("http://good.test/a", 5)
     assert answer == HttpResponse(200, "http://good.test/b", "text/plain", "hello", 5, cut=False)
 
 
 @rows("300", "304", "305")
 def test_other_status_with_a_location_is_an_answer(status: str) -> None:
     with Listener(http_answer(b"", status=f"{status} Elsewhere", location="/b", content_length="0")) as listener:
-        answer = asking(listener).get("http://good.test/a", 5)
+        answer = network_to(listener).get("http://good.test/a", 5)
     assert isinstance(answer, HttpResponse)
     assert (answer.status, listener.connections) == (int(status), 1)
 
 
 def test_redirect_loop_ends() -> None:
     with Listener(http_answer(status="302 Found", location="http://good.test/")) as listener:
-        answer = asking(listener).get("http://good.test/", 5)
+        answer = network_to(listener).get("http://good.test/", 5)
     assert listener.connections == 6
     assert error_of(answer) == (ToolErrorCode.IO_ERROR, "'http://good.test/' redirects more than 5 times.")
 
 
 def test_long_answer_is_cut() -> None:
     with Listener(http_answer(b"x" * 1001)) as listener:
-        answer = asking(listener).get("http://good.test/", 5)
+        answer = network_to(listener).get("http://good.test/", 5)
     assert answer == HttpResponse(200, "http://good.test/", "text/plain", "x" * 1000, 1000, cut=True)
 
 
@@ -120,13 +120,13 @@ def test_long_answer_is_cut() -> None:
 )
 def test_non_text_answer_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
     with Listener(answer) as listener:
-        code, error_message = error_of(asking(listener).get("http://good.test/", 5))
+        code, error_message = error_of(network_to(listener).get("http://good.test/", 5))
     assert code is ToolErrorCode.INVALID_ARGUMENT
     assert message in error_message
     assert error_message.endswith("; only text, JSON and XML can be read.")
 
 
-def dripping(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
+def slow_answer(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
     def answer(_: bytes) -> Iterable[bytes]:
         yield head
         for _drop in range(1000):
@@ -142,9 +142,9 @@ def dripping(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
     (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
 )
 def test_slow_dripping_server_times_out(head: bytes, drop: bytes) -> None:
-    with Listener(dripping(head, drop)) as listener:
+    with Listener(slow_answer(head, drop)) as listener:
         began = time.monotonic()
-        code, message = error_of(asking(listener).get("http://good.test/", 0.3))
+        code, message = error_of(network_to(listener).get("http://good.test/", 0.3))
         assert time.monotonic() - began < 3
     assert (code, message) == (ToolErrorCode.TIMEOUT, "'http://good.test/' did not answer completely within 0.3 s.")
 
@@ -159,7 +159,7 @@ def test_slow_dripping_server_times_out(head: bytes, drop: bytes) -> None:
 )
 def test_unintelligible_response_is_a_typed_error(answer: bytes) -> None:
     with Listener(answer) as listener:
-        code, message = error_of(asking(listener).get("http://good.test/", 5))
+        code, message = error_of(network_to(listener).get("http://good.test/", 5))
     assert code is ToolErrorCode.IO_ERROR
     assert message.startswith("Cannot get 'http://good.test/': ")
     assert len(message) < 400
@@ -182,7 +182,7 @@ def test_refused_address_is_not_looked_up(url: str) -> None:
 def test_url_that_only_looks_allowed_is_refused_unlike_in_plain_httpx() -> None:
     with Listener(http_answer(b"secret")) as listener:
         url = f"http://good.test@127.0.0.1:{listener.port}/"
-        assert isinstance(asking(listener).get(url, 5), ToolError)
+        assert isinstance(network_to(listener).get(url, 5), ToolError)
         assert httpx2.get(url, trust_env=False).text == "secret"
     assert listener.connections == 1
 

@@ -19,8 +19,8 @@ PAGE = {"title": "asyncio", "url": "https://docs.python.org/3/library/asyncio.ht
 PUBLIC = "93.184.216.34"
 
 
-def reaching(server: SearchServer | Listener, certificate: str, name: str, address: str = PUBLIC) -> WebSearch:
-    """The search by a service whose host has this address, at which the server answers."""
+def search_at(server: SearchServer | Listener, certificate: str, name: str, address: str = PUBLIC) -> WebSearch:
+    """A search service whose host resolves to `address`; connections go to the server."""
     search = opened(name, {SERVICES[name].variable: KEY})
     tls = ssl.create_default_context(cafile=certificate)
     listener: Any = server
@@ -44,7 +44,7 @@ def error_of(results: list[JsonMap] | ToolError) -> tuple[ToolErrorCode, str]:
 def test_service_with_a_key_returns_results(name: str, host: str, tmp_path: Path) -> None:
     certificate = certificate_for(host, tmp_path)
     with SearchServer(name, [PAGE], tls=serving(certificate)) as server:
-        search = reaching(server, certificate, name)
+        search = search_at(server, certificate, name)
         assert search.results("how to await & gather", 10) == [PAGE]
         assert server.queries == ["how to await & gather"]
         assert KEY not in repr(search)
@@ -61,7 +61,7 @@ def test_users_own_search_server_is_called_without_a_key() -> None:
 def test_search_without_matches_has_no_results(tmp_path: Path) -> None:
     certificate = certificate_for("api.search.brave.com", tmp_path)
     with SearchServer("brave", tls=serving(certificate)) as server:
-        assert reaching(server, certificate, "brave").results("x", 10) == []
+        assert search_at(server, certificate, "brave").results("x", 10) == []
 
 
 def test_results_are_bounded_and_exclude_unreadable_addresses() -> None:
@@ -106,12 +106,12 @@ def test_refused_key_or_redirect_sends_the_key_nowhere_else(name: str, header: s
     host = search.target.host
     certificate = certificate_for(host, tmp_path)
     with SearchServer(name, answer=(401, "{}", {}), tls=serving(certificate)) as server:
-        code, message = error_of(reaching(server, certificate, name).results("x", 10))
+        code, message = error_of(search_at(server, certificate, name).results("x", 10))
     assert (code, SERVICES[name].variable in message) == (ToolErrorCode.PERMISSION_DENIED, True)
 
     away = (307, "", {"Location": "https://elsewhere.test/"})
     with SearchServer(name, answer=away, tls=serving(certificate)) as server:
-        code, message = error_of(reaching(server, certificate, name).results("x", 10))
+        code, message = error_of(search_at(server, certificate, name).results("x", 10))
         assert len(server.queries) == 1
     assert (code, "is not followed" in message) == (ToolErrorCode.IO_ERROR, True)
     assert header in search.headers
@@ -120,7 +120,7 @@ def test_refused_key_or_redirect_sends_the_key_nowhere_else(name: str, header: s
 def test_service_that_resolves_to_a_private_address_gets_no_request(tmp_path: Path) -> None:
     certificate = certificate_for("api.tavily.com", tmp_path)
     with SearchServer("tavily", tls=serving(certificate)) as server:
-        code, message = error_of(reaching(server, certificate, "tavily", "10.0.0.1").results("x", 10))
+        code, message = error_of(search_at(server, certificate, "tavily", "10.0.0.1").results("x", 10))
         assert (code, "is private" in message, server.queries) == (ToolErrorCode.PERMISSION_DENIED, True, [])
 
 
@@ -148,5 +148,5 @@ def test_query_reaches_tavily_as_json(tmp_path: Path) -> None:
     certificate = certificate_for("api.tavily.com", tmp_path)
     query = 'quotes " and \u2603'
     with SearchServer("tavily", [PAGE], tls=serving(certificate)) as server:
-        assert reaching(server, certificate, "tavily").results(query, 10) == [PAGE]
+        assert search_at(server, certificate, "tavily").results(query, 10) == [PAGE]
     assert json.dumps(server.queries) == json.dumps([query])

@@ -17,8 +17,8 @@ from tests.sandboxes import open_handles
 PROGRAMS = ("sh", "python3", "sleep", "git", "head", "true", "tools/own", "no-such-program", "/no/such/program")
 
 
-def secret(name: str) -> bool:
-    """Whether this name is denied."""
+def is_denied(name: str) -> bool:
+    """Whether the rules deny this path."""
     parts = name.split("/")
     return ".git" in parts or parts[-1] in {".env", "keys"}
 
@@ -26,7 +26,7 @@ def secret(name: str) -> bool:
 def opened(root: Path, **rules: object) -> Commands:
     """The commands of this workspace; the test is skipped, with the reason, where no sandbox starts."""
     named = {"programs": PROGRAMS, **rules}
-    commands = open_commands(str(root), CommandRules(**named), secret)  # type: ignore[arg-type]  # as they are given
+    commands = open_commands(str(root), CommandRules(**named), is_denied)  # type: ignore[arg-type]  # as they are given
     if isinstance(commands, ToolError):
         assert commands.code is ToolErrorCode.UNAVAILABLE
         pytest.skip(commands.message)
@@ -50,7 +50,7 @@ class Place:
         return result
 
     def says(self, script: str) -> str:
-        """What a shell script prints on both outputs."""
+        """The output of a shell script on both streams."""
         result = self.result("sh", "-c", f"exec 2>&1\n{script}")
         return (result.stdout.head + result.stdout.tail).decode()
 
@@ -73,11 +73,11 @@ def command_place(folder: Path, sandbox: str) -> Iterator[Place]:
     assert open_handles() == before, "a handle was left open"
 
 
-def alive(mark: str) -> bool:
+def is_alive(mark: str) -> bool:
     """Whether a process has this argument."""
     return mark in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
-def unique() -> str:
+def unique_seconds() -> str:
     """A unique number of seconds to sleep."""
     return f"9{os.getpid()}.{time.monotonic_ns()}"

@@ -36,11 +36,11 @@ def repository(folder: Path, files: Mapping[str, str | bytes] = FILES) -> Path:
     folder.mkdir(parents=True)
     git(folder, "init", "--quiet")
     write(folder, files)
-    return committed(folder)
+    return commit_all(folder)
 
 
-def committed(folder: Path) -> Path:
-    """All that is there, in a commit."""
+def commit_all(folder: Path) -> Path:
+    """Commit all files."""
     git(folder, "add", "--all", "--force")
     git(folder, "commit", "--quiet", "--allow-empty", "--message", "more")
     return folder
@@ -78,8 +78,8 @@ def tree(folder: Path) -> Tree:
     return entries
 
 
-def untouched(folder: Path) -> dict[str, bytes]:
-    """What nobody may change in a repository: all files of `.git` except objects and records of worktrees."""
+def protected_files(folder: Path) -> dict[str, bytes]:
+    """The files of a repository that must not change: those of `.git` except objects and records of worktrees."""
     root = folder / ".git"
     names = (path for path in root.rglob("*") if path.is_file())
     return {

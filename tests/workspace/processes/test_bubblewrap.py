@@ -16,7 +16,7 @@ from mendgraph.nodes.workspace.files.handles import closing, open_root
 from mendgraph.nodes.workspace.sandboxes import bubblewrap
 from mendgraph.nodes.workspace.sandboxes.bubblewrap import Bubblewrap, bubblewrap_problem
 from mendgraph.nodes.workspace.sandboxes.sandbox import View
-from tests.workspace.processes.command_place import Place, alive, command_place, opened, unique
+from tests.workspace.processes.command_place import Place, command_place, is_alive, opened, unique_seconds
 
 REMEDY = "allow it user namespaces, and use 0.8 or newer with the security updates of your system"
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -66,7 +66,7 @@ def test_sandbox_that_reports_no_process_is_ended(tmp_path: Path, install: Insta
     reason = "no process of the sandbox was reported within 0.2 s"
     message = f"A program was not started, because its limits could not be set ({reason})."
     assert refusal(tmp_path, "true") == message
-    assert not alive(mark)
+    assert not is_alive(mark)
 
 
 def test_program_does_not_start_without_its_limits(
@@ -104,7 +104,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_only_the_workspace_is_writable(place: Place, tmp_path: Path) -> None:
-    outside, scratch = tmp_path / "outside", unique()
+    outside, scratch = tmp_path / "outside", unique_seconds()
     outside.mkdir()
     (outside / "a").write_text("whole")
     (place.root / "out").symlink_to(outside)

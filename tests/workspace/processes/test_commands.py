@@ -26,7 +26,7 @@ from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOve
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput
 from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
 from tests.architecture.product import ROOT
-from tests.workspace.processes.command_place import Place, alive, command_place, opened, unique
+from tests.workspace.processes.command_place import Place, command_place, is_alive, opened, unique_seconds
 
 
 @pytest.fixture(params=BACKENDS)
@@ -72,14 +72,14 @@ def test_forbidden_working_folder_is_an_error(place: Place) -> None:
 
 
 def test_slow_program_is_terminated_and_then_killed(place: Place) -> None:
-    mark = unique()
+    mark = unique_seconds()
     result = opened(place.root, grace_s=60.0, sandbox=place.sandbox).run(["sleep", mark], timeout_s=1.0)
     assert isinstance(result, CommandResult)
-    assert not alive(mark)
+    assert not is_alive(mark)
     assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 1.0)
 
     result = place.result("sh", "-c", f"trap '' TERM; sleep {mark}", timeout_s=1.0)
-    assert not alive(mark)
+    assert not is_alive(mark)
     assert (result.timed_out, result.exit_code, result.signal) == (True, 137, 9)
 
 
@@ -91,26 +91,26 @@ ORPHANS = (
 
 
 def test_background_processes_of_a_program_are_killed_with_it(place: Place) -> None:
-    marks = [unique() for _ in ORPHANS]
+    marks = [unique_seconds() for _ in ORPHANS]
     started = "\n".join(script.format(mark=mark) for script, mark in zip(ORPHANS, marks, strict=True))
     place.says(f"{started}\nsleep 0.1; ps -eo args > seen || cat /proc/[0-9]*/cmdline > seen; true")
     seen = (place.root / "seen").read_text()
-    assert [(mark in seen, alive(mark)) for mark in marks] == [(True, False)] * 2
+    assert [(mark in seen, is_alive(mark)) for mark in marks] == [(True, False)] * 2
 
 
 def test_cancelled_call_starts_nothing_and_its_program_is_killed(place: Place) -> None:
-    scope, mark = CancellationScope(), unique()
+    scope, mark = CancellationScope(), unique_seconds()
     in_scope = place.commands.in_scope(scope)
 
     def give_up() -> None:
-        while not alive(f"\nsleep {mark}\n"):
+        while not is_alive(f"\nsleep {mark}\n"):
             time.sleep(0.01)
         scope.revoke()
 
     threading.Thread(target=give_up).start()
     with pytest.raises(ScopeOverError):
         in_scope.run(["sh", "-c", f"setsid sleep {mark}"])
-    assert not alive(mark)
+    assert not is_alive(mark)
     with pytest.raises(ScopeOverError):
         in_scope.run(["sh", "-c", "echo > again"])
     assert not (place.root / "again").exists()
@@ -140,7 +140,7 @@ def test_workspace_where_no_command_can_run_is_an_error(place: Place) -> None:
 
 
 def test_program_is_killed_with_its_agent(place: Place) -> None:
-    mark = unique()
+    mark = unique_seconds()
     program = (
         "from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules\n"
         "from mendgraph.nodes.execute_tools.commands.commands import open_commands\n"
@@ -150,14 +150,14 @@ def test_program_is_killed_with_its_agent(place: Place) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environment) as agent:
-        while not alive(f"sleep {mark}"):
+        while not is_alive(f"sleep {mark}"):
             assert agent.poll() is None
             time.sleep(0.01)
         agent.kill()
     deadline = time.monotonic() + 10
-    while alive(f"\nsleep {mark}\n") and time.monotonic() < deadline:
+    while is_alive(f"\nsleep {mark}\n") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not alive(f"\nsleep {mark}\n")
+    assert not is_alive(f"\nsleep {mark}\n")
 
 
 def test_read_only_program_changes_nothing(tmp_path: Path) -> None:

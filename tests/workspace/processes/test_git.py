@@ -22,7 +22,7 @@ from mendgraph.nodes.workspace.processes.git import (
     worktree_name,
 )
 from mendgraph.nodes.workspace.processes.processes import ProcessResult
-from tests.workspace.processes.git_places import committed, git, head, repository, repository_of, write
+from tests.workspace.processes.git_places import commit_all, git, head, repository, repository_of, write
 
 SETTINGS = {
     "core.hooksPath": "/dev/null",
@@ -140,7 +140,7 @@ def test_revision_is_resolved_to_a_commit(tmp_path: Path) -> None:
     git(main, "tag", "-a", "v1", "-m", "v1")
     git(main, "branch", "side")
     write(main, {"a.txt": "more"})
-    committed(main)
+    commit_all(main)
     repo = repository_of(main)
     assert [find_commit(repo, name) for name in ("", "HEAD", "main")] == [head(main)] * 3
     assert [find_commit(repo, name) for name in ("HEAD~1", "v1", "side", first[:8])] == [first] * 4

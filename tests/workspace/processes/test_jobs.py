@@ -15,7 +15,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.workspace.sandboxes.shared import CHANGED, TOO_LONG
 from tests.architecture.product import ROOT
-from tests.workspace.processes.command_place import alive, opened, unique
+from tests.workspace.processes.command_place import is_alive, opened, unique_seconds
 
 PATIENCE_S = 30.0
 STOP_LAUNCHER = """for folder in /proc/[0-9]*; do
@@ -85,20 +85,20 @@ def test_command_that_exceeds_its_timeout_becomes_a_job(shared: Shared) -> None:
 
 
 def test_later_command_shares_processes_and_temporary_files_of_a_job(shared: Shared) -> None:
-    mark = unique()
+    mark = unique_seconds()
     job = shared.job(f"echo {mark} > /tmp/mark; exec sleep {mark}")
     assert f"sleep {mark}" in shared.says("sleep 0.3; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; cat /tmp/mark")
     shared.jobs.kill(job, 2.0)
     assert (job.is_running, job.command.exit_code, shared.jobs.have_ended) == (False, 143, True)
-    assert not alive(f"sleep {mark}")
+    assert not is_alive(f"sleep {mark}")
 
 
 def test_end_of_a_job_ends_its_remaining_processes(shared: Shared) -> None:
-    mark = unique()
+    mark = unique_seconds()
     job = shared.job(f"sleep {mark} & setsid sleep {mark}0 & exit 0")
     shared.wait(job)
     shared.jobs.close_idle()
-    assert not alive(f"sleep {mark}")
+    assert not is_alive(f"sleep {mark}")
 
 
 def test_cancelled_call_ends_its_command(shared: Shared) -> None:
@@ -195,7 +195,7 @@ def test_job_of_a_dead_process_is_reported_as_ended() -> None:
 
 
 def test_job_is_killed_with_its_agent(shared: Shared) -> None:
-    mark = unique()
+    mark = unique_seconds()
     program = (
         "import time\n"
         "from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules\n"
@@ -208,11 +208,11 @@ def test_job_is_killed_with_its_agent(shared: Shared) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}
     ) as agent:
-        while not alive(f"sleep {mark}"):
+        while not is_alive(f"sleep {mark}"):
             assert agent.poll() is None
             time.sleep(0.01)
         agent.kill()
     deadline = time.monotonic() + 10
-    while alive(f"\nsleep {mark}\n") and time.monotonic() < deadline:
+    while is_alive(f"\nsleep {mark}\n") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not alive(f"\nsleep {mark}\n")
+    assert not is_alive(f"\nsleep {mark}\n")

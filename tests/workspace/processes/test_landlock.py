@@ -18,7 +18,7 @@ from mendgraph.nodes.workspace.sandboxes.private_folder import PrivateFolder
 from mendgraph.nodes.workspace.sandboxes.sandbox import Guarantee
 from mendgraph.nodes.workspace.sandboxes.workspace_copy import LARGEST_TEXT
 from tests.doubles.system_calls import before_each
-from tests.workspace.processes.command_place import Place, alive, command_place, unique
+from tests.workspace.processes.command_place import Place, command_place, is_alive, unique_seconds
 
 MEMORY = "/dev/shm"
 
@@ -159,10 +159,10 @@ def test_copy_on_another_file_system_works(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_nothing_is_applied_after_a_cancelled_call(place: Place) -> None:
-    scope, mark = CancellationScope(), unique()
+    scope, mark = CancellationScope(), unique_seconds()
 
     def give_up() -> None:
-        while not alive(f"sleep {mark}"):
+        while not is_alive(f"sleep {mark}"):
             time.sleep(0.01)
         scope.revoke()
 

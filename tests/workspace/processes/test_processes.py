@@ -23,7 +23,7 @@ def python(program: str, cwd: Path, timeout_s: float = 10, most: int = 10_000) -
     return run_process([sys.executable, "-c", program], cwd=str(cwd), timeout_s=timeout_s, max_output_bytes=most)
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     for _ in range(100):
         try:
             os.kill(pid, 0)
@@ -52,7 +52,7 @@ def test_leftover_child_is_killed_and_not_waited_for(tmp_path: Path) -> None:
     )
     result = python(program, tmp_path, timeout_s=30)
     assert isinstance(result, ProcessResult)
-    assert (result.exit_code, gone(int(result.stdout))) == (0, True)
+    assert (result.exit_code, has_ended(int(result.stdout))) == (0, True)
 
 
 def test_endless_output_is_cut_and_the_program_stopped(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReac
 from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
 from mendgraph.nodes.workspace.sandboxes.sandbox import Guarantee
 from tests.sandboxes import open_handles
-from tests.workspace.processes.command_place import Place, alive, opened, unique
+from tests.workspace.processes.command_place import Place, is_alive, opened, unique_seconds
 
 
 def test_memory_limit_of_a_container_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +89,12 @@ ROWS = [
 @pytest.mark.parametrize(("sandbox", "name"), ROWS)
 def test_program_over_a_limit_is_ended_and_the_limit_is_named(tmp_path: Path, sandbox: str, name: str) -> None:
     program, limit = TOO_MUCH[name]
-    mark = unique()
+    mark = unique_seconds()
     with limited(tmp_path, sandbox) as place:
         result = python(place, program, mark)
     assert result.limit is not None, result
     assert (result.limit.limit, result.timed_out, result.exit_code != 0) == (limit, False, True)
-    assert not alive(mark)
+    assert not is_alive(mark)
 
 
 def test_program_that_fills_the_disk_is_ended(tmp_path: Path) -> None:

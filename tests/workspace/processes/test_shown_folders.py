@@ -17,7 +17,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import is_hidden, judge_content
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.workspace.processes.git_places import write
-from tests.workspace.processes.test_workspace_cover import put_ways_out
+from tests.workspace.processes.test_workspace_cover import create_special_files
 
 LOGIN = "[global]\nindex-url = https://ann:canary@pypi.corp.example/simple\n"
 ACCOUNT = '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----canary"}'
@@ -145,7 +145,7 @@ def test_exception_in_a_rule_hides_the_file(environment: Path) -> None:
 
 def test_sockets_and_pipes_are_found_outside_the_workspace_only(tmp_path: Path) -> None:
     for name in ("a", "a/.git", "root", "lib/python3.11/x"):
-        put_ways_out(tmp_path / name)
+        create_special_files(tmp_path / name)
     write(tmp_path, {"a/.git/refs/x.env": "", "file": ""})
     shown_folders = ShownFolders(lambda name: name.endswith("env"), lambda _: None)
     places = ("a/.git", "a", "lib/python3.11/x")

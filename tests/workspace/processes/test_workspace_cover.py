@@ -119,7 +119,7 @@ def test_workspace_with_too_much_to_cover_is_refused(tmp_path: Path) -> None:
     assert refusal_of(tmp_path / "files", seconds=-1) == f"timeout: {too_large}"
 
 
-def put_ways_out(folder: Path) -> None:
+def create_special_files(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     os.mkfifo(folder / "pipe")
     handle = os.open(folder, os.O_RDONLY)
@@ -129,7 +129,7 @@ def put_ways_out(folder: Path) -> None:
 
 def test_sockets_and_pipes_in_the_workspace_are_hidden(tmp_path: Path) -> None:
     for name in ("a", ".git/deep", "secrets"):
-        put_ways_out(tmp_path / name)
+        create_special_files(tmp_path / name)
     put(tmp_path, "a/ok")
     assert cover_of(tmp_path) == Cover(
         [".git/deep/pipe", ".git/deep/socket", "a/pipe", "a/socket"], ["secrets"], [".git"]

@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph import AgentContext, ToolError, arun_task, build_graph, default_tools, load_mcp_tools_sync
-from tests.doubles.mcp_servers import ECHO, PROGRAM, running
+from tests.doubles.mcp_servers import ECHO, PROGRAM, running_processes
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
 from tests.sandboxes import needs_sandbox
@@ -72,14 +72,14 @@ def test_session_starts_a_server_once_and_stops_it(workspace: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         work()
     assert starts(workspace) == 2
-    assert running(workspace.parent) == []
+    assert running_processes(workspace.parent) == []
 
 
 def test_graph_without_a_session_stops_a_server_after_its_turn(workspace: Path) -> None:
     context, options_of_graph = options(workspace, CALL, CALL)
     build_graph(**options_of_graph).invoke({"messages": [HumanMessage("Call it.")]}, context=context)
     assert starts(workspace) == 2
-    assert running(workspace.parent) == []
+    assert running_processes(workspace.parent) == []
 
 
 def test_cancelled_run_stops_its_server(workspace: Path) -> None:
@@ -97,7 +97,7 @@ def test_cancelled_run_stops_its_server(workspace: Path) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(cancel())
-    assert running(workspace.parent) == []
+    assert running_processes(workspace.parent) == []
 
 
 CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -17,7 +17,7 @@ from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.sandboxes import sandbox_problem
-from tests.workspace.processes.command_place import alive, unique
+from tests.workspace.processes.command_place import is_alive, unique_seconds
 
 pytestmark = pytest.mark.skipif(bool(sandbox_problem("bubblewrap")), reason="jobs need bubblewrap")
 
@@ -126,7 +126,7 @@ def test_file_that_a_job_changes_after_an_edit_is_restored(root: Path) -> None:
 
 @pytest.mark.parametrize("way", ["session", "graph"])
 def test_cancelled_turn_ends_its_jobs(root: Path, way: str) -> None:
-    mark = unique()
+    mark = unique_seconds()
     calls_model = threading.Event()
     may_answer = threading.Event()
 
@@ -147,11 +147,11 @@ def test_cancelled_turn_ends_its_jobs(root: Path, way: str) -> None:
     async def cancel() -> bool:
         task = asyncio.create_task(work())
         await asyncio.to_thread(calls_model.wait, 30)
-        began = alive(f"sleep {mark}")
+        began = is_alive(f"sleep {mark}")
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        return began and not alive(f"sleep {mark}")
+        return began and not is_alive(f"sleep {mark}")
 
     try:
         assert asyncio.run(cancel())
