@@ -122,9 +122,9 @@ def test_folders_of_a_tool_are_where_its_variables_say(
     if value is not None:
         monkeypatch.setenv("CARGO_HOME", value.format(home=places.home, folder=places.folder))
 
-    found = find_runners(str(places.root))
+    runners = find_runners(str(places.root))
     cargo = os.path.realpath(places.home / folder)
-    assert (found.readable, found.env["CARGO_HOME"]) == ((f"{cargo}/bin",), cargo)
+    assert (runners.readable, runners.env["CARGO_HOME"]) == ((f"{cargo}/bin",), cargo)
 
 
 def test_installation_that_contains_the_home_is_not_readable(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
