@@ -67,7 +67,7 @@ class Bug:
 
 Move = Replies | Fails | Dies | Bug
 
-NUMBERS = st.sampled_from([1.0, 1.0, 1.0, 0.5, 1.7, 6.0, 0.001, 0.0, -3.0, 2.0**62])
+NUMBERS = st.sampled_from([1.0, 1.0, 1.0, 0.5, 1.7, 6.0, 0.05, 0.0, -3.0, 2.0**62])
 REPLIES = st.builds(
     Replies,
     st.sampled_from(["call", "call", "call", "call", "answer", "malformed", "empty", "refused"]),
