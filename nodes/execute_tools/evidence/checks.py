@@ -374,7 +374,7 @@ class Checks:
 
             tests = results(result)
             failed = isinstance(tests, ToolError) or bool(tests.failed)
-            if not failed or not _READ_ONLY.search(_printed(result)):
+            if not failed or result.timed_out or not _READ_ONLY.search(_printed(result)):
                 return tests
 
             self.writing.add(name)
