@@ -110,7 +110,7 @@ def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.Mo
 
 
 def test_every_code_fence_is_read() -> None:
-    """A fence that is not read would be an example that nobody runs."""
+    """An example in a fence that is not read would not be tested."""
     fences = re.findall(r"^```+(\w*)", TEXT, re.MULTILINE)
     assert len(fences) == 2 * len(documents.all_blocks())
     assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *documents.SHELLS}

@@ -44,7 +44,7 @@ from tests.fuzz.recorded import READERS, reader_of, recorded_replies
 from tests.rules.parse.readings import REGISTRY
 
 LONGEST_DETAILS: Final = 3_000
-"""Characters that an error may tell a model, whatever was wrong."""
+"""The maximum length of an error message for the model, in characters."""
 
 SERDE: Final = serializer()
 KNOWN: Final = REGISTRY.names()
@@ -148,7 +148,7 @@ def test_blocks_are_parsed_or_refused(example: tuple[str, list[str]]) -> None:
 
 @fuzz(lambda: st.tuples(PATHS, mutated(files(), CALL_WORDS)))
 def test_rendered_file_round_trips(example: tuple[str, str]) -> None:
-    """A file that is shown can be sent back as it was shown."""
+    """A rendered file can be sent back unchanged."""
     path, content = example
     [outcome] = read_blocks(render_file(path, content), [path]).outcomes
     assert isinstance(outcome, ToolInvocation)

@@ -243,7 +243,7 @@ def test_damaged_row_is_refused(damage: tuple[int, int, str, bool]) -> None:
 
 
 def _read_all(connection: sqlite3.Connection) -> None:
-    """Ask for all that a resumed run asks for."""
+    """Read all records that a resumed run reads."""
     saver = SqliteStoreSaver(connection, "store.sqlite", SERDE)
     channels = ["messages", "changes", "files_read"]
     questions: list[Callable[[], object]] = [lambda: [*saver.list(config_of(None))]]

@@ -156,7 +156,7 @@ def test_paths_in_the_context_are_relative_to_the_workspace(tmp_path: Path, prot
 
 
 def test_override_is_a_typed_record_outside_the_messages(tmp_path: Path, protocol: Protocol) -> None:
-    """No free-text rewriting: all that was sent before is sent again as it was. The stop names the relative path."""
+    """No free-text rewriting: earlier messages are sent again unchanged. The stop names the relative path."""
     read = use(("read_file", {"path": str(tmp_path / "calc.py")}))
     events, result, model = watch(tmp_path, *[read] * 4, protocol=protocol)
     [overridden] = [event for event in events if isinstance(event, LoopOverridden)]

@@ -43,7 +43,7 @@ BOTH: tuple[type[Any], type[Any]] = Environment, Documented
 
 
 class Action:
-    """Raises one error after the other, then gives back what it was given."""
+    """Raises one error in each call, then returns its arguments."""
 
     def __init__(self, name: str, errors: tuple[BaseException, ...]) -> None:
         self.name, self._left = name, list(errors)
@@ -443,7 +443,7 @@ def test_hook_behaves_as_in_the_document() -> None:
 
 
 def wait_three_seconds(environment: Any) -> None:
-    """Each attempt gives back the time that it was given."""
+    """Let each attempt return its timeout."""
     environment.timeout_s, environment._run_with_timeout = 3, lambda _, __, timeout_s: timeout_s
 
 

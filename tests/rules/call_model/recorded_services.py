@@ -1,4 +1,4 @@
-"""Services of a model call that record effects and answer as a test says. Each request is made sync and async."""
+"""Services of a model call that record effects and return scripted results. Each request runs sync and async."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class Reserve:
 
 @dataclass(frozen=True)
 class Settle:
-    """It was settled."""
+    """The reservation was settled."""
 
     number: int
     usage: Used
@@ -33,7 +33,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Wait:
-    """There was a wait before the next try."""
+    """A wait before the next attempt."""
 
     seconds: float
     reason: str
@@ -164,7 +164,7 @@ def run_visits(
 
 
 def merged(updates: Sequence[JsonMap]) -> JsonMap:
-    """What all visits have changed, without the state that passes from one to the next."""
+    """The updates of all visits in one map, without the state that only the next visit reads."""
     state = {name: value for update in updates for name, value in update.items()}
     state.pop("pending_call", None)
     return state

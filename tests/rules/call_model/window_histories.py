@@ -1,4 +1,4 @@
-"""Histories of both protocols with ids, as a thread holds them, and their sizes as a budget sees them."""
+"""Histories of both protocols with message ids, and their sizes."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from mendgraph.nodes.records import CallResult, ModelReply, Protocol, ToolCall, 
 
 
 def size_of(message: AnyMessage) -> int:
-    """UTF-8 bytes of what is sent, by three, and four for the message."""
+    """An estimate in tokens: a third of the UTF-8 bytes, and four for the message."""
     calls = json.dumps(message.tool_calls) if isinstance(message, AIMessage) and message.tool_calls else ""
     return ceil(len(f"{message.text}{calls}".encode()) / 3) + 4
 
@@ -56,7 +56,7 @@ results = st.one_of(
 
 @st.composite
 def histories(draw: st.DrawFn, turns: int = 3, steps: int = 12) -> list[AnyMessage]:
-    """Some finished turns and one that goes on, all in one protocol."""
+    """Some finished turns and an unfinished one in one protocol."""
     protocol = draw(st.sampled_from(list(Protocol)))
     messages: list[AnyMessage] = []
     for turn in range(draw(st.integers(1, turns))):

@@ -1,4 +1,4 @@
-"""What a person sees, is told and may allow, without a graph around it."""
+"""The questions of guard to a person, their texts and choices, without a graph."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,7 +74,7 @@ GRANTED = Permission(rule="ask_before_write", tool="write", place="t")
 def test_granted_or_harmless_call_is_not_asked_about_but_pinned(
     permissions: list[Permission], seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[()] | None
 ) -> None:
-    """Otherwise it could change project configuration that nobody saw, through files that earlier calls create."""
+    """Without pins it could change project configuration unseen, through links that earlier calls create."""
     desk = Desk()
     ports = replace(
         desk.ports, permissions=permissions, preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))

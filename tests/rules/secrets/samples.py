@@ -1,4 +1,4 @@
-"""What the tests of redaction expect to be a secret, and what not. No key is written as a whole: `~` splits it."""
+"""Texts with and without secrets for the tests of redaction. A `~` splits each key, so that scanners find none."""
 
 MIXED = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA4bC6dE8fG0hJ2kL4mN6pQ8rS0tU2vW4xY6zA8bC0dE2fG4hJ6kL8mN0pQ2rS4tU6"
 LOWER = "a3d5f7h9k1m3p5r7t9v1x3z4b6d8f0h2k4m6p8r0t2v4x6z8"
@@ -8,7 +8,7 @@ BASE64 = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
 
 
 def joined(sample: str) -> str:
-    """The sample in one piece."""
+    """The sample without `~`."""
     return sample.replace("~", "")
 
 
@@ -78,7 +78,7 @@ PARTS = [
     ("'Authorization': 'ApiKey ", MIXED[:20], "'"), ("Basic ", "dXNlcjpwYXNzd29yZA==", ""),
     ("Cookie: a=b; PHPSESSID=", MIXED[:26], "; c"),
 ]  # fmt: skip
-"""What stands before a secret, the secret, and what stands after it."""
+"""The text before a secret, the secret, and the text after it."""
 
 
 def _block(kind: str, body: str) -> str:
@@ -97,7 +97,7 @@ BLOCKS = [
     f"-----BEGIN PRIVATE KEY-----\n{BASE64}\n{BASE64[:30]}",
     "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN",
 ]
-"""Private keys, whole and cut, with escaped, numbered and quoted lines."""
+"""Private keys, complete and cut, with escaped, numbered and quoted lines."""
 
 BENIGN = [
     "", "token = tokenizer.next_token()", "password = getpass.getpass()", "self.token = token_stream",
@@ -145,7 +145,7 @@ BENIGN = [
     "Basic YToAAWJjZGVm",  # a, a colon and signs that cannot be printed
     "Basic authentication",
 ]  # fmt: skip
-"""What a model reads and has to be able to edit."""
+"""Harmless texts that must stay unchanged, because a model edits them."""
 
 _FILE_NAMES = """
     .env.example .env.sample secrets.py secret_manager.py token.py tokens.json tokenizer.json tokenizer_config.json

@@ -203,4 +203,4 @@ HARMLESS = [
     "X-Amz-Credential=<your-access-key-id>/20130721/us-east-1/s3/aws4_request",
     "Authorization: Bearer\n\nThe token2x8Kqq is read", "Authorization:\nHost2x8Kqq: a",
 ]  # fmt: skip
-"""What a model reads and has to be able to edit."""
+"""Harmless texts that must stay unchanged, because a model edits them."""

@@ -34,7 +34,7 @@ from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
 _SHORTEST_PART = 14
-"""Characters of a secret that are as good as all of it."""
+"""The shortest part of a secret, in characters, that counts as a leak."""
 
 
 def _secret(name: str, *prefix: str, length: int = 36) -> str:
@@ -64,7 +64,7 @@ class Planted:
     key_block: str = _secret("key block", length=64)
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """Name and value of each."""
+        """The names and values of the secrets."""
         yield from vars(self).items()
 
     def environment(self) -> dict[str, str]:
@@ -166,7 +166,7 @@ TOOLS: tuple[Tool, ...] = (*default_tools(), explode, recite)
 
 
 def script(protocol: Protocol) -> list[Reply]:
-    """A whole task, with a secret in each input."""
+    """The replies of a complete task with a secret in each input."""
     steps: list[Use] = [
         use(
             ("read_file", {"path": "app.py"}),
@@ -203,7 +203,7 @@ def script(protocol: Protocol) -> list[Reply]:
 
 @dataclass
 class Scene:
-    """A workspace with secrets, and everything that runs write beside it."""
+    """A workspace with secrets, and the outputs of runs in it."""
 
     folder: Path
     places: dict[str, bytes | str] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class Scene:
         return self.folder / "root"
 
     def leaks(self) -> dict[str, set[str]]:
-        """By place, the secrets that were found there; nothing for a place without any."""
+        """The secrets in each output; outputs without secrets are left out."""
         secrets = {place: found_in(data) for place, data in self.places.items()}
         return {place: names for place, names in secrets.items() if names}
 
@@ -257,7 +257,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A scene in which all that a run writes goes below one folder."""
+    """A scene in which a run writes all files below one folder."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
@@ -271,7 +271,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 @pytest.fixture
 def no_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failing control: everything as usual, but nothing is redacted."""
+    """The control: runs without redaction."""
     redact = "mendgraph.nodes.execute_tools.secrets.redact"
     without: dict[str, Any] = {
         **dict.fromkeys((f"{redact}.Redactor.{name}" for name in ("value", "content", "text", "final")), _unchanged),

@@ -51,7 +51,7 @@ def _make(root: Path, line: str) -> None:
 
 
 def _bind(place: Path) -> None:
-    """A socket's own name may have 108 bytes at most, so it is bound from within its folder."""
+    """Bind a socket by a relative name, because the kernel limits names to 108 bytes."""
     before = os.open(".", os.O_RDONLY)
     os.chdir(place.parent)
     try:
@@ -63,7 +63,7 @@ def _bind(place: Path) -> None:
 
 
 def picture(base: Path) -> dict[str, tuple[str, int, object]]:
-    """All that is below the folder: kind, permissions, and bytes or target; no link is followed."""
+    """Kind, permissions, and bytes or target of each entry below the folder; links are not followed."""
     seen: dict[str, tuple[str, int, object]] = {}
     for folder, directories, files, handle in os.fwalk(base):  # by handle: some paths are too long to be spelled
         for name in (*directories, *files):

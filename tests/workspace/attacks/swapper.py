@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CANARY, ONLY_OUTSIDE = "canary-of-the-outside", "only-outside.txt"
-"""What may be in no result: a word of the files outside, and a name that is only there."""
+"""Texts that no result may contain: a word of the files outside, and a name that exists only there."""
 INSIDE, OUTSIDE = b"MARK fine\n", f"MARK {CANARY}\n".encode()
 SWAPS, REST_S = 301, 0.008
-"""A burst of swaps, and then a rest in which even a tool that starts other programs may come to its end."""
+"""The swaps of a burst, and the pause after it in seconds, in which a tool that starts programs can finish."""
 LONGER_AFTER_S = 10.0
-"""Every so often the rest becomes longer by as much again: on a busy host a tool may have no core in a short one."""
+"""The pause grows by `REST_S` in each such period, because a busy machine may not run a tool during a short one."""
 _EXCHANGE, _HERE = 2, -100
 """Source: <linux/fs.h> RENAME_EXCHANGE, <fcntl.h> AT_FDCWD."""
 
@@ -39,7 +39,7 @@ def build(base: Path) -> Path:
 
 @contextmanager
 def swapping(root: Path) -> Iterator[None]:
-    """Swap in another process for as long as the block runs."""
+    """Swap the names in another process during the block."""
     argv = [sys.executable, "-I", "-S", __file__, str(root)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd="/") as process:
         try:
@@ -52,7 +52,7 @@ def swapping(root: Path) -> Iterator[None]:
 
 
 def door_swapper(root: str) -> Callable[[], None]:
-    """Exchanges the two names in one step, where the system can: then both are there all the time."""
+    """Exchange the two names in one atomic step if the system can, so that both always exist."""
     door, link = os.fsencode(f"{root}/door"), os.fsencode(f"{root}/door-link")
     renameat2: Callable[..., int] = getattr(ctypes.CDLL(None), "renameat2", lambda *_: -1)
 
@@ -69,7 +69,7 @@ def door_swapper(root: str) -> Callable[[], None]:
 
 
 def leaf_swapper(root: str) -> Callable[[], None]:
-    """Lays a link and a file over the name in turn, so that a tool that replaces either of them changes nothing."""
+    """Replace the name by a link and by a file in turn; a tool that replaces it does not stop the swaps."""
     leaf, new = f"{root}/leaf.txt", f"{root}/leaf-new"
 
     def swap() -> None:

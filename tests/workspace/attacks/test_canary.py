@@ -26,7 +26,7 @@ from tests.workspace.attacks.canary_scene import PLANTED, REQUEST, Scene, no_red
 __all__ = ("no_redaction", "scene")
 
 NOT_BY_REDACTION = {"denied_file", "key_block"}
-"""What guard keeps from a run, whatever redaction does; and what only a test of its own brings in."""
+"""Secrets that do not appear without redaction either: guard denies the one, and only another test uses the other."""
 
 
 def session_run(scene: Scene, protocol: Protocol) -> None:

@@ -85,7 +85,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 class Inside:
-    """The real directory `door`, under whatever name it stands, by a handle that was opened before the race."""
+    """The real directory `door`, whatever its current name, through a handle that was opened before the race."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

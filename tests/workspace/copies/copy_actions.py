@@ -1,4 +1,4 @@
-"""What tests do with copies: make one, compare it, apply its patch."""
+"""Create a copy, compare it, and apply its patch."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Actions that the tests of spec 4's environment run."""
+"""Actions for the tests of the `Environment` of spec 4."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tests.vocabulary import JsonMap
 
 
 class Do:
-    """An action made of a function; `calls` are the arguments that reached it."""
+    """An action that calls a function; `calls` lists its arguments."""
 
     def __init__(self, name: str, function: Callable[..., Any], effect: Effect | None = None) -> None:
         self.name, self._function, self.calls = name, function, list[JsonMap]()
@@ -22,7 +22,7 @@ class Do:
 
 
 class Later:
-    """An action that sleeps for this long, in seconds."""
+    """An action that sleeps for a number of seconds."""
 
     name = "later"
 

@@ -152,7 +152,7 @@ COUNT = ("count", {"name": "once"})
 
 @tool(effect=Effect.NETWORK)
 def order(name: str) -> str:
-    """Order something from somebody outside."""
+    """Order something over the network."""
     COUNTED.append(name)
     return f"{name} is on its way"
 

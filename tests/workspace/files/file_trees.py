@@ -1,4 +1,4 @@
-"""What a tree of files holds, in full, and changes of each kind."""
+"""The state of a file tree, and changes of each kind."""
 
 import stat
 from pathlib import Path
@@ -10,7 +10,7 @@ A, B = sha(b"a = 1\r\n"), sha(b"b = 2\n")
 
 
 def file_states(root: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Every name with its mode, inode and content."""
+    """Mode, inode and content of each path."""
     return {
         str(path.relative_to(root)): (
             status.st_mode,

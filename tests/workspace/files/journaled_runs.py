@@ -1,4 +1,4 @@
-"""Runs that change a workspace and record it, as tools and commands do; and their state after a kill."""
+"""Recorded changes of a workspace by tools and commands, and kills during them."""
 
 import os
 import shutil
@@ -17,17 +17,17 @@ from mendgraph.nodes.workspace.journal.journal import CallKey, Journal
 from tests.workspace.files.layout import allow, sha
 
 Tree = dict[str, tuple[int, bytes | None]]
-"""Every name with its permission bits; and its bytes, None for a directory."""
+"""Permission bits and bytes of each path; None for a directory."""
 
 KILLED: Final = 77
 EVENTS: Final = frozenset(
     ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "sqlite3.connect")
 )
-"""What Python tells of before it does it. Source: its table of audit events."""
+"""The audit events that Python raises before a change. Source: its table of audit events."""
 
 
 def tree(root: Path) -> Tree:
-    """All that is in the workspace."""
+    """The entries of the workspace."""
     return {
         path.relative_to(root).as_posix(): (
             stat.S_IMODE(path.lstat().st_mode),
@@ -38,7 +38,7 @@ def tree(root: Path) -> Tree:
 
 
 def files(tree: Tree) -> dict[str, FileState]:
-    """The files of a tree as the journal knows them."""
+    """The file states of a tree, as in the journal."""
     return {name: FileState(sha(data), mode) for name, (mode, data) in tree.items() if data is not None}
 
 
@@ -59,21 +59,21 @@ class World:
         self._calls = 0
 
     def call(self, step: int, run: str = "run") -> int:
-        """A call that has begun."""
+        """Begin a call."""
         self._calls += 1
         return self.journal.begin(CallKey(run, f"task {step}", step, self._calls, "tool", "write", ""))
 
     def tool(self, step: int, *changes: Change, run: str = "run") -> tuple[ChangedFile, ...] | ToolError:
-        """A tool changes these files."""
+        """Change files as a tool does."""
         return self.workspace.recorded(self.journal.recorder(self.call(step, run))).change_files(changes)
 
     def done(self, step: int, *changes: Change, run: str = "run") -> None:
-        """A tool changes these files successfully."""
+        """Change files as a tool does; the change must succeed."""
         done = self.tool(step, *changes, run=run)
         assert not isinstance(done, ToolError), done
 
     def command(self, step: int, act: Callable[[Path], object], run: str = "run") -> None:
-        """A command does this, and its changes are recorded afterwards."""
+        """Call `act` as a command, and record its changes afterwards."""
         call, before = self.call(step, run), tree(self.root)
         act(self.root)
         after = tree(self.root)
@@ -90,7 +90,7 @@ class World:
 
 
 def swap(root: Path, name: str, data: bytes) -> None:
-    """Put a file there, replacing anything in its place."""
+    """Replace whatever is at the path by a file."""
     path = root / name
     for above in reversed(path.relative_to(root).parents):
         if (root / above).is_file():

@@ -1,4 +1,4 @@
-"""A workspace with links of each kind and a folder outside it, and short words for what tests expect."""
+"""A workspace with links of each kind and a folder outside, and helpers for expected values."""
 
 import hashlib
 from pathlib import Path
@@ -11,7 +11,7 @@ SECRET = b"secret"
 
 
 def build(base: Path) -> Path:
-    """`root` in `base`, with `outside` beside it; `.env` and `.git` are what `no_env` denies."""
+    """Create the workspace `root` in `base`, with a folder `outside` beside it; `no_env` denies `.env` and `.git`."""
     outside, root = base / "outside", base / "root"
     outside.mkdir()
     (outside / "secret.txt").write_bytes(SECRET)
@@ -50,5 +50,5 @@ def code_of(value: object) -> ToolErrorCode:
 
 
 def tree_of(root: Path) -> dict[str, bytes]:
-    """Every regular file and its bytes."""
+    """The bytes of each regular file."""
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}

@@ -1,4 +1,4 @@
-"""A journal in memory, and processes that are killed."""
+"""A journal in memory, and a simulated kill of the process."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from tests.doubles.system_calls import replaced
 
 
 class MemoryJournal:
-    """What the file layer and a recovery need of a journal. `told` are all records, in order."""
+    """A journal in memory for the file layer and the recovery. `told` lists the names of all records in order."""
 
     def __init__(self) -> None:
         self.changes: dict[str, RecordedChange] = {}
@@ -49,18 +49,18 @@ class MemoryJournal:
 
     @property
     def change(self) -> RecordedChange:
-        """The only change."""
+        """The only recorded change."""
         [recorded] = self.changes.values()
         return recorded
 
 
 def recovered(journal: MemoryJournal, root: Path) -> tuple[Recovered, ...]:
-    """The result of a recovery of its open changes."""
+    """Recover the open changes of the journal."""
     return recover(cast("Journal", journal), str(root))
 
 
 class WatchingJournal(MemoryJournal):
-    """Observes the files at each record."""
+    """A journal that observes the files at each record."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class WatchingJournal(MemoryJournal):
 
 
 class BrokenJournal(MemoryJournal):
-    """One method of it fails, "" none."""
+    """A journal whose method `method` fails; "" stands for none."""
 
     def __init__(self, method: str) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class BrokenJournal(MemoryJournal):
 
 
 class Killed(BaseException):
-    """The process is dead: nothing is cleaned up."""
+    """The process was killed, so that nothing is cleaned up."""
 
 
 CHANGING = ("open", "write", "fsync", "fchmod", "fchown", "link", "rename", "unlink", "mkdir", "rmdir")

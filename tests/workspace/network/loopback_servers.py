@@ -1,4 +1,4 @@
-"""Servers on loopback that a test scripts byte by byte, and a network in which every address leads to one of them."""
+"""Servers on loopback with scripted bytes, and a network backend that connects every address to one of them."""
 
 import datetime as dt
 import socket
@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 Answer = Callable[[bytes], Iterable[bytes]]
-"""From the head of a request to the pieces of its answer."""
+"""Maps the head of a request to the pieces of its answer."""
 
 
 def http_answer(body: bytes = b"hello", status: str = "200 OK", **headers: str) -> bytes:
-    """One complete response; `content_type="..."` and the like are headers that replace the default ones."""
+    """One complete response; keyword arguments such as `content_type` replace default headers."""
     named = {"content_type": "text/plain", "content_length": str(len(body)), **headers}
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in named.items() if value]
     return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode() + body
@@ -107,7 +107,7 @@ class Listener:
 
 
 def certificate_for(name: str, folder: Path) -> str:
-    """A new file with a self-signed certificate for `name`, and its key."""
+    """Write a self-signed certificate for `name` with its key to a new file; returns its path."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
@@ -125,7 +125,7 @@ def certificate_for(name: str, folder: Path) -> str:
 
 
 def serving(certificate: str) -> ssl.SSLContext:
-    """The side of the server that shows this certificate."""
+    """The TLS context of a server with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context

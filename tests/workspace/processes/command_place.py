@@ -24,7 +24,7 @@ def is_denied(name: str) -> bool:
 
 
 def opened(root: Path, **rules: object) -> Commands:
-    """The commands of this workspace; the test is skipped, with the reason, where no sandbox starts."""
+    """The commands of this workspace; skips the test with the reason if no sandbox starts."""
     named = {"programs": PROGRAMS, **rules}
     commands = open_commands(str(root), CommandRules(**named), is_denied)  # type: ignore[arg-type]  # as they are given
     if isinstance(commands, ToolError):
@@ -41,7 +41,7 @@ class Place:
         self.sandbox = commands.sandbox.name
 
     def opened(self, **rules: object) -> Commands:
-        """The commands of this workspace again, in the same sandbox."""
+        """New commands of this workspace in the same sandbox."""
         return opened(self.root, sandbox=self.sandbox, **rules)
 
     def result(self, *argv: str, cwd: str = ".", timeout_s: float | None = None) -> CommandResult:
@@ -62,7 +62,7 @@ class Place:
 
 @contextmanager
 def command_place(folder: Path, sandbox: str) -> Iterator[Place]:
-    """A workspace with a repository, a denied file and a denied folder. Afterwards no handle may be open."""
+    """A workspace with a repository, a denied file and a denied folder. The test fails if it leaves a handle open."""
     root = folder.resolve() / "root"
     for name in (".git/config", ".env", "src/keys/one", "src/a.py", "src/.env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def command_place(folder: Path, sandbox: str) -> Iterator[Place]:
 
 
 def is_alive(mark: str) -> bool:
-    """Whether a process has this argument."""
+    """Whether a process with this argument runs."""
     return mark in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 

@@ -1,4 +1,4 @@
-"""Repositories and folders that copies are made of, and what is in them."""
+"""Repositories and folders for tests of copies, and their content."""
 
 import os
 import stat
@@ -13,17 +13,17 @@ IDENTITY: Final = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", 
 FILES: Final = {"a.txt": "a\n", "src/b.py": "b = 1\n", ".gitignore": "*.log\nbuild/\n"}
 
 Tree = dict[str, tuple[bool, bytes]]
-"""Every file and link by its name: whether it can be executed, and its bytes, or where it leads after "-> "."""
+"""For each file and link whether it is executable, and its bytes, or "-> " and the target."""
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git says."""
+    """Run git and return its output."""
     done = subprocess.run(["git", "-C", str(folder), *IDENTITY, *arguments], check=True, capture_output=True, text=True)
     return done.stdout
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
-    """Put these files there."""
+    """Write these files into the folder."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,12 +47,12 @@ def commit_all(folder: Path) -> Path:
 
 
 def head(folder: Path) -> str:
-    """The id of the commit that is checked out."""
+    """The id of the current commit."""
     return git(folder, "rev-parse", "HEAD").strip()
 
 
 def repository_of(path: Path) -> Repository:
-    """The repository of this folder."""
+    """Open the repository of this folder."""
     repository = find_repository(str(path))
     assert isinstance(repository, Repository), repository
     return repository

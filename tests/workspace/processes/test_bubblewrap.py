@@ -41,7 +41,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def refusal(folder: Path, *command: str) -> str:
-    """Why this program is not started in a sandbox of its own."""
+    """The reason why a sandbox refuses to start this program."""
     with (
         closing(open_root(str(folder))) as root,
         Bubblewrap().started(View(str(folder), root, str(folder)), command, ENVIRONMENT) as run,

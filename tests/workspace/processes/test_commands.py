@@ -87,7 +87,7 @@ ORPHANS = (
     "(setsid sh -c 'sleep {mark} & exit 0' &)",
     "setsid sh -c 'trap \"\" TERM HUP INT; sleep {mark}' > /dev/null 2>&1 < /dev/null &",
 )
-"""A double fork, and one that hears nothing in a group of its own."""
+"""A double fork, and a process in its own group that ignores signals."""
 
 
 def test_background_processes_of_a_program_are_killed_with_it(place: Place) -> None:

@@ -27,7 +27,7 @@ def entry(*results: tuple[str, str], error: str = "") -> JsonMap:
 
 
 class Scripted(Checks):
-    """Returns scripted results, and records what it was asked."""
+    """Returns scripted results, and records the requests."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A thread's history, the prompts that are built from it, and short ways to write their messages."""
+"""Builders of histories, and of the prompts for them."""
 
 import json
 from collections.abc import Sequence
