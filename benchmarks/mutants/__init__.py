@@ -1,1 +1,1 @@
-"""Are the tests of the pure files good enough to notice a change? `make mutants`."""
+"""Mutation tests of the pure files: `make mutants`."""

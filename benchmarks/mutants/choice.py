@@ -1,4 +1,4 @@
-"""Which mutants are looked at when not all are, and how sure the score is then. Pure."""
+"""A sample of the mutants, and the confidence interval of its score. Pure."""
 
 import hashlib
 import math
@@ -8,54 +8,62 @@ from typing import Final
 from benchmarks.mutants.mutation import Mutant, is_another_program
 
 CONFIDENCE_95: Final = 1.96
-"""Standard deviations on each side that hold 95 % of a normal distribution."""
+"""The number of standard deviations on each side that include 95 % of a normal distribution."""
 
 
-def shares(counts: Mapping[str, int], wanted: int) -> dict[str, int]:
-    """How many mutants of each file are looked at, in proportion to how many it has (largest remainder).
+def sample_sizes(counts: Mapping[str, int], size: int) -> dict[str, int]:
+    """Return the sample size of each file, in proportion to its number of mutants (largest remainder method).
 
     Args:
-        counts: how many mutants each file has.
-        wanted: how many are looked at, at most as many as there are.
+        counts: The number of mutants of each file.
+        size: The size of the sample. The result has at most all mutants.
     """
     total = sum(counts.values())
-    wanted = min(wanted, total)
-    exact = {file: wanted * count / (total or 1) for file, count in counts.items()}
-    whole = {file: math.floor(share) for file, share in exact.items()}
-    by_remainder = sorted(exact, key=lambda file: (whole[file] - exact[file], _rank(file)))
-    more = set(by_remainder[: wanted - sum(whole.values())])
-    return {file: count + (file in more) for file, count in whole.items()}
+    size = min(size, total)
+    quotas = {file: size * count / (total or 1) for file, count in counts.items()}
+    sizes = {file: math.floor(quota) for file, quota in quotas.items()}
+
+    by_remainder = sorted(quotas, key=lambda file: (sizes[file] - quotas[file], _rank(file)))
+    remaining = size - sum(sizes.values())
+    for file in by_remainder[:remaining]:
+        sizes[file] += 1
+    return sizes
 
 
-def chosen(mutants: Sequence[Mutant], source: str, wanted: int) -> list[Mutant]:
-    """So many mutants of a file, the same ones each time as long as their lines and functions are the same."""
+def sample(mutants: Sequence[Mutant], source: str, size: int) -> list[Mutant]:
+    """Return a sample of a file's mutants. It is stable as long as their lines and functions do not change."""
     data = source.encode()
 
     def rank(mutant: Mutant) -> str:
-        line = data[data.rfind(b"\n", 0, mutant.start) + 1 : mutant.end].decode(errors="replace")
+        line_start = data.rfind(b"\n", 0, mutant.start) + 1
+        line = data[line_start : mutant.end].decode(errors="replace")
         return _rank(mutant.file, mutant.function or "", line, mutant.text)
 
-    found: list[Mutant] = []
+    selection: list[Mutant] = []
     for mutant in sorted(mutants, key=rank):
-        if len(found) == wanted:
+        if len(selection) == size:
             break
         if is_another_program(mutant, source):
-            found.append(mutant)
-    return sorted(found, key=lambda each: (each.start, each.end))
+            selection.append(mutant)
+    return sorted(selection, key=lambda mutant: (mutant.start, mutant.end))
 
 
 def interval(successes: int, trials: int) -> tuple[float, float]:
-    """Between which shares the true one lies, with a confidence of 95 %.
+    """Return the bounds of the true share with a confidence of 95 %.
 
-    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", 1927. Drawing from
-    each file in proportion makes the interval narrower, if anything.
+    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", 1927. Proportional
+    sampling from the files can only make the interval narrower.
     """
     if not trials:
         return 0.0, 1.0
-    share, square = successes / trials, CONFIDENCE_95**2
-    centre = (share + square / (2 * trials)) / (1 + square / trials)
-    half = CONFIDENCE_95 * math.sqrt(share * (1 - share) / trials + square / (4 * trials**2)) / (1 + square / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+
+    share = successes / trials
+    square = CONFIDENCE_95**2
+    scale = 1 + square / trials
+    centre = (share + square / (2 * trials)) / scale
+    variance = share * (1 - share) / trials + square / (4 * trials**2)
+    half_width = CONFIDENCE_95 * math.sqrt(variance) / scale
+    return max(0.0, centre - half_width), min(1.0, centre + half_width)
 
 
 def _rank(*parts: str) -> str:

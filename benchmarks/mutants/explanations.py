@@ -1,4 +1,4 @@
-"""Survivors that are no gap in the tests, and why: `explained.toml`. Pure but for the reading of that file."""
+"""The explanations of survivors that do not show a gap in the tests: `explained.toml`."""
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,80 +13,86 @@ FILE: Final = Path(__file__).with_name("explained.toml")
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a mutant survives: it does the same as the original, or what differs is nobody's promise."""
+    """The reason why a mutant survives: it is equivalent to the original, or it changes no promised behaviour."""
 
     file: str
     line: str
-    """The lines that are mutated, without indentation."""
+    """The mutated lines, without indentation."""
     becomes: str
-    """What they are mutated to; empty for all mutants of these lines."""
+    """The lines of the mutant; empty for all mutants of these lines."""
     why: str
 
-    def fits(self, mutant: Mutant, source: str) -> bool:
-        """Whether it is this mutant that is explained."""
+    def matches(self, mutant: Mutant, source: str) -> bool:
+        """Whether this explanation is for a mutant."""
         if mutant.file != self.file:
             return False
+
         _, before, after = mutant.lines(source)
         return before == self.line and self.becomes in {"", after}
 
 
 def read_explanations(file: Path = FILE) -> list[Explanation]:
-    """What the file explains; a list of tables `[[survivor]]` with `file`, `line`, `becomes` (optional) and `why`.
+    """Read the explanations: tables `[[survivor]]` with `file`, `line`, `becomes` (optional) and `why`.
 
     Raises:
-        ValueError: the file is no TOML, or a table lacks a key or has another one; the message says which.
+        ValueError: The file is not TOML, or a table has a missing or unknown key. The message names it.
     """
-    found = tomllib.loads(file.read_text(encoding="utf-8")).get("survivor", [])
+    tables = tomllib.loads(file.read_text(encoding="utf-8")).get("survivor", [])
     try:
-        explanations = [Explanation(**{"becomes": "", **table}) for table in found]
+        explanations = [Explanation(**{"becomes": "", **table}) for table in tables]
     except TypeError as error:
         raise ValueError(f"{file.name}: {error}") from None
-    silent = next((each for each in explanations if not all((each.file, each.line, each.why))), None)
-    if silent:
-        raise ValueError(f"{file.name}: an explanation has a file, a line and a reason, unlike {silent}")
+
+    for explanation in explanations:
+        if not (explanation.file and explanation.line and explanation.why):
+            raise ValueError(f"{file.name}: an explanation needs a file, a line and a reason, unlike {explanation}")
     return explanations
 
 
-def explained(
+def match_explanations(
     explanations: Sequence[Explanation], survivors: Iterable[Mutant], sources: Mapping[str, str]
 ) -> dict[Mutant, Explanation]:
-    """The survivors that are explained, each with its explanation."""
-    return {
-        mutant: each
-        for mutant in survivors
-        for each in explanations
-        if each.file == mutant.file and each.fits(mutant, sources[mutant.file])
-    }
+    """Return the survivors that have an explanation."""
+    matches = {}
+    for mutant in survivors:
+        for explanation in explanations:
+            if explanation.matches(mutant, sources[mutant.file]):
+                matches[mutant] = explanation
+    return matches
 
 
 def stale(
     explanations: Sequence[Explanation],
     sources: Mapping[str, str],
-    judged: Mapping[str, Sequence[Mutant]],
+    mutants: Mapping[str, Sequence[Mutant]],
     survivors: Sequence[Mutant],
 ) -> list[tuple[Explanation, str]]:
-    """Explanations of what is no longer so, each with the reason.
+    """Return the explanations that no longer apply, with the reasons.
 
     Args:
-        explanations: what `explained.toml` says.
-        sources: the text of each file that was looked at; others are not spoken of.
-        judged: by file, its mutants that the tests were run against.
-        survivors: those of them that no test noticed.
+        explanations: All explanations.
+        sources: The text of each tested file. Explanations of other files are skipped.
+        mutants: The tested mutants of each file.
+        survivors: The tested mutants that no test noticed.
     """
-    found: list[tuple[Explanation, str]] = []
-    for each in explanations:
-        source = sources.get(each.file)
+    problems: list[tuple[Explanation, str]] = []
+    for explanation in explanations:
+        source = sources.get(explanation.file)
         if source is None:
             continue
+
         lines = [line.strip() for line in source.splitlines()]
-        if not _holds(lines, each.line.splitlines()):
-            found.append((each, "its line is gone"))
+        if not _contains(lines, explanation.line.splitlines()):
+            problems.append((explanation, "its line is missing"))
             continue
-        fitting = [mutant for mutant in judged.get(each.file, ()) if each.fits(mutant, source)]
-        if fitting and not any(mutant in survivors for mutant in fitting):
-            found.append((each, "it is killed now"))
-    return found
+
+        matches = [mutant for mutant in mutants.get(explanation.file, ()) if explanation.matches(mutant, source)]
+        if matches and not any(mutant in survivors for mutant in matches):
+            problems.append((explanation, "its mutant is killed"))
+    return problems
 
 
-def _holds(lines: Sequence[str], part: Sequence[str]) -> bool:
-    return any(list(lines[start : start + len(part)]) == list(part) for start in range(len(lines)))
+def _contains(lines: Sequence[str], part: Sequence[str]) -> bool:
+    """Whether these lines occur one after the other."""
+    slices = (list(lines[start : start + len(part)]) for start in range(len(lines)))
+    return list(part) in slices

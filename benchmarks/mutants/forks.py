@@ -1,4 +1,4 @@
-"""A function in a process of its own, which is ended when it takes too long."""
+"""A function in a forked process with time limits."""
 
 import os
 import resource
@@ -13,39 +13,41 @@ from typing import Final
 
 MEMORY: Final = 4 << 30
 FILE_SIZE: Final = 64 << 20
-_FAILED: Final = 70
+_FAILURE: Final = 70
 
-Say = Callable[[str], None]
-"""Writes a line to the process that has forked this one."""
+Send = Callable[[str], None]
+"""Sends a line to the parent process."""
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a forked process ended: the lines that it said, whether in time, and how many seconds it took."""
+class ForkResult:
+    """The result of a forked process: its lines, whether it ended in time, its duration, and its wait status."""
 
-    said: list[str]
+    lines: list[str]
     in_time: bool
     cpu_s: float
     wall_s: float
     status: int
 
 
-def forked(work: Callable[[Say], None], wall_s: float | None = None, cpu_s: int | None = None) -> Ending:
+def run_in_fork(work: Callable[[Send], None], wall_s: float | None = None, cpu_s: int | None = None) -> ForkResult:
     """Call `work` in a fork of this process, and wait for its end.
 
     Args:
-        work: what is called; the process ends when it returns or raises, without clean-up.
-        wall_s: seconds after which the process is killed, with all that it started. With this or `cpu_s` it leads a
-            process group of its own, and may not use more than `MEMORY` nor write more than `FILE_SIZE`.
-        cpu_s: seconds of CPU after which the kernel ends it.
+        work: The function. The process exits without clean-up when it returns or raises.
+        wall_s: The time limit in seconds, after which the process and its children are killed. With this limit or
+            `cpu_s`, the process leads a process group, and is limited to `MEMORY` and to files of `FILE_SIZE`.
+        cpu_s: The limit of CPU seconds, which the kernel enforces.
     """
     ours, theirs = os.pipe()
-    bounded = wall_s is not None or cpu_s is not None
-    started = time.monotonic()
+    is_limited = wall_s is not None or cpu_s is not None
+    start = time.monotonic()
+
     process = os.fork()
     if process == 0:
         os.close(ours)
-        _be_child(work, theirs, cpu_s, bounded=bounded)
+        _run_child(work, theirs, cpu_s, is_limited=is_limited)
+
     os.close(theirs)
     status: int | None = None
     try:
@@ -55,20 +57,26 @@ def forked(work: Callable[[Say], None], wall_s: float | None = None, cpu_s: int 
         _, status, usage = os.wait4(process, 0)
     finally:
         os.close(ours)
-        if bounded:
+        if is_limited:
             _kill(process)
         elif status is None:
             os.kill(process, signal.SIGINT)
         if status is None:
             os.waitpid(process, 0)
-    in_time = in_time and not os.WIFSIGNALED(status)
-    return Ending(text.splitlines(), in_time, usage.ru_utime + usage.ru_stime, time.monotonic() - started, status)
+
+    return ForkResult(
+        lines=text.splitlines(),
+        in_time=in_time and not os.WIFSIGNALED(status),
+        cpu_s=usage.ru_utime + usage.ru_stime,
+        wall_s=time.monotonic() - start,
+        status=status,
+    )
 
 
-def _be_child(work: Callable[[Say], None], pipe: int, cpu_s: int | None, *, bounded: bool) -> None:
-    code = _FAILED
+def _run_child(work: Callable[[Send], None], pipe: int, cpu_s: int | None, *, is_limited: bool) -> None:
+    code = _FAILURE
     try:
-        if bounded:
+        if is_limited:
             os.setsid()
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -77,7 +85,7 @@ def _be_child(work: Callable[[Say], None], pipe: int, cpu_s: int | None, *, boun
             resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
         work(lambda line: _write(pipe, line))
         code = 0
-    except BaseException as error:  # noqa: BLE001 -- the end of a process: whatever it was, it is said
+    except BaseException as error:  # noqa: BLE001 - the parent process reports any exception
         _write(pipe, f"! {error!r}")
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
@@ -89,22 +97,25 @@ def _write(pipe: int, line: str) -> None:
 
 
 def _read(pipe: int, wall_s: float | None) -> tuple[str, bool]:
-    """What is said until the pipe's other end is closed, and whether that was in time."""
-    ends = None if wall_s is None else time.monotonic() + wall_s
-    pieces: list[bytes] = []
+    """Return the text up to the end of the pipe, and whether the pipe closed in time."""
+    deadline = None if wall_s is None else time.monotonic() + wall_s
+    data = b""
+
     while True:
-        left = None if ends is None else ends - time.monotonic()
-        if left is not None and left <= 0:
-            return b"".join(pieces).decode(errors="replace"), False
-        if select.select([pipe], [], [], left)[0]:
-            piece = os.read(pipe, 1 << 16)
-            if not piece:
-                return b"".join(pieces).decode(errors="replace"), True
-            pieces.append(piece)
+        timeout = None if deadline is None else deadline - time.monotonic()
+        if timeout is not None and timeout <= 0:
+            return data.decode(errors="replace"), False
+
+        readable, _, _ = select.select([pipe], [], [], timeout)
+        if readable:
+            chunk = os.read(pipe, 1 << 16)
+            if not chunk:
+                return data.decode(errors="replace"), True
+            data += chunk
 
 
 def _kill(group: int) -> None:
-    """End the process and what it left behind; it may not yet lead its group, or be gone."""
+    """Kill a process group, or the process alone if it does not lead its group yet."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
         return

@@ -1,7 +1,7 @@
-"""What is not mutated: changes that no test can or should notice, by kind. Pure.
+"""Code that is not mutated, because no test can or should notice the change. Pure.
 
-- annotations, type aliases (module-level names in CapWords), `if TYPE_CHECKING:`, casts: mypy's part;
-- decorators and the keywords of a class, `frozen` and `slots`: what they forbid, mypy forbids as well;
+- annotations, type aliases (module-level names in CapWords), `if TYPE_CHECKING:` and casts, which mypy checks;
+- decorators and the keywords of a class, `frozen` and `slots`, whose restrictions mypy enforces as well;
 - docstrings and `__all__`; titles, descriptions and examples of a schema's fields; logging;
 - texts for people: a literal with a letter and a blank that is not a raw string, and parts of a longer literal;
 - `isinstance`, `len` and `assert_never`, whose mutants only raise TypeError; `zip(strict=)` and the "utf-8" of encode
@@ -22,7 +22,7 @@ _KINDS: Final = (cst.Annotation, cst.ConcatenatedString, cst.Decorator, cst.Impo
 
 
 def is_left_out(node: cst.CSTNode, *, in_function: bool) -> bool:
-    """Whether neither this node nor what it holds is mutated."""
+    """Whether this node and its children are not mutated."""
     match node:
         case cst.Call():
             return _is_untouched(node)
@@ -40,20 +40,26 @@ def is_left_out(node: cst.CSTNode, *, in_function: bool) -> bool:
 
 
 def untouched_arguments(call: cst.Call) -> list[cst.Arg]:
-    """The arguments of a call that are neither mutated nor taken away."""
-    return [argument for argument in call.args if _says_nothing(call, argument)]
+    """Return the arguments of a call that are neither mutated nor removed."""
+    return [argument for argument in call.args if _has_no_effect(call, argument)]
 
 
 def changes_nothing(node: cst.CSTNode, mutated: cst.CSTNode) -> bool:
-    """Whether the mutant of a call differs only in an untouched argument, or in None for False, which is as untrue."""
+    """Whether the mutant of a call differs only in an untouched argument, or in None in place of False."""
     if not isinstance(node, cst.Call) or not isinstance(mutated, cst.Call):
         return False
-    kept = {id(argument) for argument in mutated.args}
-    differing = [argument for argument in node.args if id(argument) not in kept]
-    if any(_says_nothing(node, argument) for argument in differing):
+
+    mutated_arguments = {id(argument) for argument in mutated.args}
+    differences = [argument for argument in node.args if id(argument) not in mutated_arguments]
+    if any(_has_no_effect(node, argument) for argument in differences):
         return True
-    replaced = len(node.args) == len(mutated.args)
-    return replaced and any(isinstance(a.value, cst.Name) and a.value.value == "False" for a in differing)
+
+    is_replacement = len(node.args) == len(mutated.args)
+    return is_replacement and any(_is_false(argument) for argument in differences)
+
+
+def _is_false(argument: cst.Arg) -> bool:
+    return isinstance(argument.value, cst.Name) and argument.value.value == "False"
 
 
 def _is_untouched(call: cst.Call) -> bool:
@@ -65,9 +71,13 @@ def _is_untouched(call: cst.Call) -> bool:
     return False
 
 
-def _says_nothing(call: cst.Call, argument: cst.Arg) -> bool:
+def _has_no_effect(call: cst.Call, argument: cst.Arg) -> bool:
+    """Whether no test can notice a change of this argument."""
     name = argument.keyword.value if argument.keyword else ""
     if name == "strict":
         return isinstance(call.func, cst.Name) and call.func.value == "zip"
-    utf8 = isinstance(argument.value, cst.SimpleString) and argument.value.raw_value.lower() in {"utf-8", "utf8"}
-    return utf8 or name in UNTOUCHED_KEYWORDS
+    if name in UNTOUCHED_KEYWORDS:
+        return True
+
+    value = argument.value
+    return isinstance(value, cst.SimpleString) and value.raw_value.lower() in {"utf-8", "utf8"}

@@ -1,4 +1,4 @@
-"""A mutant takes the place of a module's code: of one function that is loaded, or of the module when it is imported."""
+"""The replacement of code by a mutant: in a loaded function, or in a module when it is imported."""
 
 import ast
 import functools
@@ -16,65 +16,79 @@ from benchmarks.mutants.mutation import Mutant
 _CACHED: Final = type(functools.cache(len))
 
 Key = tuple[str, int]
-"""A function's qualified name, and its first line."""
+"""The qualified name of a function, and its first line."""
 CALLED: Final[set[Key]] = set()
-"""The functions of the module that `import_noting` was told of that have been called since this was last cleared."""
+"""The functions of the traced module that were called since the set was last cleared."""
 
 
 def loaded_caches(root: str) -> list[Any]:
-    """The functions of files below `root` that remember what they were asked; `cache_clear` makes them forget it."""
-    found = [each for each in gc.get_objects() if type(each) is _CACHED and isinstance(each.__wrapped__, FunctionType)]
-    return [each for each in found if each.__wrapped__.__code__.co_filename.startswith(f"{root}/")]
+    """Return the cached functions of files below `root`. They have a method `cache_clear`."""
+    caches = []
+    for value in gc.get_objects():
+        if type(value) is not _CACHED or not isinstance(value.__wrapped__, FunctionType):
+            continue
+        if value.__wrapped__.__code__.co_filename.startswith(f"{root}/"):
+            caches.append(value)
+    return caches
 
 
 def loaded_functions(path: str) -> dict[Key, list[FunctionType]]:
-    """All functions of the file at `path` that have been defined, however they are decorated."""
-    found: dict[Key, list[FunctionType]] = {}
-    for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__.co_filename == path:
-            found.setdefault(_key(each.__code__), []).append(each)
-    return found
+    """Return all loaded functions of the file at `path`, also decorated ones."""
+    functions: dict[Key, list[FunctionType]] = {}
+    for value in gc.get_objects():
+        if type(value) is FunctionType and value.__code__.co_filename == path:
+            functions.setdefault(_key(value.__code__), []).append(value)
+    return functions
 
 
 def key_of(mutant: Mutant, source: str, functions: dict[Key, list[FunctionType]]) -> Key | None:
-    """The loaded function that the mutant changes; None where there is none, as for a change of the module."""
+    """Return the key of the loaded function that the mutant changes; None for a change of a module or class."""
     line = source.encode()[: mutant.start].count(b"\n") + 1
-    return max((key for key in functions if key[0] == mutant.function and key[1] <= line), default=None)
+    candidates = [key for key in functions if key[0] == mutant.function and key[1] <= line]
+    return max(candidates, default=None)
 
 
 def mutated_code(text: str, path: str, key: Key) -> CodeType | None:
-    """The code that this function of the file at `path` has in the mutated `text`; None where it is not there."""
-    return next((each for each in _codes(compile(text, path, "exec", dont_inherit=True)) if _key(each) == key), None)
+    """Return the code of this function in the mutated `text`; None if the text lacks it."""
+    module = compile(text, path, "exec", dont_inherit=True)
+    for code in _codes(module):
+        if _key(code) == key:
+            return code
+    return None
 
 
 def import_mutated(name: str, path: str, text: str) -> None:
-    """From now on, the module is imported from the mutated `text`."""
+    """Make imports of the module load the mutated `text`."""
     _import_from(name, path, ast.parse(text))
 
 
-def import_noting(name: str, path: str, text: str) -> None:
-    """From now on, the module is imported so that each of its functions puts its key into `CALLED` when it is called.
+def import_traced(name: str, path: str, text: str) -> None:
+    """Make imports of the module load a version in which each called function adds its key to `CALLED`.
 
-    A profile function would be told of every call of every module: tests take ten times as long with one.
+    A profile function would slow the tests down by a factor of ten, because it receives the calls of all modules.
     """
     tree = ast.parse(text)
-    for key, function in _outermost(tree.body):
-        note = ast.parse(f"__called__({key!r})").body[0]
-        function.body.insert(ast.get_docstring(function) is not None, note)
-        for each in ast.walk(note):
-            ast.copy_location(each, function)
+    for key, function in _outermost_functions(tree.body):
+        statement = ast.parse(f"__called__({key!r})").body[0]
+        position = 0 if ast.get_docstring(function) is None else 1
+        function.body.insert(position, statement)
+        for node in ast.walk(statement):
+            ast.copy_location(node, function)
     _import_from(name, path, tree)
 
 
-def _outermost(body: Sequence[ast.stmt], *names: str) -> Iterator[tuple[Key, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def _outermost_functions(
+    body: Sequence[ast.stmt], *names: str
+) -> Iterator[tuple[Key, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            line = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             yield (".".join([*names, node.name]), line), node
         elif isinstance(node, ast.ClassDef):
-            yield from _outermost(node.body, *names, node.name)
+            yield from _outermost_functions(node.body, *names, node.name)
         else:
-            yield from _outermost([each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)], *names)
+            statements = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+            yield from _outermost_functions(statements, *names)
 
 
 def _import_from(name: str, path: str, tree: ast.Module) -> None:
@@ -91,7 +105,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        return importlib.util.spec_from_loader(fullname, self._loader) if fullname == self._name else None
+        if fullname != self._name:
+            return None
+        return importlib.util.spec_from_loader(fullname, self._loader)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -1,4 +1,4 @@
-"""The mutants of a source file: mutmut's operators, one change in each. Pure."""
+"""The mutants of a source file, by mutmut's operators. Each mutant has one change. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,39 +20,47 @@ class Mutant:
     end: int
     text: str
     function: str | None
-    """The qualified name of the outermost function whose body is changed; None where a module or class is changed."""
+    """The qualified name of the outermost function with the change; None for a change of a module or class."""
 
-    def applied(self, source: str) -> str:
-        """The mutated file, of the original `source`."""
+    def apply(self, source: str) -> str:
+        """Return the mutated text of the file."""
         data = source.encode()
         return (data[: self.start] + self.text.encode() + data[self.end :]).decode()
 
     def lines(self, source: str) -> tuple[int, str, str]:
-        """The number of the first line that differs, and the lines that do, before and after, without indentation."""
-        before, after = ([line.strip() for line in text.splitlines()] for text in (source, self.applied(source)))
-        pairs = enumerate(zip_longest(before, after))
-        first = next(number for number, (old, new) in pairs if old != new)
-        same = 0
-        while same < min(len(before), len(after)) - first and before[-1 - same] == after[-1 - same]:
-            same += 1
-        return first + 1, "\n".join(before[first : len(before) - same]), "\n".join(after[first : len(after) - same])
+        """Return the number of the first different line, and the different lines before and after, not indented."""
+        before = [line.strip() for line in source.splitlines()]
+        after = [line.strip() for line in self.apply(source).splitlines()]
+
+        first = 0
+        for old, new in zip_longest(before, after):
+            if old != new:
+                break
+            first += 1
+
+        tail = 0
+        while tail < min(len(before), len(after)) - first and before[-1 - tail] == after[-1 - tail]:
+            tail += 1
+        old_lines = before[first : len(before) - tail]
+        new_lines = after[first : len(after) - tail]
+        return first + 1, "\n".join(old_lines), "\n".join(new_lines)
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:
-    """All mutants of a file, none of them twice; `is_another_program` says of each whether it is one.
+    """Return all distinct mutants of a file. Some are not valid or do not differ: see `is_another_program`.
 
     Args:
-        file: its path from the root, for the mutants' records.
-        source: what it says.
+        file: The path of the file from the root.
+        source: The text of the file.
     """
     finder = _Finder(file, source.encode())
     MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True).visit(finder)
-    return list(dict.fromkeys(finder.found))
+    return list(dict.fromkeys(finder.mutants))
 
 
 def is_another_program(mutant: Mutant, source: str) -> bool:
-    """Whether the mutated file is Python, and another text: mutmut's operators do not see what is around a node."""
-    text = mutant.applied(source)
+    """Whether the mutated file is valid Python and differs. mutmut's operators do not know the context of a node."""
+    text = mutant.apply(source)
     try:
         compile(text, mutant.file, "exec", dont_inherit=True)
     except SyntaxError:
@@ -61,13 +69,13 @@ def is_another_program(mutant: Mutant, source: str) -> bool:
 
 
 class _Finder(cst.CSTVisitor):
-    """Walks a file and notes what the operators make of each node."""
+    """A visitor that collects the mutants of each node."""
 
     METADATA_DEPENDENCIES = (ByteSpanPositionProvider,)
 
     def __init__(self, file: str, data: bytes) -> None:
         super().__init__()
-        self.found: list[Mutant] = []
+        self.mutants: list[Mutant] = []
         self._file = file
         self._data = data
         self._names: list[str] = []
@@ -88,7 +96,7 @@ class _Finder(cst.CSTVisitor):
             self._visit_body(node)
             return False
         if not isinstance(node, cst.Module):
-            self.found.extend(self._mutants(node))
+            self.mutants.extend(self._mutants(node))
         return True
 
     def _visit_named(self, part: cst.CSTNode, name: str) -> None:
@@ -111,7 +119,7 @@ class _Finder(cst.CSTVisitor):
                 continue
             for number, mutated in enumerate(operator(node)):
                 if changes_nothing(node, mutated) or (operator is operator_string and number):
-                    continue  # of a word in other letters, the tests say what they say of another word
+                    continue  # another letter case of a word is no better than the first mutant, another word
                 start, end = span.start, span.start + span.length
                 yield Mutant(self._file, start, end, self._text(mutated, start), self._function)
 

@@ -1,9 +1,9 @@
-"""What the tests say of the mutants of one file. It forks, and runs pytest in the forks.
+"""Run the tests of one file against its mutants, with pytest in forked processes.
 
-A function's mutant takes its place in a fork of a process that has collected the tests. Those that call the function
-are run, up to the first that fails; others do not see the change. Where the function was called while modules were
-imported or tests collected, or where the mutant is of a module or class, the module is imported anew with all that
-depends on it, and all its tests are run: slower, and the same as a change of the file.
+Usually, the code of a function is replaced in a fork of a process that has collected the tests, and the tests that call
+the function run up to the first failure. If the function was called during imports or collection, or if the mutant
+changes a module or class, the module and its dependents are imported again, and all tests run. That is slower, but
+equals a change of the file.
 """
 
 import gc
@@ -21,12 +21,12 @@ from typing import Any, Final
 import _pytest.main
 import pytest
 
-from benchmarks.mutants.forks import Ending, Say, forked
+from benchmarks.mutants.forks import ForkResult, Send, run_in_fork
 from benchmarks.mutants.loading import (
     CALLED,
     Key,
     import_mutated,
-    import_noting,
+    import_traced,
     key_of,
     loaded_caches,
     loaded_functions,
@@ -37,15 +37,14 @@ from tests.architecture.product import module_name
 
 OPTIONS: Final = (
     *("-x", "-q", "--tb=no", "--hypothesis-profile=mutants", "--import-mode=importlib"),
-    "--assert=plain",  # pytest would import our modules by itself, from their files, as they belong to a plugin of its
+    "--assert=plain",  # with rewritten assertions, pytest would import mendgraph's modules from their files
     *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", "-p", "no:faulthandler"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-NOT_GREEN: Final = "not green"
 
 
 class Verdict(StrEnum):
-    """What became of a mutant."""
+    """The result of the tests for a mutant."""
 
     KILLED = "killed"
     TIMEOUT = "timeout"
@@ -53,187 +52,218 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A mutant, and which test noticed it; `by` is empty where none did."""
+class MutantResult:
+    """A mutant and the test that noticed it; `test` is empty for a survivor."""
 
     mutant: Mutant
     verdict: Verdict
-    by: str = ""
+    test: str = ""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A source file and where its tests are run: `folder` is for what the tests write."""
+class SourceFile:
+    """A source file and its tests, which write to `folder`."""
 
     root: Path
     file: str
     source: str
     tests: tuple[str, ...]
-    """The files of tests; the first is the file's own, where it has one."""
+    """The test files. If there is one that is named after the file, it is the first."""
     folder: Path
-    ahead: tuple[str, ...]
-    """Modules that do not depend on this file, imported once for all of its mutants."""
+    independent_modules: tuple[str, ...]
+    """Modules that do not depend on this file, which are imported once for all of its mutants."""
 
     @property
     def path(self) -> str:
-        """The file's absolute name, as its code objects have it."""
+        """The absolute path of the file, as in its code objects."""
         return str(self.root / "mendgraph" / self.file)
 
     def arguments(self, files: Sequence[str]) -> list[str]:
-        """How pytest is called for these files of tests."""
-        tests = [str(self.root / file) for file in files]
-        where = (
+        """Return pytest's arguments for these test files."""
+        return [
+            *OPTIONS,
             f"--rootdir={self.root}",
             f"--basetemp={self.folder / 'tests'}",
             "-c",
             str(self.root / "pyproject.toml"),
-        )
-        return [*OPTIONS, *where, *tests]
+            *(str(self.root / file) for file in files),
+        ]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a mutant's tests may take: several times what they take with the original."""
+    """The time limits of a mutant's tests: a multiple of the time without a mutant."""
 
     wall_s: float
     cpu_s: int
 
 
-def judge(place: Place, mutants: Sequence[Mutant]) -> list[Judged]:
-    """What the file's tests say of each of its mutants.
+def judge_mutants(file: SourceFile, mutants: Sequence[Mutant]) -> list[MutantResult]:
+    """Run the file's tests against each of its mutants.
 
     Raises:
-        RuntimeError: the tests are not green without any change, or could not be run.
+        RuntimeError: The tests fail without a mutant, or cannot run.
     """
-    ending = forked(lambda say: _judge_loaded(place, mutants, say))
-    lines = [json.loads(line) for line in ending.said if line.startswith("{")]
-    limits = next((Limits(**line["limits"]) for line in lines if "limits" in line), None)
-    if limits is None or ending.status:
-        problem = next((line["problem"] for line in lines if "problem" in line), f"status {ending.status}")
-        raise RuntimeError(f"{', '.join(place.tests)}: {NOT_GREEN} without a mutant: {problem}")
-    judged = {line["mutant"]: line for line in lines if "mutant" in line}
-    rest = [number for number in range(len(mutants)) if number not in judged]
-    if rest:
-        ending = forked(lambda say: _judge_imported(place, mutants, rest, limits, say))
-        judged |= {line["mutant"]: line for line in map(json.loads, ending.said)}
-    return [Judged(each, Verdict(judged[n]["verdict"]), judged[n]["by"]) for n, each in enumerate(mutants)]
+    fork = run_in_fork(lambda send: _judge_loaded(file, mutants, send))
+    messages = [json.loads(line) for line in fork.lines if line.startswith("{")]
+
+    limits = next((Limits(**message["limits"]) for message in messages if "limits" in message), None)
+    if limits is None or fork.status:
+        problem = next((message["problem"] for message in messages if "problem" in message), f"status {fork.status}")
+        raise RuntimeError(f"{', '.join(file.tests)}: the tests fail without a mutant: {problem}")
+
+    verdicts = {message["mutant"]: message for message in messages if "mutant" in message}
+    remaining = [number for number in range(len(mutants)) if number not in verdicts]
+    if remaining:
+        fork = run_in_fork(lambda send: _judge_imported(file, mutants, remaining, limits, send))
+        for message in map(json.loads, fork.lines):
+            verdicts[message["mutant"]] = message
+
+    results = []
+    for number, mutant in enumerate(mutants):
+        message = verdicts[number]
+        results.append(MutantResult(mutant, Verdict(message["verdict"]), message["test"]))
+    return results
 
 
-def _judge_loaded(place: Place, mutants: Sequence[Mutant], say: Say) -> None:
-    _be_quiet(place.folder)
-    import_noting(module_name(place.file), place.path, place.source)
-    pytest.main(place.arguments(place.tests), plugins=[_Loaded(place, mutants, say)])
+def _judge_loaded(file: SourceFile, mutants: Sequence[Mutant], send: Send) -> None:
+    """Test the mutants whose code can be replaced in a loaded function."""
+    _redirect_output(file.folder)
+    import_traced(module_name(file.file), file.path, file.source)
+    pytest.main(file.arguments(file.tests), plugins=[_MutantLoop(file, mutants, send)])
 
 
-def _judge_imported(place: Place, mutants: Sequence[Mutant], which: Sequence[int], limits: Limits, say: Say) -> None:
-    _be_quiet(place.folder)
-    for name in place.ahead:
-        importlib.import_module(name)
+def _judge_imported(
+    file: SourceFile, mutants: Sequence[Mutant], numbers: Sequence[int], limits: Limits, send: Send
+) -> None:
+    """Test the mutants with these numbers, whose module is imported again."""
+    _redirect_output(file.folder)
+    for module in file.independent_modules:
+        importlib.import_module(module)
     gc.freeze()
-    name = module_name(place.file)
-    for number in which:
-        text = mutants[number].applied(place.source)
 
-        for tests in filter(None, (place.tests[:1], place.tests[1:])):  # its own first: the others take long to collect
+    name = module_name(file.file)
+    # The first test file is tried alone, because the others are slow to collect.
+    groups = [tests for tests in (file.tests[:1], file.tests[1:]) if tests]
+    for number in numbers:
+        text = mutants[number].apply(file.source)
+        for tests in groups:
 
-            def run(say: Say, text: str = text, tests: Sequence[str] = tests) -> None:
-                import_mutated(name, place.path, text)
-                if pytest.main(place.arguments(tests), plugins=[_Telling(say)]):
-                    say("pytest")
+            def run(send: Send, text: str = text, tests: Sequence[str] = tests) -> None:
+                import_mutated(name, file.path, text)
+                if pytest.main(file.arguments(tests), plugins=[_FirstFailure(send)]):
+                    send("pytest")
 
-            ending = forked(run, limits.wall_s + 5, limits.cpu_s + 5)
-            if ending.said or ending.status:
+            fork = run_in_fork(run, limits.wall_s + 5, limits.cpu_s + 5)
+            if fork.lines or fork.status:
                 break
-        _tell(say, number, ending)
+        _send_verdict(send, number, fork)
 
 
-class _Loaded:
-    """Takes the place of pytest's loop over the tests: once as they are, then once for each mutant, in forks."""
+class _MutantLoop:
+    """A plugin that replaces pytest's loop over the tests: one without a mutant, then one for each mutant, in forks."""
 
-    def __init__(self, place: Place, mutants: Sequence[Mutant], say: Say) -> None:
-        self._place = place
+    def __init__(self, file: SourceFile, mutants: Sequence[Mutant], send: Send) -> None:
+        self._file = file
         self._mutants = mutants
-        self._say = say
+        self._send = send
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        ahead = set(CALLED)
+        early_calls = set(CALLED)
         if session.testsfailed or not session.items:
-            self._say(json.dumps({"problem": "the tests cannot be collected"}))
+            self._send(json.dumps({"problem": "the tests cannot be collected"}))
             return True
-        gc.unfreeze()  # what a conftest may have frozen is not seen either
-        functions, caches = loaded_functions(self._place.path), loaded_caches(str(self._place.root))
+
+        gc.unfreeze()  # frozen objects are missing from `gc.get_objects`
+        functions = loaded_functions(self._file.path)
+        caches = loaded_caches(str(self._file.root))
         gc.freeze()
-        unchanged = self._unchanged(session, caches)
-        if unchanged is None:
+
+        control = self._run_control(session, caches)
+        if control is None:
             return True
-        limits, callers = unchanged
-        self._say(json.dumps({"limits": vars(limits)}))
+        limits, callers = control
+        self._send(json.dumps({"limits": vars(limits)}))
+
         tests = list(session.items)
         for number, mutant in enumerate(self._mutants):
-            key = key_of(mutant, self._place.source, functions)
-            if key is None or key in ahead:
+            key = key_of(mutant, self._file.source, functions)
+            if key is None or key in early_calls:
                 continue
-            code = mutated_code(mutant.applied(self._place.source), self._place.path, key)
-            if code is None or any(len(code.co_freevars) != len(each.__code__.co_freevars) for each in functions[key]):
-                continue  # it cannot take their place, so it is imported instead
-            session.items = [each for each in tests if each.nodeid in callers.get(key, set())] or list(tests)
-            ending = forked(_tests(session, functions[key], code), limits.wall_s, limits.cpu_s)
-            _tell(self._say, number, ending)
-            killer = ending.said[0] if ending.said else ""
-            tests.sort(key=lambda each: each.nodeid != killer)  # what noticed one change, notices the next as well
+            code = mutated_code(mutant.apply(self._file.source), self._file.path, key)
+            if code is None or not _can_replace(code, functions[key]):
+                continue
+
+            session.items = [test for test in tests if test.nodeid in callers.get(key, set())] or list(tests)
+            fork = run_in_fork(_run_tests(session, functions[key], code), limits.wall_s, limits.cpu_s)
+            _send_verdict(self._send, number, fork)
+            killer = fork.lines[0] if fork.lines else ""
+            tests.sort(key=lambda test: test.nodeid != killer)  # it is likely to notice the next mutant as well
         return True
 
-    def _unchanged(self, session: pytest.Session, caches: Sequence[Any]) -> tuple[Limits, dict[Key, set[str]]] | None:
-        """How long the tests may take, and which of them call which function; None where one of them fails."""
+    def _run_control(self, session: pytest.Session, caches: Sequence[Any]) -> tuple[Limits, dict[Key, set[str]]] | None:
+        """Run the tests without a mutant; return the limits and the tests that call each function, None on failure."""
+        plain = run_in_fork(_run_tests(session))
+
         calls = _Calls(caches)
-        plain = forked(_tests(session))
         session.config.pluginmanager.register(calls)
-        noted = forked(_tests(session, told=lambda say: say(json.dumps(calls.found))))
+        traced = run_in_fork(_run_tests(session, finish=lambda send: send(json.dumps(calls.calls))))
         session.config.pluginmanager.unregister(calls)
-        if plain.said or plain.status or noted.status or not noted.said or not noted.said[0].startswith("["):
-            problem = " ".join([*plain.said, *noted.said]) or f"status {plain.status} and {noted.status}"
-            self._say(json.dumps({"problem": problem}))
+
+        has_calls = bool(traced.lines) and traced.lines[0].startswith("[")
+        if plain.lines or plain.status or traced.status or not has_calls:
+            problem = " ".join([*plain.lines, *traced.lines]) or f"status {plain.status} and {traced.status}"
+            self._send(json.dumps({"problem": problem}))
             return None
+
         callers: dict[Key, set[str]] = {}
-        everything = {each.nodeid for each in session.items}
-        for test, name, line in json.loads(noted.said[0]):
-            callers.setdefault((name, line), set()).update({test} if test else everything)
+        all_tests = {test.nodeid for test in session.items}
+        for test, name, line in json.loads(traced.lines[0]):
+            callers.setdefault((name, line), set()).update({test} if test else all_tests)
         return Limits(wall_s=10 + 5 * plain.wall_s, cpu_s=math.ceil(1 + 3 * plain.cpu_s)), callers
 
 
-def _tests(
+def _can_replace(code: CodeType, functions: Sequence[FunctionType]) -> bool:
+    """Whether the code can replace that of the functions: they must have the same number of free variables."""
+    return all(len(code.co_freevars) == len(function.__code__.co_freevars) for function in functions)
+
+
+def _run_tests(
     session: pytest.Session,
     functions: Sequence[FunctionType] = (),
     code: CodeType | None = None,
-    told: Callable[[Say], None] = lambda _: None,
-) -> Callable[[Say], None]:
-    """What runs the session's tests in a fork, with this code for the functions, and says which test failed first."""
+    finish: Callable[[Send], None] = lambda _: None,
+) -> Callable[[Send], None]:
+    """Return a function for a fork: it replaces the code, runs the tests, and sends the first failure."""
 
-    def run(say: Say) -> None:
+    def run(send: Send) -> None:
         for function in functions:
             function.__code__ = code or function.__code__
-        session.config.pluginmanager.register(_Telling(say))
+        session.config.pluginmanager.register(_FirstFailure(send))
         _pytest.main.pytest_runtestloop(session)
-        told(say)
+        finish(send)
 
     return run
 
 
 class _Calls:
-    """Which test calls which function: a list of the test (empty for what several share), the name and the line."""
+    """A plugin that records the calls of functions by tests: the test, the function's name and its line.
+
+    The test is empty for calls of fixtures that several tests share.
+    """
 
     def __init__(self, caches: Sequence[Any]) -> None:
         self._caches = caches
-        self.found: list[tuple[str, str, int]] = []
+        self.calls: list[tuple[str, str, int]] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        for each in self._caches:
-            each.cache_clear()  # else a test that asks again calls nothing
+        for cached_function in self._caches:
+            cached_function.cache_clear()  # otherwise a cached result would hide a call
         CALLED.clear()
         result = yield
-        self.found += [(item.nodeid, *key) for key in sorted(CALLED)]
+        self.calls += [(item.nodeid, *key) for key in sorted(CALLED)]
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -243,33 +273,38 @@ class _Calls:
         before = set(CALLED)
         CALLED.clear()
         result = yield
-        self.found += [("", *key) for key in sorted(CALLED)]
+        self.calls += [("", *key) for key in sorted(CALLED)]
         CALLED.update(before)
         return result
 
 
-class _Telling:
-    """Says which test failed first."""
+class _FirstFailure:
+    """A plugin that sends the first failing test and exits."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, send: Send) -> None:
+        self._send = send
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._say(report.nodeid)
+            self._send(report.nodeid)
             os._exit(0)
 
 
-def _tell(say: Say, number: int, ending: Ending) -> None:
-    by = ending.said[0] if ending.said else ""
-    verdict = Verdict.TIMEOUT if not ending.in_time else Verdict.KILLED if by or ending.status else Verdict.SURVIVED
-    say(json.dumps({"mutant": number, "verdict": verdict, "by": by}))
+def _send_verdict(send: Send, number: int, fork: ForkResult) -> None:
+    test = fork.lines[0] if fork.lines else ""
+    if not fork.in_time:
+        verdict = Verdict.TIMEOUT
+    elif test or fork.status:
+        verdict = Verdict.KILLED
+    else:
+        verdict = Verdict.SURVIVED
+    send(json.dumps({"mutant": number, "verdict": verdict, "test": test}))
 
 
-def _be_quiet(folder: Path) -> None:
-    """What the tests print is nobody's; what they write by a relative name is in a folder of theirs."""
+def _redirect_output(folder: Path) -> None:
+    """Discard the output of the tests, and change to `folder`, where they write files with relative names."""
     os.chdir(folder)
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
-        os.dup2(nowhere, stream)
-    os.close(nowhere)
+        os.dup2(null, stream)
+    os.close(null)

@@ -1,1 +1,1 @@
-"""Do the tests notice the faults that a hurried developer makes? `make planted`."""
+"""A check that the tests notice typical faults of a hurried developer: `make planted`."""

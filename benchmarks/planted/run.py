@@ -28,10 +28,10 @@ HANGING_TEST: Final = re.compile(r"^\++ Timeout \++$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run of one test file. `failed_test` is the first test that failed, "" for none."""
+    """The result of a run of one test file. `failing_test` is the first test that failed, "" for none."""
 
-    passed: bool
-    failed_test: str
+    is_success: bool
+    failing_test: str
     last_line: str
 
 
@@ -58,21 +58,21 @@ class Checkout:
         if fault.test not in self._controls:
             self._controls[fault.test] = self._run_tests(fault.test)
         control = self._controls[fault.test]
-        if not control.passed:
-            detail = f"without the fault: {control.failed_test or control.last_line}"
+        if not control.is_success:
+            detail = f"without the fault: {control.failing_test or control.last_line}"
             return Verdict(fault, noticed=False, detail=detail)
 
         file = self.folder / fault.file
         original = file.read_text(encoding="utf-8")
-        planted = fault.plant(original)
-        compile(planted, fault.file, "exec")
-        self._write(file, planted)
+        faulty = fault.plant(original)
+        compile(faulty, fault.file, "exec")
+        self._write(file, faulty)
         try:
             run = self._run_tests(fault.test, "-x")
         finally:
             self._write(file, original)
 
-        return Verdict(fault, noticed=bool(run.failed_test), detail=run.failed_test or run.last_line)
+        return Verdict(fault, noticed=bool(run.failing_test), detail=run.failing_test or run.last_line)
 
     def _copy_files(self) -> None:
         listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
@@ -126,11 +126,15 @@ class Checkout:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            return RunResult(passed=False, failed_test="", last_line=f"no end within {TIME_LIMIT_S} s")
-        match = FAILED_TEST.search(output)
-        hangs = "a test does not end" if HANGING_TEST.search(output) else ""
+            return RunResult(is_success=False, failing_test="", last_line=f"no end within {TIME_LIMIT_S} s")
+
+        failing_test = ""
+        if match := FAILED_TEST.search(output):
+            failing_test = match[1]
+        elif HANGING_TEST.search(output):
+            failing_test = "a test does not end"
         lines = output.strip().splitlines() or [f"exit code {process.returncode}"]
-        return RunResult(process.returncode == 0, match[1] if match else hangs, lines[-1])
+        return RunResult(process.returncode == 0, failing_test, lines[-1])
 
     @staticmethod
     def _write(file: Path, text: str) -> None:
@@ -145,10 +149,11 @@ def print_table(verdicts: Sequence[Verdict]) -> None:
     for verdict in verdicts:
         test = verdict.detail.removeprefix(f"{verdict.fault.test}::")
         rows.append((verdict.fault.name, verdict.fault.test, "yes" if verdict.noticed else "NO", test))
+
     for row in rows:
         print("| " + " | ".join(row) + " |")
-    noticed = sum(verdict.noticed for verdict in verdicts)
-    print(f"\n{noticed} of {len(verdicts)} faults are noticed")
+    count = sum(verdict.noticed for verdict in verdicts)
+    print(f"\n{count} of {len(verdicts)} faults are noticed")
 
 
 def main(arguments: Sequence[str]) -> int:

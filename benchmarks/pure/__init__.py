@@ -1,1 +1,1 @@
-"""How long the hot pure functions take on the largest inputs, and that it grows no faster than the input."""
+"""The duration of the hot pure functions on the largest inputs, and a test that it grows linearly."""

@@ -1,11 +1,11 @@
-"""The hot pure functions, each with inputs that are large and built to be hard for it.
+"""The hot pure functions with large and difficult inputs.
 
-A case at scale 4 has the size that the function must stand: replies of 1 MB, texts of 200 kB, files of 10,000 lines. At
-scale 1 it has a quarter of that.
+A case at scale 4 has the maximum size: replies of 1 MB, texts of 200 kB, files of 10,000 lines. At scale 1 it has a
+quarter of that.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -28,30 +28,34 @@ from tests.architecture.hostile_texts import ENDS, hostile_units
 from tests.architecture.patterns import patterns
 
 REPLY: Final = 250_000
-"""Characters of a reply at scale 1."""
+"""The number of characters of a reply at scale 1."""
 TEXT: Final = 50_000
-"""Characters of a text to redact at scale 1."""
+"""The number of characters of a text to redact at scale 1."""
 LINES: Final = 2_500
-"""Lines of a file to edit at scale 1."""
+"""The number of lines of a file to edit at scale 1."""
 
 TOOLS: Final = frozenset({"read_file", "write_file", "edit_file", "multi_edit", "edit_blocks", "final_answer"})
-KNOWN: Final = Redactor(("x8K!qP2zzzRt", "correct-horse-9-battery"))
+REDACTOR: Final = Redactor(("x8K!qP2zzzRt", "correct-horse-9-battery"))
+
+Call = Callable[[], Any]
+"""A call to measure."""
 
 
 class Case(NamedTuple):
-    """What is measured, by name, and what makes the call of it at a scale."""
+    """A case. `prepare` returns the call at a scale."""
 
     name: str
-    made: Callable[[int], Callable[[], Any]]
+    prepare: Callable[[int], Call]
 
 
 def cases() -> tuple[Case, ...]:
-    """All of them."""
+    """Return all cases."""
     return (*_parser(), *_redaction(), *_edits(), *_signatures(), *_patterns())
 
 
-def _of(size: int, unit: str, before: str = "", after: str = "") -> str:
-    return before + unit * (size // len(unit)) + after
+def _repeat(size: int, unit: str, before: str = "") -> str:
+    """Return a text of about this size."""
+    return before + unit * (size // len(unit))
 
 
 def _parser() -> Iterator[Case]:
@@ -71,8 +75,8 @@ def _parser() -> Iterator[Case]:
         "emoji": ("\N{GRINNING FACE}", ""),
     }
 
-    def reading(unit: str, before: str, scale: int) -> Callable[[], Any]:
-        text = _of(REPLY * scale, unit, before)
+    def prepare(unit: str, before: str, scale: int) -> Call:
+        text = _repeat(REPLY * scale, unit, before)
         native = [RawCall(call_id="", tool="edit_file", arguments=text)]
         facts = AnswerFacts("mend it", first=True)
         return lambda: (
@@ -86,7 +90,7 @@ def _parser() -> Iterator[Case]:
         )
 
     for name, (unit, before) in units.items():
-        yield Case(f"parser: {name}", partial(reading, unit, before))
+        yield Case(f"parser: {name}", partial(prepare, unit, before))
 
 
 def _redaction() -> Iterator[Case]:
@@ -106,123 +110,149 @@ def _redaction() -> Iterator[Case]:
         "hashes": "$6$a1B2$",
     }
 
-    def streamed(text: str) -> str:
-        stream = RedactedStream(KNOWN)
-        return "".join(stream.feed(text[at : at + 20]) for at in range(0, len(text), 20)) + stream.close()
-
     for name, unit in units.items():
-
-        def whole(scale: int, unit: str = unit) -> Callable[[], Any]:
-            text = _of(TEXT * scale, unit)
-            return lambda: (KNOWN.text(text), masked_blocks(text))
-
-        yield Case(f"redaction: {name}", whole)
-    yield Case("redaction: a document", _document)
-    yield Case("redaction: a stream of chunks", lambda scale: lambda: streamed(_of(TEXT * scale, units["code"])))
+        yield Case(f"redaction: {name}", partial(_prepare_redaction, unit))
+    yield Case("redaction: a document", _prepare_document)
+    yield Case("redaction: a stream of chunks", partial(_prepare_stream, units["code"]))
 
 
-def _document(scale: int) -> Callable[[], Any]:
+def _prepare_redaction(unit: str, scale: int) -> Call:
+    text = _repeat(TEXT * scale, unit)
+    return lambda: (REDACTOR.text(text), masked_blocks(text))
+
+
+def _prepare_document(scale: int) -> Call:
     records = [
-        {"path": f"src/{at}.py", "ok": True, "text": "total = 3", "token_count": at} for at in range(500 * scale)
+        {"path": f"src/{number}.py", "ok": True, "text": "total = 3", "token_count": number}
+        for number in range(500 * scale)
     ]
-    return lambda: KNOWN.value(records)
+    return lambda: REDACTOR.value(records)
+
+
+def _prepare_stream(unit: str, scale: int) -> Call:
+    text = _repeat(TEXT * scale, unit)
+    chunks = [text[start : start + 20] for start in range(0, len(text), 20)]
+
+    def redact() -> str:
+        stream = RedactedStream(REDACTOR)
+        return "".join(map(stream.feed, chunks)) + stream.close()
+
+    return redact
 
 
 def _edits() -> Iterator[Case]:
-    def edit(line: str, wanted: Callable[[int], str]) -> Callable[[int], Callable[[], Any]]:
-        def made(scale: int) -> Callable[[], Any]:
-            text, old = line * (LINES * scale), wanted(LINES * scale)
-            return lambda: replace_text(text, "a.py", old, "y = 2\n", replace_all=False)
+    line = "    x = 1\n"
+    edits: dict[str, tuple[str, Callable[[int], str]]] = {
+        "half of all lines, the last of them missing": (line, lambda n: line * (n // 2) + "    y\n"),
+        "half of all lines, blanks at the end": ("ab\n", lambda n: "ab\n" * (n // 2) + "a "),
+        "half of all lines, indented otherwise": (line, lambda n: "x = 1\n" * (n // 2)),
+        "a part of one long line": ("a" * 10, lambda n: "a" * (5 * n) + "b"),
+    }
+    for name, (unit, old_text) in edits.items():
+        yield Case(f"edit: {name}", partial(_prepare_edit, unit, old_text))
+    yield Case("edit: nearest lines", _prepare_nearest)
 
-        return made
+    patches: dict[str, tuple[str, Callable[[int], str]]] = {
+        "the same header everywhere": ("    x = 1\n)\n", lambda _: "@@ )\n     x = 1\n-y\n"),
+        "many headers": (line, lambda scale: "@@     x = 1\n" * 500 * scale + "-y\n"),
+        "half of all lines": (line, lambda scale: f"@@\n{f' {line}' * 1000 * scale}-y\n"),
+    }
+    for name, (unit, hunks) in patches.items():
+        yield Case(f"patch: {name}", partial(_prepare_patch, unit, hunks))
 
-    same = "    x = 1\n"
-    yield Case("edit: half of all lines, the last of them missing", edit(same, lambda n: same * (n // 2) + "    y\n"))
-    yield Case("edit: half of all lines, blanks at the end", edit("ab\n", lambda n: "ab\n" * (n // 2) + "a "))
-    yield Case("edit: half of all lines, indented otherwise", edit(same, lambda n: "x = 1\n" * (n // 2)))
-    yield Case("edit: a part of one long line", edit("a" * 10, lambda n: "a" * (5 * n) + "b"))
-    yield Case("edit: nearest lines", _nearest)
-    yield Case(
-        "patch: the same header everywhere", lambda scale: _patched("    x = 1\n)\n", "@@ )\n     x = 1\n-y\n", scale)
-    )
-    yield Case("patch: many headers", lambda scale: _patched(same, "@@     x = 1\n" * 500 * scale + "-y\n", scale))
-    yield Case("patch: half of all lines", lambda scale: _patched(same, f"@@\n{f' {same}' * 1000 * scale}-y\n", scale))
-    yield Case("blocks: a whole file", lambda scale: _merged(_module(scale), r"return c \* b", "return c"))
-    yield Case("blocks: only new names", lambda scale: _merged(_module(scale), "def f", "def g"))
-    yield Case("blocks: an example's values", _example)
-    yield Case("blocks: attributes of many classes", _attributes)
+    yield Case("blocks: a whole file", partial(_prepare_block, r"return c \* b", "return c"))
+    yield Case("blocks: only new names", partial(_prepare_block, "def f", "def g"))
+    yield Case("blocks: an example's values", _prepare_example)
+    yield Case("blocks: attributes of many classes", _prepare_attributes)
 
 
-def _nearest(scale: int) -> Callable[[], Any]:
-    text = "".join(f"    value_{at} = compute(alpha, beta)\n" for at in range(LINES * scale))
+def _prepare_edit(line: str, old_text: Callable[[int], str], scale: int) -> Call:
+    text = line * (LINES * scale)
+    old = old_text(LINES * scale)
+    return lambda: replace_text(text, "a.py", old, "y = 2\n", replace_all=False)
+
+
+def _prepare_nearest(scale: int) -> Call:
+    text = "".join(f"    value_{number} = compute(alpha, beta)\n" for number in range(LINES * scale))
     return lambda: nearest_region(text, "    value = compute(gamma, beta)\n" * 40)
 
 
-def _patched(line: str, hunks: str, scale: int) -> Callable[[], Any]:
-    text = line * (LINES * scale // line.count("\n"))
+def _prepare_patch(lines: str, hunks: Callable[[int], str], scale: int) -> Call:
+    text = lines * (LINES * scale // lines.count("\n"))
+    patch = f"*** Begin Patch\n*** Update File: a.py\n{hunks(scale)}+z\n*** End Patch\n"
 
-    def applied() -> Any:
-        files = parse_patch(f"*** Begin Patch\n*** Update File: a.py\n{hunks}+z\n*** End Patch\n")
+    def apply() -> Any:
+        files = parse_patch(patch)
         return [apply_hunks(text, file.hunks, "a.py") for file in files if isinstance(file, UpdatedFile)]
 
-    return applied
+    return apply
 
 
-def _module(scale: int) -> str:
-    count = LINES * scale // 4
-    return "".join(f"def f{at}(a, b):\n    c = a + {at}\n    return c * b\n\n" for at in range(count))
-
-
-def _merged(source: str, pattern: str, by: str) -> Callable[[], Any]:
-    block = re.sub(pattern, by, source)
+def _prepare_block(pattern: str, replacement: str, scale: int) -> Call:
+    functions = [
+        f"def f{number}(a, b):\n    c = a + {number}\n    return c * b\n\n" for number in range(LINES * scale // 4)
+    ]
+    source = "".join(functions)
+    block = re.sub(pattern, replacement, source)
     return lambda: replace_definitions(source, block)
 
 
-def _example(scale: int) -> Callable[[], Any]:
-    count = LINES * scale // 2
-    source = "x = 1\n" + "".join(f"a{at} = {at}\n" for at in range(count))
-    block = "".join(f"b{at} = {at}\n" for at in range(count)) + "print(b1)\n"
+def _prepare_example(scale: int) -> Call:
+    numbers = range(LINES * scale // 2)
+    source = "x = 1\n" + "".join(f"a{number} = {number}\n" for number in numbers)
+    block = "".join(f"b{number} = {number}\n" for number in numbers) + "print(b1)\n"
     return lambda: replace_definitions(source, block)
 
 
-def _attributes(scale: int) -> Callable[[], Any]:
-    count = LINES * scale // 4
-    source = "".join(f"class A{at}:\n    x{at} = 1\n    def f(self):\n        return 2\n" for at in range(count))
-    return lambda: replace_definitions(source, "".join(f"x{at} = 2\n" for at in range(count)))
+def _prepare_attributes(scale: int) -> Call:
+    numbers = range(LINES * scale // 4)
+    classes = [f"class A{number}:\n    x{number} = 1\n    def f(self):\n        return 2\n" for number in numbers]
+    source = "".join(classes)
+    block = "".join(f"x{number} = 2\n" for number in numbers)
+    return lambda: replace_definitions(source, block)
+
+
+def _signatures() -> Iterator[Case]:
+    arguments: dict[str, Callable[[int], dict[str, Any]]] = {
+        "one long text": lambda size: {"content": "\N{GRINNING FACE}\n" * (size // 2)},
+        "many keys": lambda size: {f"key{number}": number for number in range(size // 20)},
+        "many edits": lambda size: {"edits": [{"old_str": "a", "new_str": "b"}] * (size // 32)},
+    }
+    for name, make_arguments in arguments.items():
+        yield Case(f"signature: {name}", partial(_prepare_signature, make_arguments))
+
+
+def _prepare_signature(make_arguments: Callable[[int], dict[str, Any]], scale: int) -> Call:
+    arguments = make_arguments(REPLY * scale)
+    return lambda: action_signature("write", "write_file", arguments, "a.py")
 
 
 def _patterns() -> Iterator[Case]:
-    """All regular expressions of ours on what is hard for each of them, package by package."""
-    hard = [(each, hostile_units(each.pattern, each.flags, 4)) for each in patterns()]
-
-    def searching(package: str, scale: int) -> Callable[[], Any]:
-        size, here = 400 * scale, [each for each in hard if each[0].name.startswith(package)]
-        ready = [(re.compile(found.pattern, found.flags), found.anchored, units) for found, units in here]
-        return lambda: [
-            pattern.match(text) if anchored else pattern.sub("", text)
-            for pattern, anchored, units in ready
-            for text in (f"{_of(size, unit)}{end}" for unit in units[:8] for end in ENDS)
-        ]
-
-    for package in (
+    """Yield a case for the regular expressions of each package, with texts that are hard for each expression."""
+    packages = (
         "mendgraph.graph.",
         "mendgraph.nodes.language.",
         "mendgraph.nodes.execute_tools.",
         "mendgraph.nodes.call_model.",
-    ):
-        yield Case(f"patterns: {package}", partial(searching, package))
-
-
-def _signatures() -> Iterator[Case]:
-    def signed(make: Callable[[int], dict[str, Any]]) -> Callable[[int], Callable[[], Any]]:
-        def made(scale: int) -> Callable[[], Any]:
-            arguments = make(REPLY * scale)
-            return lambda: action_signature("write", "write_file", arguments, "a.py")
-
-        return made
-
-    yield Case("signature: one long text", signed(lambda size: {"content": "\N{GRINNING FACE}\n" * (size // 2)}))
-    yield Case("signature: many keys", signed(lambda size: {f"key{at}": at for at in range(size // 20)}))
-    yield Case(
-        "signature: many edits", signed(lambda size: {"edits": [{"old_str": "a", "new_str": "b"}] * (size // 32)})
     )
+    units_of = {pattern: hostile_units(pattern.pattern, pattern.flags, 4) for pattern in patterns()}
+    for package in packages:
+        members = {pattern: units for pattern, units in units_of.items() if pattern.name.startswith(package)}
+        yield Case(f"patterns: {package}", partial(_prepare_patterns, members))
+
+
+def _prepare_patterns(units_of: Mapping[Any, Sequence[str]], scale: int) -> Call:
+    size = 400 * scale
+    expressions = [(re.compile(pattern.pattern, pattern.flags), pattern, units) for pattern, units in units_of.items()]
+
+    def search() -> None:
+        for expression, pattern, units in expressions:
+            for unit in units[:8]:
+                for end in ENDS:
+                    text = f"{_repeat(size, unit)}{end}"
+                    if pattern.anchored:
+                        expression.match(text)
+                    else:
+                        expression.sub("", text)
+
+    return search

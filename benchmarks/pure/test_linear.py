@@ -1,4 +1,4 @@
-"""Four times the input costs about four times the time: a reply that a model repeats itself in must not stop a run."""
+"""The duration grows linearly with the input, so that a repetitive reply of a model cannot stop a run."""
 
 from collections.abc import Callable
 from time import thread_time
@@ -9,20 +9,26 @@ import pytest
 from benchmarks.pure.cases import Case, cases
 
 MOST_GROWTH: Final = 8.0
-"""Linear is 4, and somewhat more where the larger input leaves the processor's caches; quadratic is 16."""
+"""Linear growth is 4, or slightly more if the larger input exceeds the processor's caches. Quadratic growth is 16."""
 ROUNDS: Final = 3
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_linear(case: Case) -> None:
-    """The least of several rounds, in which both sizes take turns, in processor time."""
-    small, large = case.made(1), case.made(4)
-    times = [(_seconds(small), _seconds(large)) for _ in range(ROUNDS)]
-    growth = min(each for _, each in times) / min(each for each, _ in times)
+    """Compare the minimum CPU times of both sizes over several interleaved rounds."""
+    small = case.prepare(1)
+    large = case.prepare(4)
+    small_times = []
+    large_times = []
+    for _ in range(ROUNDS):
+        small_times.append(_cpu_s(small))
+        large_times.append(_cpu_s(large))
+
+    growth = min(large_times) / min(small_times)
     assert growth < MOST_GROWTH, f"{case.name}: 4 times the input costs {growth:.1f} times the time"
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    begun = thread_time()
+def _cpu_s(call: Callable[[], Any]) -> float:
+    start = thread_time()
     call()
-    return thread_time() - begun
+    return thread_time() - start

@@ -1,4 +1,4 @@
-"""How long each of them takes at a quarter of its largest input and at all of it."""
+"""The duration of each case at a quarter of the maximum size and at the maximum size."""
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -9,6 +9,6 @@ from benchmarks.pure.cases import Case, cases
 @pytest.mark.parametrize("scale", [1, 4])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_speed(benchmark: BenchmarkFixture, case: Case, scale: int) -> None:
-    """Times come in the table that the benchmark prints."""
+    """Measure a case for the table of pytest-benchmark."""
     benchmark.group = case.name
-    benchmark(case.made(scale))
+    benchmark(case.prepare(scale))

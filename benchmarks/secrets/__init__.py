@@ -1,1 +1,1 @@
-"""How many secrets the redactor finds."""
+"""The recall of the redactor of secrets."""
