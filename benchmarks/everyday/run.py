@@ -21,7 +21,7 @@ from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.record import RunRecord, line_of
 from benchmarks.real_model.reply_cache import ReplyCache
 from benchmarks.real_model.run import REPLIES
-from benchmarks.real_model.score import how_it_ended, table
+from benchmarks.real_model.score import describe_end, table
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.call_model.weights import embedded_weights
 
@@ -100,7 +100,7 @@ def result_of(record: RunRecord) -> str:
 
 def row(record: RunRecord) -> list[str]:
     """A result in the cells of the table."""
-    figures = (how_it_ended(record), record.end.checked or "-", f"{record.end.seconds:.0f}", str(len(record.calls)))
+    figures = (describe_end(record), record.end.checked or "-", f"{record.end.seconds:.0f}", str(len(record.calls)))
     return [record.task, record.label, result_of(record), *figures]
 
 

@@ -1,1 +1,1 @@
-"""Whole tasks with a real, small model: ours and other harnesses, on the same endpoint and within the same limits."""
+"""Complete tasks with a real small model, in mendgraph and in other harnesses, with the same endpoint and limits."""

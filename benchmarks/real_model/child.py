@@ -1,6 +1,6 @@
-"""A harness at work in a process of its own: JSON in, JSON out, nothing of it left behind.
+"""A harness in a child process, which reads a request and prints its result as JSON.
 
-The last line of the child's standard output is its answer; whatever it or its libraries print before is theirs.
+The result is the last line of standard output. Earlier lines are output of libraries and are ignored.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.real_model.checking import is_left_behind
+from benchmarks.real_model.checking import is_tool_file
 from benchmarks.real_model.record import FAILED, LIMIT_TIME, RunEnd
 from mendgraph.nodes.call_model.endpoint import DEFAULT_MODELS
 from mendgraph.nodes.records import JsonMap
@@ -28,27 +28,31 @@ FOREIGN_SETTINGS = (
 )
 PLACES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-LAST_WORDS = 600
-"""Characters of a failed child's standard error that are kept."""
+ERROR_CHARACTERS = 600
+"""The number of characters of a failed child's standard error in its result."""
 
 
-def clean_environment(ours: Mapping[str, str], home: Path, added: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a harness: none of the variables that would steer it, a home of its own, and what is added."""
-    kept = {
+def clean_environment(environment: Mapping[str, str], home: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a harness, with a separate home and without variables that would configure it."""
+    excluded = (*PLACES, *PROXIES, *DEFAULT_MODELS)
+    result = {
         name: value
-        for name, value in ours.items()
-        if not name.upper().startswith(FOREIGN_SETTINGS) and name.upper() not in (*PLACES, *PROXIES, *DEFAULT_MODELS)
+        for name, value in environment.items()
+        if not name.upper().startswith(FOREIGN_SETTINGS) and name.upper() not in excluded
     }
-    folders = {"HOME": home, "XDG_CACHE_HOME": home / "cache", "XDG_DATA_HOME": home / "data"}
-    return {**kept, **{name: str(folder) for name, folder in folders.items()}, "NO_PROXY": "127.0.0.1", **added}
+    result["HOME"] = str(home)
+    result["XDG_CACHE_HOME"] = str(home / "cache")
+    result["XDG_DATA_HOME"] = str(home / "data")
+    result["NO_PROXY"] = "127.0.0.1"
+    return {**result, **variables}
 
 
 def run_child(
     command: Sequence[str], request: JsonMap, cwd: Path, environment: Mapping[str, str], timeout_s: float
 ) -> RunEnd:
-    """Give `request` to the program and return its answer; one that takes too long or fails has an end as well.
+    """Run the program with a request, and return its result, also after a failure or the time limit.
 
-    The whole process group is killed in the end, however it ends; also when we are interrupted.
+    The process group is killed at the end, also after an interrupt of this process.
     """
     process = subprocess.Popen(
         command,
@@ -63,34 +67,35 @@ def run_child(
         start_new_session=True,
     )
     try:
-        said, complained = process.communicate(json.dumps(request), timeout=timeout_s)
+        output, errors = process.communicate(json.dumps(request), timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return RunEnd(ended=LIMIT_TIME, reason=f"killed after {timeout_s:g} s", seconds=timeout_s)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    return read_end(said, complained, process.returncode)
+    return read_end(output, errors, process.returncode)
 
 
-def read_end(said: str, complained: str, code: int) -> RunEnd:
-    """What a child that ended by itself says of its run."""
+def read_end(output: str, errors: str, code: int) -> RunEnd:
+    """Read the result of a child process."""
     with suppress(ValueError, IndexError):
-        return RunEnd.model_validate_json(said.strip().splitlines()[-1])
+        return RunEnd.model_validate_json(output.strip().splitlines()[-1])
+
     reason = f"exit code {code}" if code else "it ended without an answer"
-    return RunEnd(ended=FAILED, reason=reason, error=complained.strip()[-LAST_WORDS:])
+    return RunEnd(ended=FAILED, reason=reason, error=errors.strip()[-ERROR_CHARACTERS:])
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """The bytes of every file below `folder` by relative path, but for what tools leave behind."""
-    found: dict[str, bytes] = {}
+    """Return the content of every file below `folder` by relative path, without the files of tools."""
+    contents: dict[str, bytes] = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        if path.is_file() and not any(map(is_left_behind, parts)):
-            found["/".join(parts)] = path.read_bytes()
-    return found
+        if path.is_file() and not any(map(is_tool_file, parts)):
+            contents["/".join(parts)] = path.read_bytes()
+    return contents
 
 
 def root_of_project() -> Path:
-    """The folder that `graph`, `nodes` and `benchmarks` are in."""
+    """Return the folder of `graph`, `nodes` and `benchmarks`."""
     return Path(__file__).parent.parent.parent

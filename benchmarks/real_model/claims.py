@@ -1,8 +1,8 @@
-"""The child process of a check: says which claim about the program in the current folder is the first not to hold.
+"""The child process of a check, which finds the first false claim about the program in the current folder.
 
-It is run as a script, by `python -I`, and imports nothing of ours. In comes one JSON object with `setup` (statements)
-and `claims` (expressions), out goes one with `problem` (a sentence or null). What the program under test prints goes
-nowhere. Setup and claims find `read`, `raises` and `run` beside Python's own names.
+It runs as a script by `python -I` and imports only the standard library. It reads a JSON object with `setup`
+(statements) and `claims` (expressions), and prints one with `problem` (a sentence or null). The output of the tested
+program is discarded. Setup and claims can use `read`, `raises` and `run` besides Python's builtins.
 """
 
 import json
@@ -20,13 +20,13 @@ FILE_BYTES = 10 * 1024**2
 
 
 def read(path: str) -> str:
-    """The text of a file, with its own line ends."""
+    """Return the text of a file with its original line ends."""
     with open(path, encoding="utf-8", newline="") as file:
         return file.read()
 
 
 def raises(kind: type[BaseException], function: Callable[..., object], *arguments: object) -> bool:
-    """Whether the call ends in this exception."""
+    """Whether the call raises this exception."""
     try:
         function(*arguments)
     except kind:
@@ -35,57 +35,60 @@ def raises(kind: type[BaseException], function: Callable[..., object], *argument
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Run a Python program of this folder; its exit code and what it printed."""
+    """Run a Python program of this folder, and return its exit code and output."""
     command = [sys.executable, "-B", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    return done.returncode, done.stdout
+    process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return process.returncode, process.stdout
 
 
 def first_problem(setup: str, claims: list[str]) -> str | None:
-    """Run the setup, then the claims until one does not hold; None if all do."""
+    """Run the setup and the claims up to the first false claim; return the problem, or None."""
     names: dict[str, Any] = {"read": read, "raises": raises, "run": run}
     try:
         exec(setup, names)
-    except BaseException as error:  # noqa: BLE001 - the program may raise anything, SystemExit too
-        return f"The hidden tests could not start: {said(error)}"
+    except BaseException as error:  # noqa: BLE001 - the program may raise any exception, also SystemExit
+        return f"The hidden tests could not start: {describe(error)}"
+
     for claim in claims:
         try:
             holds = eval(claim, names)
         except BaseException as error:  # noqa: BLE001 - as above
-            return f"{claim} raised {said(error)}"
+            return f"{claim} raised {describe(error)}"
         if not holds:
             return f"This does not hold: {claim}"
     return None
 
 
-def said(error: BaseException) -> str:
-    """An exception in one line."""
+def describe(error: BaseException) -> str:
+    """Return an exception in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 
-def limit() -> None:
-    """Bound what the program can use up."""
-    for kind, bound in (
+def set_limits() -> None:
+    """Limit the CPU time, memory and file size of this process."""
+    limits = (
         (resource.RLIMIT_CPU, CPU_SECONDS),
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_FSIZE, FILE_BYTES),
-    ):
-        hard = resource.getrlimit(kind)[1]
-        with suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
-            resource.setrlimit(kind, (bound if hard == resource.RLIM_INFINITY else min(bound, hard), hard))
+    )
+    for kind, limit in limits:
+        _, hard_limit = resource.getrlimit(kind)
+        soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
+        with suppress(ValueError, OSError):  # macOS does not support RLIMIT_AS
+            resource.setrlimit(kind, (soft_limit, hard_limit))
 
 
 def main() -> None:
-    """Judge one program."""
+    """Check one program."""
     job = json.load(sys.stdin)
-    limit()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as verdict, open(os.devnull, "r+b") as nothing:
+    set_limits()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as output, open(os.devnull, "r+b") as null:
         for stream in range(3):
-            os.dup2(nothing.fileno(), stream)
+            os.dup2(null.fileno(), stream)
         sys.path.insert(0, os.getcwd())
-        json.dump({"problem": first_problem(job["setup"], job["claims"])}, verdict)
-        verdict.flush()
-    os._exit(0)  # whatever threads or exit hooks the program has left
+        json.dump({"problem": first_problem(job["setup"], job["claims"])}, output)
+        output.flush()
+    os._exit(0)  # without the threads and exit hooks of the program
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who takes part: our harness under its labels, and the rivals. Each runs a task in a process of its own."""
+"""The contestants: mendgraph with several settings, and the rivals. Each runs a task in a separate process."""
 
 import os
 import tempfile
@@ -17,12 +17,12 @@ from benchmarks.real_model.rivals import environments
 from benchmarks.real_model.task import Task, write_files
 
 GRACE_S = 30.0
-"""How long a harness may go on after its time, to notice that its calls are refused and to end by itself."""
+"""The time after the limit in which a harness can notice the rejected calls and end by itself."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A harness with its settings. `greedy` forces temperature 0 on its calls; `environment` is added to its own."""
+    """A harness with its settings. `greedy` forces temperature 0. `environment` has additional variables."""
 
     harness: str
     label: str
@@ -33,16 +33,18 @@ class Contestant:
 
 
 def our_contestants(label: str, options: Mapping[str, Any], *, ablate: bool) -> list[Contestant]:
-    """Our harness with these fields of its context, and where asked for without each of its means in turn."""
+    """Return mendgraph with these options, and with `ablate` also without each of its parts."""
     settings: list[tuple[str, Mapping[str, Any]]] = [(label, options)]
     if ablate:
-        before = "" if label == "default" else f"{label},"
-        settings += [(f"{before}{name}", {**options, **switch}) for name, switch in ours.SWITCHES]
-    return [Contestant(ours.NAME, name, ours.command(), chosen, greedy=False) for name, chosen in settings]
+        prefix = "" if label == "default" else f"{label},"
+        settings += [(f"{prefix}{name}", {**options, **switch}) for name, switch in ours.SWITCHES]
+
+    command = ours.command()
+    return [Contestant(ours.NAME, name, command, fields, greedy=False) for name, fields in settings]
 
 
 def rival_contestant(name: str) -> Contestant:
-    """A rival, whose environment is there."""
+    """Return a rival with an existing environment."""
     environment = {"PYTHONPATH": str(root_of_project()), **environments.SETTINGS}
     return Contestant(name, "default", environments.adapter_command(name), environment=environment)
 
@@ -55,35 +57,47 @@ def run_task(
     prepare: Callable[[Path], None] = lambda _: None,
     keep: Path | None = None,
 ) -> RunRecord:
-    """One run in a fresh workspace, which `prepare` makes ready, and what the check says of it.
+    """Run a task in a new workspace, check it, and return the record.
 
-    A task with a second try has one where the check finds a problem, with limits of its own, and is judged after it.
+    A task with a second try has one if the check finds a problem. It has separate limits, and its result counts.
 
-    `keep` is a folder to be made, in which the workspace and the harness's home are kept.
+    Args:
+        contestant: The harness.
+        task: The task.
+        endpoint: The endpoint of the model.
+        limits: The limits of each try.
+        prepare: A function that prepares the workspace.
+        keep: A new folder for the workspace and the harness's home. By default, both are temporary.
     """
     with tempfile.TemporaryDirectory(prefix="mendgraph-eval-") if keep is None else nullcontext(str(keep)) as folder:
-        workspace, home = Path(folder, "workspace"), Path(folder, "home")
+        workspace = Path(folder, "workspace")
+        home = Path(folder, "home")
         workspace.mkdir(parents=True)
         home.mkdir()
         write_files(workspace, task.files)
         prepare(workspace)
-        before, said = snapshot(workspace), list[tuple[str, str]]()
-        calls, request = list[CallRecord](), task.request
+
+        before = snapshot(workspace)
+        request = task.request
+        history: list[tuple[str, str]] = []
+        calls: list[CallRecord] = []
         while True:
             run, base_url = endpoint.open_run(limits, greedy=contestant.greedy)
-            asked = {"request": request, "said": said, "base_url": base_url, "model": endpoint.model}
+            message = {"request": request, "history": history, "base_url": base_url, "model": endpoint.model}
             try:
-                end = _work(contestant, task, workspace, home, asked, limits)
+                end = _run_harness(contestant, task, workspace, home, message, limits)
             finally:
                 endpoint.close_run(run)
+
             calls += run.calls
-            end = settled_end(end, run, typed=contestant.harness == ours.NAME)
+            end = adjust_end(end, run, typed=contestant.harness == ours.NAME)
             problem = task.check(workspace, end.answer)
-            said.append((request, end.answer))
-            if problem is None or not task.again or len(said) > 1:
+            history.append((request, end.answer))
+            if problem is None or not task.again or len(history) > 1:
                 break
             request = f"{problem}\n\n{task.again}"
-        changed = changed_files(before, snapshot(workspace))
+
+        changes = changed_files(before, snapshot(workspace))
     return RunRecord(
         harness=contestant.harness,
         label=contestant.label,
@@ -95,32 +109,35 @@ def run_task(
         options=dict(contestant.options),
         problem=problem,
         end=end,
-        changed_files=changed,
+        changed_files=changes,
         calls=tuple(calls),
-        tries=len(said),
+        tries=len(history),
     )
 
 
-def _work(
-    contestant: Contestant, task: Task, workspace: Path, home: Path, asked: dict[str, Any], limits: Limits
+def _run_harness(
+    contestant: Contestant, task: Task, workspace: Path, home: Path, message: dict[str, Any], limits: Limits
 ) -> RunEnd:
-    asked |= {"workspace": str(workspace), "files": sorted(task.files), "limits": limits.model_dump()}
+    message |= {"workspace": str(workspace), "files": sorted(task.files), "limits": limits.model_dump()}
     if contestant.options:
-        asked["options"] = dict(contestant.options)
-    added = {"MENDGRAPH_DATA_DIR": str(home / "runs"), **contestant.environment}
-    environment = clean_environment(os.environ, home, added)
-    return run_child(contestant.command, asked, workspace, environment, limits.seconds + GRACE_S)
+        message["options"] = dict(contestant.options)
+
+    variables = {"MENDGRAPH_DATA_DIR": str(home / "runs"), **contestant.environment}
+    environment = clean_environment(os.environ, home, variables)
+    return run_child(contestant.command, message, workspace, environment, limits.seconds + GRACE_S)
 
 
-def settled_end(end: RunEnd, run: MeasuredRun, *, typed: bool) -> RunEnd:
-    """The end of a run, with the seconds that replayed replies did not take.
+def adjust_end(end: RunEnd, run: MeasuredRun, *, typed: bool) -> RunEnd:
+    """Add the original seconds of replayed replies, and the limit that rejected a call of a rival.
 
-    A rival that ended after a call was refused ended on that limit, whatever it says; `typed` outcomes stay.
+    `typed` outcomes already report the limit.
     """
-    ended = {} if typed or not run.refused else {"ended": run.refused, "reason": ""}
-    return end.model_copy(update={"seconds": round(end.seconds + run.saved_s, 3), **ended})
+    update: dict[str, Any] = {"seconds": round(end.seconds + run.saved_s, 3)}
+    if run.limit_reached and not typed:
+        update |= {"ended": run.limit_reached, "reason": ""}
+    return end.model_copy(update=update)
 
 
 def task_digest(task: Task) -> str:
-    """What tells a task from an older one of its name, its check included."""
+    """Return a digest of the task and its check, which changes with each edit of the task."""
     return text_digest(repr(task))

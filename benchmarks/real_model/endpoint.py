@@ -1,13 +1,13 @@
-"""The one endpoint of an evaluation: the embedded model behind a loopback proxy that counts and limits each task's run.
+"""The endpoint of an evaluation: a local proxy of the embedded model that counts and limits the calls of each run.
 
-Each run has a base URL of its own (`/run/<number>/v1`). A reply passes through unchanged as it comes, streamed or not;
-what it says of itself is written down (`reply_facts`). The limits are the same for every harness (`measured_run`): the
-call beyond them is answered with HTTP 429, said to be permanent.
+Each run has a separate base URL (`/run/<number>/v1`). The proxy forwards replies unchanged, streamed or not, and
+records their token counts (`reply_facts`). The limits are the same for every harness (`measured_run`). A call beyond
+them gets a permanent HTTP 429.
 
-With a reply cache a request that was answered before gets the stored bytes at once, and the seconds and tokens that
-were measured the first time are counted again. That makes ablations cheap and repeated runs comparable; a run that is
-to be measured anew is made without it (`--no-cache`), and one that is half replayed finds a server that has computed
-less of its prompts before. The server is started when a reply has to be computed, and anew for each harness and label.
+With a reply cache, a repeated request gets the stored bytes immediately, and its original seconds and tokens are
+counted again. That makes ablations cheap and repeated runs comparable. `--no-cache` measures again. In a partly
+replayed run, the server has computed fewer prompts, so it caches less. The server starts when a reply must be computed,
+and restarts for each harness and label.
 """
 
 import itertools
@@ -33,20 +33,19 @@ from mendgraph.nodes.records import JsonMap, ProviderFailure
 
 REPLY_TIMEOUT_S = 600.0
 COMPLETIONS = "/chat/completions"
-KEPT_STATUSES = frozenset({200, 400})
-"""Statuses that the same request would get again; 400 is a prompt beyond the window."""
+CACHED_STATUSES = frozenset({200, 400})
+"""The statuses that depend only on the request. A prompt beyond the window has status 400."""
 
 
 class EmbeddedServer:
-    """The embedded model's server, started when somebody asks for its address."""
+    """The server of the embedded model, which starts when its address is first requested."""
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
         self._slot = ServerSlot(lambda: why_unavailable() or start_local_server(weights_path()))
         self._running: LocalServer | None = None
 
     def __call__(self) -> str | ProviderFailure:
-        """Its base URL, `/v1` included; blocks while it starts. Safe in threads."""
+        """Return the base URL with `/v1`, and start the server if needed. Thread-safe."""
         server = self._slot.get()
         if isinstance(server, ProviderFailure):
             return server
@@ -54,14 +53,14 @@ class EmbeddedServer:
         return server.base_url
 
     def stop(self) -> None:
-        """End it; who asks next gets a new one, which has computed nothing yet."""
+        """Stop the server. The next call starts a new one with an empty cache."""
         if self._running is not None:
             self._running.stop()
             self._running = None
 
 
 class MeasuredEndpoint:
-    """The proxy, as a context manager that may be entered once. `upstream` gives the server's base URL."""
+    """The proxy as a context manager for one use. `upstream` returns the base URL of the server."""
 
     def __init__(
         self,
@@ -72,10 +71,13 @@ class MeasuredEndpoint:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
-        self._upstream, self._weights, self._cache, self._clock = upstream, weights_sha256, cache, clock
+        self._upstream = upstream
+        self._weights = weights_sha256
+        self._cache = cache
+        self._clock = clock
         self._numbers = itertools.count(1)
         self._runs: dict[str, MeasuredRun] = {}
-        self._waiting: dict[socket, int] = {}
+        self._pending: dict[socket, int] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -87,7 +89,7 @@ class MeasuredEndpoint:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Drop what is under way and join all threads."""
+        """Abort all calls and join all threads."""
         for number in list(self._runs):
             self.close_run(self._runs[number])
         self._http.shutdown()
@@ -95,35 +97,42 @@ class MeasuredEndpoint:
         self._thread.join()
 
     def open_run(self, limits: Limits, *, greedy: bool) -> tuple[MeasuredRun, str]:
-        """Begin a task's run; the second value is the base URL that its harness is given."""
+        """Start the run of a task, and return it with its base URL."""
         run = MeasuredRun(next(self._numbers), limits, greedy, self._clock)
         self._runs[str(run.number)] = run
         return run, f"http://127.0.0.1:{self._http.server_port}/run/{run.number}/v1"
 
     def close_run(self, run: MeasuredRun) -> None:
-        """End a run: its calls get no answer any more, and the server is not left computing for nobody."""
+        """End a run and abort its calls, so that the server stops computing them."""
         with self._lock:
             self._runs.pop(str(run.number), None)
-            pending = [line for line, number in self._waiting.items() if number == run.number]
-        for line in pending:
+            connections = [connection for connection, number in self._pending.items() if number == run.number]
+        for connection in connections:
             with suppress(OSError):
-                line.shutdown(SHUT_RDWR)
+                connection.shutdown(SHUT_RDWR)
 
     def run_of(self, path: str) -> MeasuredRun | None:
-        """The run whose address this request came to."""
+        """Return the run with this request path."""
         parts = path.split("/", 3)
-        return self._runs.get(parts[2]) if len(parts) == 4 and parts[1] == "run" else None
+        if len(parts) != 4 or parts[1] != "run":
+            return None
+        return self._runs.get(parts[2])
 
-    def begin(self, run: MeasuredRun, request: JsonMap) -> tuple[str, JsonMap, str, StoredReply | None]:
-        """Leave for one call: the limit that forbids it or "", the request to send, its key, and a stored reply."""
+    def begin_call(self, run: MeasuredRun, request: JsonMap) -> tuple[str, JsonMap, str, StoredReply | None]:
+        """Begin a call; return the exceeded limit or "", the request to send, its key, and a stored reply."""
         with self._lock:
-            refused = run.admit()
-            sent = run.limited(request)
-            key = request_key(sent, self._weights, run.occurrence(json.dumps(sent, sort_keys=True)))
-        return refused, sent, key, self._cache.get(key) if self._cache and not refused else None
+            limit = run.admit()
+            upstream_request = run.apply_limits(request)
+            occurrence = run.occurrence(json.dumps(upstream_request, sort_keys=True))
+            key = request_key(upstream_request, self._weights, occurrence)
 
-    def settle(self, run: MeasuredRun, key: str, reply: StoredReply, *, replayed: bool) -> None:
-        """Write down what a call came to."""
+        stored = None
+        if self._cache and not limit:
+            stored = self._cache.get(key)
+        return limit, upstream_request, key, stored
+
+    def record_call(self, run: MeasuredRun, key: str, reply: StoredReply, *, replayed: bool) -> None:
+        """Record a completed call."""
         facts = read_facts(reply.body)
         call = CallRecord(
             key=key,
@@ -137,51 +146,62 @@ class MeasuredEndpoint:
             replayed=replayed,
         )
         with self._lock:
-            run.settle(call)
+            run.add(call)
 
-    def ask(
-        self, run: MeasuredRun, request: JsonMap, key: str, pass_on: Callable[[int, str], Callable[[bytes], None]]
+    def forward(
+        self, run: MeasuredRun, request: JsonMap, key: str, start_reply: Callable[[int, str], Callable[[bytes], None]]
     ) -> StoredReply:
-        """Have a reply computed. `pass_on` is told its status and type and gives what takes its bytes as they come.
+        """Forward a request to the server, and its reply to the client. The call is recorded also after a failure.
 
-        Raises OSError or HTTPException where one of both sides went away; the call is written down all the same.
+        `start_reply` receives the status and content type, and returns a function that sends each chunk to the client.
+
+        Raises:
+            OSError: The client or the server closed its connection.
+            HTTPException: The server's response is invalid.
         """
         address = self._upstream()
         if isinstance(address, ProviderFailure):
             raise ConnectionError(address.message)
+
         parts = urlsplit(address)
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=REPLY_TIMEOUT_S)
         connection.connect()
-        line = connection.sock
+        upstream_socket = connection.sock
         with self._lock:
-            self._waiting[line] = run.number
-            closed = str(run.number) not in self._runs
-        status, content_type, body, began = 502, "", b"", self._clock()
+            self._pending[upstream_socket] = run.number
+            is_closed = str(run.number) not in self._runs
+
+        status = 502
+        content_type = ""
+        body = b""
+        start = self._clock()
         try:
-            if closed:  # while the server was starting
+            if is_closed:  # while the server was starting
                 raise ConnectionError("the run is over")
             data = json.dumps(request, ensure_ascii=False).encode()
             connection.request("POST", parts.path + COMPLETIONS, data, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            status, content_type = response.status, response.headers.get("Content-Type", "application/json")
-            take = pass_on(status, content_type)
-            while piece := response.read1(65_536):
-                body += piece
-                take(piece)
+            status = response.status
+            content_type = response.headers.get("Content-Type", "application/json")
+            send_chunk = start_reply(status, content_type)
+            while chunk := response.read1(65_536):
+                body += chunk
+                send_chunk(chunk)
         finally:
             connection.close()
             with self._lock:
-                del self._waiting[line]
-            seconds = self._clock() - began
+                del self._pending[upstream_socket]
+            seconds = self._clock() - start
             reply = StoredReply(status=status, content_type=content_type, body=body, seconds=seconds)
-            self.settle(run, key, reply, replayed=False)
-        if self._cache and status in KEPT_STATUSES and is_complete(body, "event-stream" in content_type):
+            self.record_call(run, key, reply, replayed=False)
+
+        if self._cache and status in CACHED_STATUSES and is_complete(body, "event-stream" in content_type):
             self._cache.put(key, request, reply)
         return reply
 
 
 class _Listener(ThreadingHTTPServer):
-    """Joins its threads at the end, so that no socket outlives it."""
+    """A server that joins its threads at the end, so that all sockets are closed."""
 
     daemon_threads = False
     block_on_close = True
@@ -189,74 +209,78 @@ class _Listener(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request: nothing lingers in a keep-alive."""
+    """A handler of one request per connection, without keep-alive."""
 
     protocol_version = "HTTP/1.1"
     timeout = 10
-    _answering = False
+    _has_started = False
 
     def do_GET(self) -> None:
-        """Name the model."""
+        """Respond with the list of models."""
         if not self.path.endswith("/v1/models") or self._endpoint.run_of(self.path) is None:
-            return self._say(404, f"nothing is at {self.path}", "not_found")
+            return self._send_error(404, f"nothing is at {self.path}", "not_found")
+
         model = {"id": self._endpoint.model, "object": "model", "created": 0, "owned_by": "evaluation"}
         return self._send(200, json.dumps({"object": "list", "data": [model]}))
 
     def do_POST(self) -> None:
-        """Answer one completion request of a run."""
+        """Respond to a completion request of a run."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         run = self._endpoint.run_of(self.path)
         if run is None or not self.path.endswith(f"/v1{COMPLETIONS}"):
-            return self._say(404, f"no task is at work at {self.path}", "not_found")
+            return self._send_error(404, f"no task is at work at {self.path}", "not_found")
         try:
             request = cast("JsonMap", json.loads(body))
         except ValueError as error:
-            return self._say(400, f"the body is not JSON: {error}", "invalid_request_error")
-        refused, sent, key, stored = self._endpoint.begin(run, request)
-        if refused:
-            return self._say(429, f"the task's {refused} is reached: no further call is answered", "insufficient_quota")
+            return self._send_error(400, f"the body is not JSON: {error}", "invalid_request_error")
+
+        limit, upstream_request, key, stored = self._endpoint.begin_call(run, request)
+        if limit:
+            message = f"the task's {limit} is reached: no further call is answered"
+            return self._send_error(429, message, "insufficient_quota")
+
         try:
             if stored is None:
-                self._endpoint.ask(run, sent, key, self._pass_on)
+                self._endpoint.forward(run, upstream_request, key, self._start_reply)
             else:
-                self._endpoint.settle(run, key, stored, replayed=True)
-                self._pass_on(stored.status, stored.content_type)(stored.body)
+                self._endpoint.record_call(run, key, stored, replayed=True)
+                self._start_reply(stored.status, stored.content_type)(stored.body)
             self.wfile.write(b"0\r\n\r\n")
-        except (OSError, HTTPException) as error:  # one of both sides went away, which the record shows
-            if not self._answering:
-                self._say(502, f"the model's server failed: {error}", "server_error")
+        except (OSError, HTTPException) as error:  # the record shows the closed connection
+            if not self._has_started:
+                self._send_error(502, f"the model's server failed: {error}", "server_error")
         return None
 
     @property
     def _endpoint(self) -> MeasuredEndpoint:
         return cast("_Listener", self.server).endpoint
 
-    def _pass_on(self, status: int, content_type: str) -> Callable[[bytes], None]:
-        self._start(status, {"Content-Type": content_type, "Transfer-Encoding": "chunked"})
+    def _start_reply(self, status: int, content_type: str) -> Callable[[bytes], None]:
+        self._send_head(status, {"Content-Type": content_type, "Transfer-Encoding": "chunked"})
 
-        def take(piece: bytes) -> None:
-            if piece:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        def send_chunk(chunk: bytes) -> None:
+            if chunk:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
 
-        return take
+        return send_chunk
 
-    def _say(self, status: int, message: str, kind: str) -> None:
+    def _send_error(self, status: int, message: str, kind: str) -> None:
         error = {"message": message, "type": kind, "code": kind, "param": None}
         self._send(status, json.dumps({"error": error}), {"x-should-retry": "false"})
 
     def _send(self, status: int, document: str, headers: dict[str, str] | None = None) -> None:
         body = document.encode()
         with suppress(OSError):
-            lengths = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-            self._start(status, lengths | (headers or {}))
+            body_headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+            self._send_head(status, body_headers | (headers or {}))
             self.wfile.write(body)
 
-    def _start(self, status: int, headers: dict[str, str]) -> None:
-        self._answering = True
+    def _send_head(self, status: int, headers: dict[str, str]) -> None:
+        self._has_started = True
         self.send_response(status)
         for name, value in ({"Connection": "close"} | headers).items():
             self.send_header(name, value)
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
-        """Say nothing: the progress bar has the terminal."""
+        """Log nothing, because the progress bar uses the terminal."""

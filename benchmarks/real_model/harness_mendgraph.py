@@ -1,8 +1,8 @@
-"""Our own harness: one task's run in this process, in the default configuration, as the embedded model's user has it.
+"""mendgraph as a harness: it runs one task in this process, with the defaults for the embedded model.
 
-Run as a program it reads a `Request` from standard input and prints a `RunEnd`. It is the embedded model that it
-asks, only that what "starts" it hands out the address of the evaluation's endpoint: so it has the embedded model's
-profile, and nothing of the machine is configured otherwise than `AgentContext` says.
+As a program, it reads a `Request` from standard input and prints a `RunEnd`. The function that starts the embedded
+model's server is replaced by one that returns the evaluation's endpoint. So the run has the profile of the embedded
+model, and no other configuration than `AgentContext`.
 """
 
 import sys
@@ -30,7 +30,7 @@ from mendgraph.nodes.records import JsonMap, Record
 
 NAME = "mendgraph"
 SEED = 1
-"""The same in every run, so that requests repeat and the reply cache finds them."""
+"""The seed of all runs. With a constant seed, the reply cache has the replies of repeated requests."""
 
 PROMPT = "mendgraph.nodes.small_model.block_prompt"
 EDITS, EVIDENCE = "mendgraph.nodes.execute_tools.edits", "mendgraph.nodes.execute_tools.evidence"
@@ -68,30 +68,27 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     ),
     "related_files": (("mendgraph.nodes.small_model.preload.likely_files", lambda *_: ([], [])),),
 }
-"""Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""
+"""Parts that no field of `AgentContext` turns off, with the functions to replace and their replacements."""
 
 SWITCHES: tuple[tuple[str, JsonMap], ...] = (
     ("no_evidence", {"evidence": False}),
     ("no_files_first", {"read_ahead": False}),
     ("no_blocks", {"edit_form": "replace"}),
     ("one_try", {"max_failed_tries": 1}),
-    *((f"no_{means}", {"without": means}) for means in WITHOUT),
+    *((f"no_{part}", {"without": part}) for part in WITHOUT),
 )
-"""What an ablation switches off, one at a time: the label of its runs, and its options."""
+"""The labels and options of the ablations, each of which turns one part off."""
 
 
-KEPT: SessionOptions = {"durability": "exit", "thread_id": "task"}
-"""A second request goes on in the thread of the first."""
+SESSION_OPTIONS: SessionOptions = {"durability": "exit", "thread_id": "task"}
+"""A second request continues the thread of the first."""
 
 
 class Request(Record):
-    """What the runner hands over: the user's words, where, on which endpoint, and the settings of this label.
-
-    `said` are earlier requests and answers, which the thread holds.
-    """
+    """The request of the runner. `history` has the earlier requests and answers, which the thread contains."""
 
     request: str
-    said: tuple[tuple[str, str], ...] = ()
+    history: tuple[tuple[str, str], ...] = ()
     workspace: str
     base_url: str
     model: str
@@ -101,19 +98,23 @@ class Request(Record):
 
 
 class ServedModel(Record):
-    """What stands for the embedded model's server: an address, and the name that requests carry."""
+    """The address and model name of the endpoint, in place of the embedded model's server."""
 
     base_url: str
     model: str
 
 
 def command() -> list[str]:
-    """How this harness is started."""
+    """Return the command that starts this harness."""
     return [sys.executable, "-P", str(Path(__file__).resolve())]
 
 
 def context_of(workspace: str, options: Mapping[str, Any], limits: Limits) -> AgentContext:
-    """The context of a task's run. Raises pydantic's ValidationError for options that there are not."""
+    """Return the context of a run.
+
+    Raises:
+        pydantic.ValidationError: An option is unknown or invalid.
+    """
     settings: dict[str, Any] = {
         "workspace": workspace,
         "max_calls_per_turn": limits.calls,
@@ -121,41 +122,46 @@ def context_of(workspace: str, options: Mapping[str, Any], limits: Limits) -> Ag
         "max_output_tokens_per_call": limits.output_tokens,
         "seed": SEED,
     }
-    return AgentContext(**{**settings, **{key: value for key, value in options.items() if key != "without"}})
+    settings |= {name: value for name, value in options.items() if name != "without"}
+    return AgentContext(**settings)
 
 
 def run(request: Request) -> RunEnd:
-    """Run one task to its outcome."""
-    served = ServedModel(base_url=request.base_url, model=request.model)
-    started = time.monotonic()
+    """Run one task and return its end."""
+    model = ServedModel(base_url=request.base_url, model=request.model)
+    context = context_of(request.workspace, request.options, request.limits)
+    start = time.monotonic()
+
     with (
-        _without(request.options.get("without")),
-        patch.object(local_model, "shared_local_server", lambda: served),
-        Session(context_of(request.workspace, request.options, request.limits), **KEPT) as session,
+        _turn_off(request.options.get("without")),
+        patch.object(local_model, "shared_local_server", lambda: model),
+        Session(context, **SESSION_OPTIONS) as session,
     ):
         events = list(session.stream(request.request))
         while isinstance(events[-1], Asked):
             events += session.answer("reject")
-    return end_of(events, time.monotonic() - started)
+    return end_of(events, time.monotonic() - start)
 
 
 @contextmanager
-def _without(means: str | None) -> Iterator[None]:
-    """Turn one of the means of `WITHOUT` off."""
+def _turn_off(part: str | None) -> Iterator[None]:
+    """Turn one of the parts in `WITHOUT` off."""
+    replacements = WITHOUT[part] if part else ()
     with ExitStack() as stack:
-        for target, replacement in WITHOUT[means] if means else ():
+        for target, replacement in replacements:
             stack.enter_context(patch(target, replacement))
         yield
 
 
 def end_of(events: Iterable[Event], seconds: float) -> RunEnd:
-    """What a run's events come to; the last one is `Ended`."""
-    told: Counter[str] = Counter()
+    """Return the end of a run. The last event is `Ended`."""
+    counts: Counter[str] = Counter()
     for event in events:
         if isinstance(event, Ended):
             outcome = event.outcome
         elif not isinstance(event, Text):
-            told[name_of(event)] += 1
+            counts[name_of(event)] += 1
+
     return RunEnd(
         ended=outcome.kind.value,
         reason=outcome.reason.value,
@@ -166,17 +172,19 @@ def end_of(events: Iterable[Event], seconds: float) -> RunEnd:
         seconds=round(seconds, 3),
         healed=int(outcome.usage.get("replies_asked_again", 0)),
         rescued=int(outcome.usage.get("replies_rescued", 0)),
-        events=dict(sorted(told.items())),
+        events=dict(sorted(counts.items())),
     )
 
 
 def name_of(event: Event) -> str:
-    """What an event is counted as: its kind, a trace event under its own name, an alert under its kind."""
+    """Return the name under which an event is counted."""
     if isinstance(event, Traced):
         return event.name
-    return f"alert.{event.kind}" if isinstance(event, Alerted) else type(event).__name__
+    if isinstance(event, Alerted):
+        return f"alert.{event.kind}"
+    return type(event).__name__
 
 
 if __name__ == "__main__":
-    answer = run(Request.model_validate_json(sys.stdin.read()))
-    print(answer.model_dump_json())
+    end = run(Request.model_validate_json(sys.stdin.read()))
+    print(end.model_dump_json())

@@ -1,6 +1,6 @@
-"""What one harness may use for one task, and what it has used: the limits that are the same for all of them.
+"""The limits of a task, which are the same for all harnesses, and the usage of one run.
 
-Pure but for the clock that is handed in. `MeasuredEndpoint` sees to it that one thread at a time is here.
+Pure except for the clock, which is a parameter. `MeasuredEndpoint` holds a lock during each call.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from mendgraph.nodes.records import JsonMap, Record
 
 
 class Limits(Record):
-    """What a task may take: model calls, seconds since its run began, tokens of one reply."""
+    """The limits of a task: model calls, seconds since the start of the run, and tokens of one reply."""
 
     calls: int = 12
     seconds: float = 150.0
@@ -19,49 +19,54 @@ class Limits(Record):
 
 
 class MeasuredRun:
-    """One task's run at the endpoint. `greedy` forces temperature 0, as on every harness that cannot choose it well."""
+    """The run of a task at the endpoint. `greedy` forces temperature 0."""
 
     def __init__(self, number: int, limits: Limits, greedy: bool, clock: Callable[[], float]) -> None:
         self.number = number
         self.calls: list[CallRecord] = []
-        self.refused = ""
+        self.limit_reached = ""
         self.saved_s = 0.0
-        self._limits, self._greedy, self._clock = limits, greedy, clock
-        self._began = clock()
-        self._admitted = 0
-        self._seen: Counter[str] = Counter()
+        self._limits = limits
+        self._greedy = greedy
+        self._clock = clock
+        self._start = clock()
+        self._call_count = 0
+        self._requests: Counter[str] = Counter()
 
     def admit(self) -> str:
-        """Count one more call, or say which limit it would pass; "" is leave to make it.
+        """Count a call and return "", or return the limit that it would exceed.
 
-        The time that replayed replies did not take counts as if it had been waited for.
+        The original seconds of replayed replies count as elapsed time.
         """
-        if self._admitted >= self._limits.calls:
-            self.refused = self.refused or LIMIT_CALLS
-        elif self._clock() - self._began + self.saved_s >= self._limits.seconds:
-            self.refused = self.refused or LIMIT_TIME
+        elapsed_s = self._clock() - self._start + self.saved_s
+        if self._call_count >= self._limits.calls:
+            self.limit_reached = self.limit_reached or LIMIT_CALLS
+        elif elapsed_s >= self._limits.seconds:
+            self.limit_reached = self.limit_reached or LIMIT_TIME
         else:
-            self._admitted += 1
+            self._call_count += 1
             return ""
-        return self.refused
+        return self.limit_reached
 
-    def limited(self, request: JsonMap) -> JsonMap:
-        """The request as it is sent on: no longer replies than allowed, and greedy where that is asked for."""
-        sent = dict(request)
-        names = [name for name in ("max_tokens", "max_completion_tokens") if isinstance(sent.get(name), int)]
+    def apply_limits(self, request: JsonMap) -> JsonMap:
+        """Return the request with limited output tokens, and with temperature 0 if the run is greedy."""
+        result = dict(request)
+        most_tokens = self._limits.output_tokens
+        names = [name for name in ("max_tokens", "max_completion_tokens") if isinstance(result.get(name), int)]
         for name in names or ["max_tokens"]:
-            sent[name] = min(sent.get(name) or self._limits.output_tokens, self._limits.output_tokens)
+            result[name] = min(result.get(name) or most_tokens, most_tokens)
+
         if self._greedy:
-            sent["temperature"] = 0
-        return sent
+            result["temperature"] = 0
+        return result
 
     def occurrence(self, request: str) -> int:
-        """How often this run has asked for the same before."""
-        self._seen[request] += 1
-        return self._seen[request] - 1
+        """Count a request, and return the number of its earlier occurrences in this run."""
+        self._requests[request] += 1
+        return self._requests[request] - 1
 
-    def settle(self, call: CallRecord) -> None:
-        """Write a call down that is over."""
+    def add(self, call: CallRecord) -> None:
+        """Add a completed call."""
         self.calls.append(call)
         if call.replayed:
             self.saved_s += call.seconds

@@ -1,6 +1,6 @@
-"""What is written down of a task's run: one JSON line each, from which every table can be made again.
+"""The record of a task's run. Each record is a line of JSON, and all tables are computed from the records. Pure.
 
-Pure. Tokens are those that the server reports; seconds are wall time, those of a replayed call as first measured.
+Tokens are those that the server reports. Seconds are wall time; a replayed call has its original time.
 """
 
 import hashlib
@@ -12,25 +12,26 @@ from pydantic import Field
 from mendgraph.nodes.records import Record
 
 LIMIT_CALLS = "limit_calls"
-"""How a run ended whose harness wanted more model calls than a task may have."""
+"""The end of a run that exceeded the limit of model calls."""
 
 LIMIT_TIME = "limit_time"
-"""How a run ended that was still at work when its time was over."""
+"""The end of a run that exceeded the time limit."""
 
 DONE = "done"
-"""How a rival's run ended that stopped by itself; ours has typed outcomes instead."""
+"""The end of a rival's run that stopped by itself. mendgraph has typed outcomes instead."""
 
 FAILED = "error"
-"""How a run ended whose process failed."""
+"""The end of a run whose process failed."""
 
 CLAIMS_SUCCESS = frozenset({DONE, "FINISHED"})
-"""The ends by which a harness says that the task is done."""
+"""The ends with which a harness claims success."""
 
 
 class CallRecord(Record):
-    """One model call. `uncached_tokens` are those of the prompt that the server had not computed before.
+    """One model call. `uncached_tokens` are the prompt tokens that the server had to compute.
 
-    `key` names the exchange in the reply cache, `replayed` says that it came from there; `status` is HTTP's.
+    `key` is the key in the reply cache, and `replayed` says that the reply came from there. `status` is the HTTP
+    status.
     """
 
     key: str
@@ -45,10 +46,11 @@ class CallRecord(Record):
 
 
 class RunEnd(Record):
-    """What a harness says of its run: how it ended, its answer, and how often it healed and rescued a reply.
+    """The end of a run as the harness reports it.
 
-    `seconds` do not count the start of its interpreter. `events` counts what it told while it ran, by name. Ours also
-    has the first line that the terminal says of the outcome, and what the checks came to.
+    `healed` and `rescued` count replies. `seconds` exclude the start of the interpreter. `events` counts events by
+    name. For mendgraph, `first_line` is the first line of the outcome in the terminal, and `checked` the result of the
+    checks.
     """
 
     ended: str
@@ -64,11 +66,10 @@ class RunEnd(Record):
 
 
 class RunRecord(Record):
-    """One harness's run of one task. `problem` is None where the task is solved; `changes` says that it asks for some.
+    """The run of one task by one harness. `problem` is None for a solved task; `changes` says that files must change.
 
-    `tries` counts the requests that were made: a second one where the task has it and the first did not solve it.
-    `label` tells settings of one harness apart; `digest` is that of the task with its check: results of an
-    older one are not taken for those of the new one.
+    `tries` counts the requests, of which some tasks allow two. `label` names the settings of the harness. `digest` is
+    the digest of the task and its check, so that results of an older version do not count.
     """
 
     harness: str
@@ -87,25 +88,24 @@ class RunRecord(Record):
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What there is one result of: a harness with its label, and a task."""
+        """The unique key of a result: a harness with its label, and a task."""
         return self.harness, self.label, self.task
 
     @property
     def wrong_claim(self) -> bool:
-        """Whether the harness says that it is done, and it is not."""
+        """Whether the harness claims success for an unsolved task."""
         return self.problem is not None and self.end.ended in CLAIMS_SUCCESS
 
     @property
     def false_claim(self) -> bool:
-        """Whether the harness says that it is done, and has changed nothing of what it was asked to change."""
+        """Whether the harness claims success without a change, for a task that needs one."""
         return self.changes and self.end.ended in CLAIMS_SUCCESS and not self.changed_files
 
 
 def read_records(text: str) -> list[RunRecord]:
-    """The results in a file's text, of each place the last one. A line that a kill cut off is left out."""
+    """Read the results in a text, the last one for each key. An incomplete last line is skipped."""
     newest: dict[tuple[str, str, str], RunRecord] = {}
-    lines = text.splitlines(keepends=True)
-    for line in lines:
+    for line in text.splitlines(keepends=True):
         if line.endswith("\n") and line.strip():
             record = RunRecord.model_validate_json(line)
             newest.pop(record.place, None)
@@ -114,21 +114,24 @@ def read_records(text: str) -> list[RunRecord]:
 
 
 def line_of(record: RunRecord) -> str:
-    """A result as its line."""
+    """Return the line of a result."""
     return record.model_dump_json() + "\n"
 
 
 def text_digest(text: str) -> str:
-    """A short name for a text."""
+    """Return a short digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def changed_files(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> tuple[str, ...]:
-    """The paths whose bytes differ between two snapshots of a workspace, made and deleted files included."""
-    return tuple(sorted(path for path in {*before, *after} if before.get(path) != after.get(path)))
+    """Return the paths of changed, added and removed files between two snapshots."""
+    paths = {*before, *after}
+    return tuple(sorted(path for path in paths if before.get(path) != after.get(path)))
 
 
 def default_label(protocol: str | None, options: Sequence[str]) -> str:
-    """What settings are called that got no name: the settings themselves, "default" where there are none."""
-    named = ([protocol] if protocol else []) + sorted(options)
-    return ",".join(named) or "default"
+    """Return the settings as a label; "default" without settings."""
+    settings = sorted(options)
+    if protocol:
+        settings = [protocol, *settings]
+    return ",".join(settings) or "default"

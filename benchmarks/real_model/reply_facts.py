@@ -1,8 +1,8 @@
-"""What a reply of the server says about itself: tokens, how it ended, native calls. Pure.
+"""The figures in a reply of the server: tokens, finish reason and native calls. Pure.
 
-llama.cpp sends `timings` with the last chunk of each reply, also of a stream whose client asked for no usage, so that
-requests need not be changed for the sake of counting. Other servers are counted by `usage`, where they send it.
-Source: xllamacpp 2026.10, tried: `cache_n` tokens of the prompt were known, `prompt_n` were computed.
+llama.cpp sends `timings` with the last chunk of each reply, also in a stream without usage, so requests need no change.
+For other servers, the figures are those of `usage`, if they send it.
+Source: experiments with xllamacpp 2026.10: `cache_n` prompt tokens were cached, `prompt_n` were computed.
 """
 
 import json
@@ -25,29 +25,31 @@ class ReplyFacts(Record):
 
 
 def is_complete(body: bytes, streamed: bool) -> bool:
-    """Whether a reply came to its end."""
-    return END_OF_STREAM in body[-200:] if streamed else bool(_document(body))
+    """Whether a reply is complete."""
+    if streamed:
+        return END_OF_STREAM in body[-200:]
+    return bool(_document(body))
 
 
 def read_facts(body: bytes) -> ReplyFacts:
-    """The figures of a reply, streamed or whole; zeros for what it does not say, or where it is no completion."""
+    """Return the figures of a reply, streamed or not. Missing figures are 0."""
     facts: dict[str, Any] = {}
     calls: set[int] = set()
     for document in _documents(body):
         facts |= _tokens(document)
         for choice in document.get("choices") or ():
-            said = choice.get("delta") or choice.get("message") or {}
-            calls |= {int(call.get("index", place)) for place, call in enumerate(said.get("tool_calls") or ())}
+            message = choice.get("delta") or choice.get("message") or {}
+            for position, call in enumerate(message.get("tool_calls") or ()):
+                calls.add(int(call.get("index", position)))
             if choice.get("finish_reason"):
                 facts["finish_reason"] = str(choice["finish_reason"])
     return ReplyFacts(**facts, native_calls=len(calls))
 
 
 def _documents(body: bytes) -> Iterator[JsonMap]:
-    """The JSON documents of a reply: its chunks, or the one that it is."""
-    lines = body.splitlines()
-    streamed = [line[6:] for line in lines if line.startswith(b"data: {")]
-    for text in streamed or [body]:
+    """Yield the JSON documents of a reply: the chunks of a stream, or the complete body."""
+    chunks = [line[6:] for line in body.splitlines() if line.startswith(b"data: {")]
+    for text in chunks or [body]:
         if document := _document(text):
             yield document
 

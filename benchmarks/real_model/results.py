@@ -1,6 +1,6 @@
-"""The results of an evaluation on the disk: `results.jsonl`, one line for each run, and `summary.json`.
+"""The result files of an evaluation: `results.jsonl` with one line for each run, and `summary.json`.
 
-A line is on the disk before the next run begins, so that an evaluation which is ended goes on where it was.
+Each line is on the disk before the next run begins, so that an interrupted evaluation can be resumed.
 """
 
 import json
@@ -15,23 +15,24 @@ Place = tuple[str, str, str]
 
 
 class Results:
-    """The folder that an evaluation writes into; made when it is not there."""
+    """The folder of the results, which is created if needed."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what earlier evaluations have left."""
+        """Read the results of earlier evaluations."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._lines, self._summary = folder / "results.jsonl", folder / "summary.json"
+        self._lines = folder / "results.jsonl"
+        self._summary = folder / "summary.json"
         text = self._lines.read_text("utf-8") if self._lines.exists() else ""
         self._records = {record.place: record for record in read_records(text)}
-        if text and not text.endswith("\n"):  # a kill cut the last line off
+        if text and not text.endswith("\n"):  # a kill interrupted the last write
             self._write(self._records.values())
 
     def records(self, digests: dict[str, str]) -> list[RunRecord]:
-        """The results of the tasks named in `digests`, where they are of this very text."""
+        """Return the results of the tasks in `digests`, if their digests match."""
         return [record for record in self._records.values() if digests.get(record.task) == record.digest]
 
     def add(self, record: RunRecord) -> None:
-        """Append a result; it is on the disk when this returns."""
+        """Append a result and flush it to the disk."""
         self._records.pop(record.place, None)
         self._records[record.place] = record
         with self._lines.open("a", encoding="utf-8") as file:
@@ -39,14 +40,14 @@ class Results:
             file.flush()
             os.fsync(file.fileno())
 
-    def forget(self, places: Collection[Place]) -> None:
-        """Drop the results of these runs, so that they are made again."""
-        if dropped := self._records.keys() & set(places):
-            self._records = {place: record for place, record in self._records.items() if place not in dropped}
+    def remove(self, places: Collection[Place]) -> None:
+        """Remove the results of these runs, so that the runs are repeated."""
+        if self._records.keys() & set(places):
+            self._records = {place: record for place, record in self._records.items() if place not in places}
             self._write(self._records.values())
 
-    def summarize(self, summary: JsonMap) -> Path:
-        """Write the summary; where it is."""
+    def write_summary(self, summary: JsonMap) -> Path:
+        """Write the summary and return its path."""
         self._summary.write_text(json.dumps(summary, ensure_ascii=False, indent=2) + "\n", "utf-8")
         return self._summary
 

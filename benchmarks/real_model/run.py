@@ -1,8 +1,8 @@
-"""Run real tasks with the embedded model, in mendgraph and in its rivals, and print one table.
+"""Run real tasks with the embedded model, in mendgraph and in its rivals, and print a table.
 
-All harnesses have the same endpoint, tasks and limits: 12 model calls and 150 s a request, 800 tokens a reply, for
-exercism 600 s and 2048 tokens, and for the rivals temperature 0. Tasks run one at a time. Each result is on the disk
-before the next run begins, so that what was ended with Ctrl-C goes on when it is started again.
+All harnesses have the same endpoint, tasks and limits: 12 model calls and 150 s a request, 800 tokens a reply (600 s
+and 2048 tokens for exercism), and temperature 0 for the rivals. Tasks run one at a time. Each result is on the disk
+before the next run begins, so the same command resumes an evaluation after Ctrl-C.
 """
 
 import sys
@@ -17,7 +17,7 @@ from benchmarks.real_model.contestants import Contestant, our_contestants, rival
 from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
 from benchmarks.real_model.harness_mendgraph import NAME, context_of
 from benchmarks.real_model.measured_run import Limits
-from benchmarks.real_model.options import HERE, Choice, chosen_tasks, read_choice
+from benchmarks.real_model.options import FOLDER, EvaluationOptions, parse_arguments, select_tasks
 from benchmarks.real_model.record import RunRecord
 from benchmarks.real_model.reply_cache import ReplyCache
 from benchmarks.real_model.results import Results
@@ -36,109 +36,126 @@ TASKS: dict[str, Callable[[], Sequence[Task]]] = {
     "humanevalfix": public.humanevalfix,
 }
 LIMITS = {"exercism": Limits(seconds=600.0, output_tokens=2048)}
-"""Of one request, where a set has others than our own tasks: a solution may be long."""
-REPLIES = HERE / ".reply_cache"
+"""The limits of one request, for sets with longer solutions than our own tasks."""
+REPLIES = FOLDER / ".reply_cache"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says. 0: all ran; 1: something could not be run; 130: ended with Ctrl-C."""
-    choice, console = read_choice(arguments, __doc__ or ""), Console()
-    limits = _limits(choice)
+    """Run the evaluation and print the tables. Return 0, 1 if a contestant is missing, or 130 after Ctrl-C."""
+    options = parse_arguments(arguments, __doc__ or "")
+    console = Console()
+
+    contestants: list[Contestant] = []
     try:
-        tasks = chosen_tasks(TASKS[choice.tasks_of](), choice)
-        everyone = our_contestants(choice.label, choice.options, ablate=choice.ablate) if choice.ours else []
-        for contestant in everyone:
-            context_of(".", contestant.options, limits)
+        tasks = select_tasks(TASKS[options.tasks_of](), options)
+        if options.ours:
+            contestants = our_contestants(options.label, options.options, ablate=options.ablate)
+        for contestant in contestants:
+            context_of(".", contestant.options, _limits(options))
     except (OSError, ValueError, ValidationError) as error:
         console.print(str(error), markup=False)
         return 1
     if unavailable := why_unavailable():
         console.print(unavailable.message, markup=False)
         return 1
-    rivals = [name for name in choice.rivals if _is_ready(name, console)]
-    everyone += [rival_contestant(name) for name in rivals]
-    results = Results(choice.out)
-    if choice.fresh:
-        results.forget({(each.harness, each.label, task.name) for each in everyone for task in tasks})
-    code = 0 if len(rivals) == len(choice.rivals) else 1
+
+    rivals = [name for name in options.rivals if _prepare_rival(name, console)]
+    contestants += [rival_contestant(name) for name in rivals]
+    results = Results(options.out)
+    if options.fresh:
+        results.remove(
+            {(contestant.harness, contestant.label, task.name) for contestant in contestants for task in tasks}
+        )
+
+    code = 0 if len(rivals) == len(options.rivals) else 1
     try:
-        _run_all(everyone, tasks, results, choice, console)
+        _run_all(contestants, tasks, results, options, console)
     except KeyboardInterrupt:
-        console.print("Ended; the same command goes on from here.")
+        console.print("Interrupted. The same command resumes the evaluation.")
         code = INTERRUPTED
-    _report(tasks, results, choice, console)
+    _report(tasks, results, options, console)
     return code
 
 
-def _limits(choice: Choice) -> Limits:
-    return LIMITS.get(choice.tasks_of, Limits())
+def _limits(options: EvaluationOptions) -> Limits:
+    return LIMITS.get(options.tasks_of, Limits())
 
 
-def _is_ready(name: str, console: Console) -> bool:
+def _prepare_rival(name: str, console: Console) -> bool:
+    """Create the environment of a rival, and return whether it exists."""
     console.print(f"Preparing {name} …")
     problem = prepare(name)
     if problem:
-        console.print(f"{name} is left out: {problem}", markup=False)
+        console.print(f"{name} is excluded: {problem}", markup=False)
     return problem is None
 
 
 def _run_all(
-    everyone: Sequence[Contestant], tasks: Sequence[Task], results: Results, choice: Choice, console: Console
+    contestants: Sequence[Contestant],
+    tasks: Sequence[Task],
+    results: Results,
+    options: EvaluationOptions,
+    console: Console,
 ) -> None:
-    """Run what has no result yet, one task at a time, each contestant with a server of its own."""
-    weights, server = embedded_weights(), EmbeddedServer()
-    cache = ReplyCache(REPLIES) if choice.cache else None
-    done = {record.place: record.options for record in results.records(_digests(tasks))}
+    """Run the tasks without a result, one at a time, with a new server for each contestant."""
+    weights = embedded_weights()
+    server = EmbeddedServer()
+    cache = ReplyCache(REPLIES) if options.cache else None
+    completed = {record.place: record.options for record in results.records(_digests(tasks))}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[solved]}"))
     try:
         with (
             MeasuredEndpoint(server, weights.model, weights.sha256, cache) as endpoint,
             Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress,
         ):
-            bar = progress.add_task("", total=len(everyone) * len(tasks), solved="")
+            bar = progress.add_task("", total=len(contestants) * len(tasks), solved="")
             solved = 0
-            for contestant in everyone:
+            for contestant in contestants:
                 server.stop()
                 for task in tasks:
                     progress.update(bar, description=f"{contestant.harness} {contestant.label} {task.name}")
-                    if done.get((contestant.harness, contestant.label, task.name)) != contestant.options:
-                        record = run_task(contestant, task, endpoint, _limits(choice))
+                    if completed.get((contestant.harness, contestant.label, task.name)) != contestant.options:
+                        record = run_task(contestant, task, endpoint, _limits(options))
                         results.add(record)
                         solved += record.problem is None
-                        progress.console.print(_told(record), markup=False, soft_wrap=True)
+                        progress.console.print(_summary_line(record), markup=False, soft_wrap=True)
                     progress.update(bar, advance=1, solved=f"{solved} solved")
     finally:
         server.stop()
 
 
-def _told(record: RunRecord) -> str:
-    """A result in one line."""
+def _summary_line(record: RunRecord) -> str:
+    """Return a result in one line."""
+    result = "solved"
+    if record.problem is not None:
+        result = f"not solved ({record.end.ended}): {record.problem}"
+
     tokens = sum(call.uncached_tokens + call.completion_tokens for call in record.calls)
-    words = "solved" if record.problem is None else f"not solved ({record.end.ended}): {record.problem}"
     figures = f"{len(record.calls)} calls, {tokens} new tokens, {record.end.seconds:.1f} s"
-    return f"{record.harness} {record.label} {record.task}: {words} [{figures}]"
+    return f"{record.harness} {record.label} {record.task}: {result} [{figures}]"
 
 
 def _digests(tasks: Sequence[Task]) -> dict[str, str]:
     return {task.name: task_digest(task) for task in tasks}
 
 
-def _report(tasks: Sequence[Task], results: Results, choice: Choice, console: Console) -> None:
-    """Print the table of all results that there are for these tasks, and write the summary."""
+def _report(tasks: Sequence[Task], results: Results, options: EvaluationOptions, console: Console) -> None:
+    """Print the tables of all results for these tasks, and write the summary."""
     rows = scores(results.records(_digests(tasks)))
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(f"\n{markdown(rows)}")
-    if choice.ablate:
-        say(f"\n{ablation_table(rows, NAME, choice.label)}")
+    print_plain = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    print_plain(f"\n{markdown(rows)}")
+    if options.ablate:
+        print_plain(f"\n{ablation_table(rows, NAME, options.label)}")
+
     summary = {
         "model": embedded_weights().model,
         "weights_sha256": embedded_weights().sha256,
         "tasks_digest": tasks_digest(tasks),
         "tasks": [task.name for task in tasks],
-        "limits": _limits(choice).model_dump(),
+        "limits": _limits(options).model_dump(),
         "scores": [row.model_dump() for row in rows],
     }
-    say(f"\n{results.summarize(summary)}")
+    print_plain(f"\n{results.write_summary(summary)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What many runs come to: a row of figures for each harness and label, as JSON and as a Markdown table. Pure."""
+"""The scores of an evaluation: a row of figures for each harness and label, as JSON and as Markdown tables. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -10,23 +10,23 @@ HALVES = ("dev", "held_out")
 
 
 class Tally(Record):
-    """How many of how many."""
+    """A number of solved tasks, and their total."""
 
     solved: int
     total: int
 
     def __str__(self) -> str:
-        """As it stands in a table."""
+        """Return the cell of a table."""
         return f"{self.solved}/{self.total}"
 
 
 class Score(Record):
-    """One harness with one label over its tasks. What has no other unit is a mean for one task.
+    """The score of one harness with one label. Calls, tokens and seconds are means per task.
 
-    `new_tokens` are uncached prompt tokens and completion tokens together. `false_claims` counts the runs that said
-    that they were done and had changed nothing of what they were asked to change, `wrong_claims` all that said so of a
-    task that is not solved. `first` are the tasks that were solved without a second try. `failures` says how the runs
-    ended whose task is not solved. `uncached_per_solved` is None where nothing is solved.
+    `new_tokens` are uncached prompt tokens and completion tokens. `wrong_claims` counts the runs that claim success for
+    an unsolved task, and `false_claims` those that claim it without a necessary change. `first` are the tasks solved
+    without a second try. `failures` counts the ends of the runs with unsolved tasks. `uncached_per_solved` is None if
+    no task is solved.
     """
 
     harness: str
@@ -51,7 +51,7 @@ class Score(Record):
 
 
 def scores(records: Iterable[RunRecord]) -> list[Score]:
-    """A score for each harness and label, in the order in which they first appear."""
+    """Return a score for each harness and label, in the order of their first record."""
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
         groups.setdefault((record.harness, record.label), []).append(record)
@@ -63,7 +63,7 @@ def _score(harness: str, label: str, runs: list[RunRecord]) -> Score:
     solved = _tally(runs)
     uncached = sum(call.uncached_tokens for call in calls)
     completion = sum(call.completion_tokens for call in calls)
-    failed = [run for run in runs if run.problem is not None]
+    ends = Counter(describe_end(run) for run in runs if run.problem is not None)
 
     def mean(total: float) -> float:
         return round(total / len(runs), 2)
@@ -86,55 +86,60 @@ def _score(harness: str, label: str, runs: list[RunRecord]) -> Score:
         false_claims=sum(run.false_claim for run in runs),
         wrong_claims=sum(run.wrong_claim for run in runs),
         first=Tally(solved=sum(run.problem is None and run.tries == 1 for run in runs), total=len(runs)),
-        failures=dict(Counter(how_it_ended(run) for run in failed).most_common()),
+        failures=dict(ends.most_common()),
         uncached_per_solved=round(uncached / solved.solved, 1) if solved.solved else None,
     )
 
 
-def how_it_ended(run: RunRecord) -> str:
-    """The end of a run in one word or two: its kind, and the reason where there is one."""
-    reason = run.end.reason if run.end.ended != "limit_time" else ""
-    return f"{run.end.ended}/{reason}" if reason else run.end.ended
+def describe_end(run: RunRecord) -> str:
+    """Return the end of a run, with its reason if there is one."""
+    if not run.end.reason or run.end.ended == "limit_time":
+        return run.end.ended
+    return f"{run.end.ended}/{run.end.reason}"
 
 
 def markdown(rows: Sequence[Score]) -> str:
-    """The table of all scores, and beside it what failed how and how each kind of task went."""
+    """Return the tables of all scores, of the kinds of tasks, and of the failures."""
+    score_heads = [head for head, _ in COLUMNS]
+    score_lines = [[cell(row) for _, cell in COLUMNS] for row in rows]
+
     kinds = sorted({kind for row in rows for kind in row.by_kind})
-    return "\n\n".join(
-        (
-            table([column for column, _ in COLUMNS], [[show(row) for _, show in COLUMNS] for row in rows]),
-            table(
-                ["harness", "label", *kinds],
-                [[row.harness, row.label, *(str(row.by_kind.get(kind, "-")) for kind in kinds)] for row in rows],
-            ),
-            table(
-                ["harness", "label", "how the failures ended"],
-                [[row.harness, row.label, _counts(row.failures)] for row in rows],
-            ),
-        )
+    kind_lines = []
+    for row in rows:
+        tallies = [str(row.by_kind.get(kind, "-")) for kind in kinds]
+        kind_lines.append([row.harness, row.label, *tallies])
+
+    failure_lines = [[row.harness, row.label, _counts(row.failures)] for row in rows]
+    tables = (
+        table(score_heads, score_lines),
+        table(["harness", "label", *kinds], kind_lines),
+        table(["harness", "label", "ends of the failures"], failure_lines),
     )
+    return "\n\n".join(tables)
 
 
 def ablation_table(rows: Sequence[Score], harness: str, label: str) -> str:
-    """What each other label of `harness` solves, against its score under `label`; "" where that is missing."""
-    of_harness = {row.label: row for row in rows if row.harness == harness}
-    if label not in of_harness:
+    """Return a table that compares the other labels of `harness` with `label`; "" if `label` has no score."""
+    rows_of_harness = {row.label: row for row in rows if row.harness == harness}
+    if label not in rows_of_harness:
         return ""
-    whole = of_harness.pop(label)
+
+    reference = rows_of_harness.pop(label)
     heads = ["switched off", "solved", "change", *HALVES, "new tokens", "calls", "false claims"]
-    lines = [
-        [
-            row.label,
-            str(row.solved),
-            f"{row.solved.solved - whole.solved.solved:+d}",
-            *(_change(row, whole, half) for half in HALVES),
-            f"{row.new_tokens:.0f}",
-            f"{row.model_calls:.1f}",
-            str(row.false_claims),
-        ]
-        for row in of_harness.values()
-    ]
-    return table(heads, [[f"nothing ({label})", *_cells(whole)], *lines])
+    lines = [[f"nothing ({label})", *_reference_cells(reference)]]
+    for row in rows_of_harness.values():
+        lines.append(
+            [
+                row.label,
+                str(row.solved),
+                f"{row.solved.solved - reference.solved.solved:+d}",
+                *(_change(row, reference, half) for half in HALVES),
+                f"{row.new_tokens:.0f}",
+                f"{row.model_calls:.1f}",
+                str(row.false_claims),
+            ]
+        )
+    return table(heads, lines)
 
 
 COLUMNS: tuple[tuple[str, Callable[[Score], str]], ...] = (
@@ -156,18 +161,22 @@ COLUMNS: tuple[tuple[str, Callable[[Score], str]], ...] = (
     ("done, and wrong", lambda row: str(row.wrong_claims)),
     ("done, nothing changed", lambda row: str(row.false_claims)),
 )
-"""The columns of the table: its head, and what stands below it."""
+"""The heads of the columns, and the functions that return their cells."""
 
 
-def _cells(whole: Score) -> list[str]:
-    halves = [str(whole.by_half.get(half, "-")) for half in HALVES]
-    figures = [f"{whole.new_tokens:.0f}", f"{whole.model_calls:.1f}", str(whole.false_claims)]
-    return [str(whole.solved), "", *halves, *figures]
+def _reference_cells(row: Score) -> list[str]:
+    halves = [str(row.by_half.get(half, "-")) for half in HALVES]
+    figures = [f"{row.new_tokens:.0f}", f"{row.model_calls:.1f}", str(row.false_claims)]
+    return [str(row.solved), "", *halves, *figures]
 
 
-def _change(row: Score, whole: Score, half: str) -> str:
-    now, before = row.by_half.get(half), whole.by_half.get(half)
-    return f"{now.solved - before.solved:+d}" if now and before else "-"
+def _change(row: Score, reference: Score, half: str) -> str:
+    """Return the change of the solved tasks of a half."""
+    tally = row.by_half.get(half)
+    reference_tally = reference.by_half.get(half)
+    if not tally or not reference_tally:
+        return "-"
+    return f"{tally.solved - reference_tally.solved:+d}"
 
 
 def _tally(runs: Sequence[RunRecord]) -> Tally:
@@ -180,10 +189,10 @@ def _tallies(runs: Sequence[RunRecord], key: Callable[[RunRecord], str]) -> dict
 
 
 def _counts(failures: dict[str, int]) -> str:
-    return ", ".join(f"{how} {count}" for how, count in failures.items()) or "none"
+    return ", ".join(f"{end} {count}" for end, count in failures.items()) or "none"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,6 +1,6 @@
-"""One task of the evaluation: what a user asks in a workspace, and how to see whether it was done.
+"""A task of the evaluation: the request of a user in a workspace, and its check.
 
-A task is plain data, its check included (`checking.py`), so that its `repr` is its whole text.
+A task and its check (`checking.py`) are plain data, so that `repr` shows the complete task.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,48 +24,48 @@ Kind = Literal[
 ]
 Half = Literal["dev", "held_out"]
 Check = Callable[[Path, str], str | None]
-"""Takes the workspace and the text of the final answer ("" if there is none). Gives None where the task is solved,
-else one sentence that says why not. It changes nothing in the workspace."""
+"""A function of the workspace and the final answer ("" without an answer). It returns None if the task is solved,
+otherwise a sentence with the problem. It does not change the workspace."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A request, the workspace that it is made in, and the check from outside of that workspace."""
+    """A request, its workspace, and its check."""
 
     name: str
     """Unique among all tasks; letters, digits and underscores."""
     kind: Kind
     half: Half
-    """"dev" may be looked at while the harness is tuned, "held_out" only to report. By position, not by difficulty."""
+    """"dev" is for tuning the harness, "held_out" only for reports. Assigned by position, not by difficulty."""
     request: str
-    """What the user types."""
+    """The text of the user."""
     files: Mapping[str, str]
-    """The workspace before the run: relative path to text, with its own line ends."""
+    """The workspace before the run: the texts by relative path, with their line ends."""
     check: Check
     changes: bool
-    """Whether files have to change. False for questions and for what has to be refused."""
+    """Whether files must change. False for questions and for requests that must be refused."""
     solution: Mapping[str, str | None]
-    """A reference for the tests of the tasks: the files that it writes; None stands for a deletion."""
+    """The reference solution for the tests of the tasks: the files that it writes; None is a deletion."""
     again: str = ""
-    """What the user types below what the check has said, for a second try in the same conversation; "" for no such."""
+    """The user's text after the check's problem, for a second try in the same conversation; "" without a second try."""
 
 
 def write_files(folder: Path, files: Mapping[str, str | None]) -> None:
-    """Lay `files` out below `folder`, as UTF-8 and with exactly these line ends; None removes a file."""
+    """Write `files` below `folder`, as UTF-8 with unchanged line ends; None removes a file."""
     for path, text in files.items():
-        place = folder / path
+        file = folder / path
         if text is None:
-            place.unlink()
+            file.unlink()
             continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(text.encode())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())
 
 
 def replace_once(text: str, old: str, new: str) -> str:
-    """`text` with its one `old` exchanged for `new`: how solutions are written down.
+    """Return `text` with its only occurrence of `old` replaced by `new`.
 
     Raises:
-        ValueError: `old` is not there, or more than once.
+        ValueError: `old` does not occur exactly once.
     """
     if text.count(old) != 1:
         raise ValueError(f"{old!r} is in the text {text.count(old)} times instead of once")

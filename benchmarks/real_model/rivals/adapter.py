@@ -1,7 +1,7 @@
-"""What the adapters of all rivals have in common. Runs in a rival's environment: the standard library alone.
+"""The shared parts of the rivals' adapters, which run in the rivals' environments: standard library only.
 
-An adapter is a program: `{request, workspace, base_url, model, files}` as JSON on standard input, a `RunEnd` as JSON
-on the last line of standard output. `seconds` count from the moment at which the rival's libraries are loaded.
+An adapter is a program. It reads `{request, workspace, base_url, model, files}` as JSON from standard input, and prints
+a `RunEnd` as JSON on the last line of standard output. `seconds` exclude the imports of the rival's libraries.
 """
 
 import json
@@ -20,36 +20,37 @@ INSTRUCTIONS = (
     "You are a coding agent: read and change the files of the user's workspace with your tools until the user's "
     "request is done, then answer the user."
 )
-"""The one sentence that a rival's model is told; what else it is told is the rival's own."""
+"""The instructions for a rival's model, in addition to the rival's own."""
 
 Rival = Callable[[dict[str, Any]], str]
 
 
 def serve(load: Callable[[], Rival]) -> None:
-    """Load the rival, let it work on the request of standard input, and print how that ended."""
-    asked: dict[str, Any] = json.loads(sys.stdin.read())
-    os.chdir(asked["workspace"])
+    """Load the rival, run the request from standard input, and print the end of the run."""
+    message: dict[str, Any] = json.loads(sys.stdin.read())
+    os.chdir(message["workspace"])
+
     end: dict[str, Any] = {"ended": "done"}
     with redirect_stdout(sys.stderr):
         work = load()
-        started = time.monotonic()
+        start = time.monotonic()
         try:
-            end["answer"] = work(asked)
-        except Exception as error:  # noqa: BLE001 - whatever a rival raises is how its run ended
+            end["answer"] = work(message)
+        except Exception as error:  # noqa: BLE001 - the end of the run reports any exception
             end |= {"ended": "error", "reason": type(error).__name__, "error": str(error)[:600]}
-        end["seconds"] = round(time.monotonic() - started, 3)
+        end["seconds"] = round(time.monotonic() - start, 3)
     print(json.dumps(end))
 
 
 def workspace_tools(root: Path) -> list[Callable[..., str]]:
-    """The tools of a coding agent as one writes them in an afternoon: confined to `root`, errors as text."""
+    """Return simple tools of a coding agent, which are confined to `root` and return errors as text."""
     root = root.resolve()
 
-    def inside(path: str) -> Path:
-        place = (root / path).resolve()
-        if not place.is_relative_to(root):
+    def resolve(path: str) -> Path:
+        file = (root / path).resolve()
+        if not file.is_relative_to(root):
             raise ValueError(f"{path} is outside of the workspace")
-        return place
+        return file
 
     def list_files() -> str:
         """List all files of the workspace, one path per line."""
@@ -58,16 +59,16 @@ def workspace_tools(root: Path) -> list[Callable[..., str]]:
     def read_file(path: str) -> str:
         """Read a text file of the workspace. The path is relative to the workspace."""
         try:
-            return inside(path).read_bytes().decode()
+            return resolve(path).read_bytes().decode()
         except (OSError, ValueError) as error:
             return f"Error: {error}"
 
     def write_file(path: str, content: str) -> str:
         """Write a text file of the workspace: create it, or replace its whole content."""
         try:
-            place = inside(path)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content.encode())
+            file = resolve(path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode())
         except (OSError, ValueError) as error:
             return f"Error: {error}"
         return f"Wrote {path}."
@@ -75,11 +76,11 @@ def workspace_tools(root: Path) -> list[Callable[..., str]]:
     def edit_file(path: str, old_string: str, new_string: str) -> str:
         """Replace old_string, which must occur exactly once in the file, by new_string."""
         try:
-            place = inside(path)
-            text = place.read_bytes().decode()
+            file = resolve(path)
+            text = file.read_bytes().decode()
             if not old_string or text.count(old_string) != 1:
                 return f"Error: old_string occurs {text.count(old_string)} times in {path}"
-            place.write_bytes(text.replace(old_string, new_string).encode())
+            file.write_bytes(text.replace(old_string, new_string).encode())
         except (OSError, ValueError) as error:
             return f"Error: {error}"
         return f"Edited {path}."
@@ -88,6 +89,6 @@ def workspace_tools(root: Path) -> list[Callable[..., str]]:
 
 
 def files_for(request: str, files: list[str]) -> list[str]:
-    """The files that a user would put into the chat: those that the request names, all where it names none."""
-    named = [path for path in files if path in request or path.rsplit("/", 1)[-1] in request]
-    return named or files
+    """Return the files that a user would add to the chat: those that the request names, or all files."""
+    matches = [path for path in files if path in request or path.rsplit("/", 1)[-1] in request]
+    return matches or files

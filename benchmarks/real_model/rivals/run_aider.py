@@ -1,4 +1,4 @@
-"""aider's command line with whole-file edits, the form that fits a small model, and the files in its chat."""
+"""aider's command line with whole-file edits, which suit a small model, and the files in its chat."""
 
 import io
 import json
@@ -15,41 +15,46 @@ QUIET = (
     *("--no-analytics", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes"),
     *("--no-detect-urls", "--no-suggest-shell-commands", "--no-pretty", "--no-fancy-input", "--no-stream"),
 )
-"""Whole files, no repository, nothing asked, nothing looked up on the network, no ornaments."""
+"""Options for whole-file edits without a repository, questions, network access and formatting."""
 
 
 WINDOW_TOKENS = 8_192
-"""The embedded model's; where nobody tells aider, it looks for a list of models on the network."""
+"""The window of the embedded model. Without it, aider fetches a list of models from the network."""
 
 
 def metadata(model: str) -> str:
-    """The file in which aider is told of a model that it does not know."""
-    known = {"max_input_tokens": WINDOW_TOKENS, "litellm_provider": "openai", "mode": "chat"}
-    return json.dumps({f"openai/{model}": known})
+    """Return the content of aider's metadata file for this model."""
+    settings = {"max_input_tokens": WINDOW_TOKENS, "litellm_provider": "openai", "mode": "chat"}
+    return json.dumps({f"openai/{model}": settings})
 
 
-def arguments(asked: dict[str, Any], home: Path) -> list[str]:
-    """The command line for a request; what aider keeps for itself goes into `home`, not into the workspace."""
-    names = ("input-history-file", "chat-history-file", "llm-history-file", "model-metadata-file")
-    kept = [part for name in names for part in (f"--{name}", str(home / name))]
-    files = adapter.files_for(asked["request"], asked["files"])
-    return [*QUIET, *kept, "--model", f"openai/{asked['model']}", "--message", asked["request"], "--", *files]
+def arguments(message: dict[str, Any], home: Path) -> list[str]:
+    """Return aider's command line for a request. aider's own files are in `home`, not in the workspace."""
+    options = [*QUIET, "--model", f"openai/{message['model']}"]
+    for name in ("input-history-file", "chat-history-file", "llm-history-file", "model-metadata-file"):
+        options += [f"--{name}", str(home / name)]
+
+    files = adapter.files_for(message["request"], message["files"])
+    return [*options, "--message", message["request"], "--", *files]
 
 
 def load() -> adapter.Rival:
-    """Import aider and give the function that works on a request."""
-    import litellm  # type: ignore[import-not-found]  # noqa: F401 - in an environment of its own; aider loads it late
-    from aider.main import main  # type: ignore[import-not-found]  # in an environment of its own
+    """Import aider and return the function that runs a request."""
+    # The environment of this rival has these packages. aider imports litellm late.
+    import litellm  # type: ignore[import-not-found]  # noqa: F401
+    from aider.main import main  # type: ignore[import-not-found]
 
-    def work(asked: dict[str, Any]) -> str:
-        os.environ |= {"OPENAI_API_BASE": asked["base_url"], "OPENAI_API_KEY": adapter.KEY}
-        Path.home().joinpath("model-metadata-file").write_text(metadata(asked["model"]), "utf-8")
-        with redirect_stdout(io.StringIO()) as said:
-            code = main(arguments(asked, Path.home()))
-        print(said.getvalue(), file=sys.stderr)
+    def work(message: dict[str, Any]) -> str:
+        os.environ |= {"OPENAI_API_BASE": message["base_url"], "OPENAI_API_KEY": adapter.KEY}
+        Path.home().joinpath("model-metadata-file").write_text(metadata(message["model"]), "utf-8")
+
+        with redirect_stdout(io.StringIO()) as stdout:
+            code = main(arguments(message, Path.home()))
+        output = stdout.getvalue()
+        print(output, file=sys.stderr)
         if code:
-            raise RuntimeError(f"aider ended with code {code}: {said.getvalue()[-300:]}")
-        return said.getvalue()
+            raise RuntimeError(f"aider ended with code {code}: {output[-300:]}")
+        return output
 
     return work
 

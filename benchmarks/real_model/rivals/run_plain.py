@@ -1,7 +1,7 @@
-"""The least that can be done with a model: one request with the file in it, and the whole file of the reply written.
+"""The baseline of all harnesses: one request with the file, whose reply is the complete new file.
 
-No tool, no check, no retry: what a harness is worth is what it solves beyond this. A second request follows the first
-one and its answer, with the file as it is now. For tasks of one file, which is the first that the request names.
+It has no tools, checks or retries. A second request follows the first one and its answer, with the current file. It is
+for tasks with one file, the first that the request names.
 """
 
 import json
@@ -17,23 +17,26 @@ _BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def load() -> adapter.Rival:
-    """Give the function that works on a request."""
+    """Return the function that runs a request."""
 
-    def work(asked: dict[str, Any]) -> str:
-        path = adapter.files_for(asked["request"], asked["files"])[0]
-        place = Path(asked["workspace"], path)
-        shown = f"{path}\n```python\n{place.read_text('utf-8')}```"
+    def work(message: dict[str, Any]) -> str:
+        path = adapter.files_for(message["request"], message["files"])[0]
+        file = Path(message["workspace"], path)
+        block = f"{path}\n```python\n{file.read_text('utf-8')}```"
+
         messages = [{"role": "system", "content": SYSTEM}]
-        for request, answer in asked["said"]:
+        for request, answer in message["history"]:
             messages += [{"role": "user", "content": request}, {"role": "assistant", "content": answer}]
-        messages.append({"role": "user", "content": f"{shown}\n\n{asked['request']}"})
-        body = {"model": asked["model"], "messages": messages, "max_tokens": asked["limits"]["output_tokens"]}
-        sent = Request(f"{asked['base_url']}/chat/completions", json.dumps(body).encode())
-        with urlopen(sent, timeout=asked["limits"]["seconds"]) as response:
-            said = str(json.load(response)["choices"][0]["message"]["content"])
-        if blocks := _BLOCK.findall(said):
-            place.write_text(max(blocks, key=len), "utf-8")
-        return said
+        messages.append({"role": "user", "content": f"{block}\n\n{message['request']}"})
+
+        body = {"model": message["model"], "messages": messages, "max_tokens": message["limits"]["output_tokens"]}
+        http_request = Request(f"{message['base_url']}/chat/completions", json.dumps(body).encode())
+        with urlopen(http_request, timeout=message["limits"]["seconds"]) as response:
+            reply = str(json.load(response)["choices"][0]["message"]["content"])
+
+        if blocks := _BLOCK.findall(reply):
+            file.write_text(max(blocks, key=len), "utf-8")
+        return reply
 
     return work
 
