@@ -93,7 +93,8 @@ class RanTests:
 _TESTS: Final = TypeAdapter(RanTests)  # written by code of the workspace
 _FAILED_TEST: Final = re.compile(
     r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
-    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7] )(.+?)(?: \(?[\d.]+ ?m?s\)?| #.*)?)$",
+    r"|FAIL[ \t]+(\S+\.[cm]?[jt]sx?)(?: \(.*\)| \[.*\])?"
+    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7\u25cf] )(.+?)(?: \(?[\d.]+ ?m?s\)?| #.*)?)$",
     re.MULTILINE,
 )
 """Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest and vitest print them. Behind `here`, the

@@ -238,6 +238,10 @@ OUTPUTS = [
     ("FAIL: test_b (tests.test_a.Case.test_b)\n", ["test_b (tests.test_a.Case.test_b)"]),
     ("test tests::it_works ... FAILED\n", ["tests::it_works"]),
     ("    --- FAIL: TestB/x (0.00s)\n", ["TestB/x"]),
+    (
+        "PASS src/a.test.js\nFAIL src/b.test.js (5.2 s)\n  \u25cf cart \u203a adds\n",
+        ["src/b.test.js", "cart \u203a adds"],
+    ),
     ("not ok 1 - adds two # time=1ms\n", ["adds two"]),
     ("  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n", ["adds two", "adds three"]),
     (
