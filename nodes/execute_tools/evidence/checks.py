@@ -93,12 +93,12 @@ class RanTests:
 _TESTS: Final = TypeAdapter(RanTests)  # written by code of the workspace
 _FAILED_TEST: Final = re.compile(
     r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
-    r"|FAIL[ \t]+(\S+\.[cm]?[jt]sx?)(?: \(.*\)| \[.*\])?"
+    r"|FAIL[ \t]+(\S+\.[cm]?[jt]sx?)(?: \(.*\)| \[.*\])?|(?<=  )\d+\) (.+)"
     r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7\u25cf] )(.+?)(?: \(?[\d.]+ ?m?s\)?| #.*)?)$",
     re.MULTILINE,
 )
-"""Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest and vitest print them. Behind `here`, the
-reason follows below."""
+"""Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest, vitest and mocha print them. Behind `here`,
+the reason follows below."""
 _NO_TEST_RAN: Final = re.compile(
     r"(?m)^(?:Ran 0 tests|test result: ok\. 0 passed; 0 failed; 0 ignored|(?:# |\u2139 )tests 0$|[ \t]*0 passing"
     r"|No tests found|\?[ \t]+\S+[ \t]+\[no test files\]|ok[ \t].*\[no tests to run\])"

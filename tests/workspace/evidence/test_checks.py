@@ -238,6 +238,7 @@ OUTPUTS = [
     ("FAIL: test_b (tests.test_a.Case.test_b)\n", ["test_b (tests.test_a.Case.test_b)"]),
     ("test tests::it_works ... FAILED\n", ["tests::it_works"]),
     ("    --- FAIL: TestB/x (0.00s)\n", ["TestB/x"]),
+    ("  cart\n    \u2714 adds\n    1) takes off\n1) other\n  1) cart\n", ["takes off", "cart"]),
     (
         "PASS src/a.test.js\nFAIL src/b.test.js (5.2 s)\n  \u25cf cart \u203a adds\n",
         ["src/b.test.js", "cart \u203a adds"],
