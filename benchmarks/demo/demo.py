@@ -1,7 +1,7 @@
-"""The demo: a failing test, the agent at work on its cause, the test passing. Exit code 0 says that it worked.
+"""The demo: a test fails, the agent repairs the bug, and the test passes. The exit code is 0 on success.
 
-Everything happens in a copy of `sample/` in a temporary folder, with the local model and no key. What passes in the
-end is the sample's own test, whatever the agent may have done to the copy's.
+The demo runs in a temporary copy of `sample/`, with the local model and without a key. The final test is the sample's
+original test, independent of the agent's changes.
 """
 
 import argparse
@@ -24,58 +24,64 @@ MENDGRAPH = Path(sys.executable).parent / "mendgraph"
 
 
 def main() -> int:
-    """Run the demo; 0 if the bug is repaired, 1 otherwise."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("more", nargs="*", help="more arguments for mendgraph, after --")
-    more = options.parse_args().more
+    """Run the demo, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("more", nargs="*", help="further arguments for mendgraph, after --")
+    arguments = parser.parse_args().more
+
     with tempfile.TemporaryDirectory(prefix="mendgraph-demo-") as folder:
         project = Path(folder, "shop")
         shutil.copytree(SAMPLE, project, ignore=shutil.ignore_patterns("__pycache__"))
-        return 0 if repaired(project, more) else 1
+        return 0 if run_demo(project, arguments) else 1
 
 
-def repaired(project: Path, more: list[str]) -> bool:
-    """Show the whole story in `project`; whether it ends well."""
+def run_demo(project: Path, arguments: list[str]) -> bool:
+    """Run the demo in `project`, and return whether the bug is repaired."""
     if tests_pass(project, "1. The test fails."):
-        print("The sample's test passes before anything was done: there is nothing to show.")
+        print("The sample's test passes without a repair, so the demo cannot show anything.")
         return False
-    if not model_is_there():
+    if not prepare_model():
         return False
-    heading(f"3. The agent is asked: {TASK}")
-    started = time.monotonic()
-    code = mendgraph("--root", str(project), *more, TASK)
-    seconds = time.monotonic() - started
+
+    print_heading(f"3. The request: {TASK}")
+    start = time.monotonic()
+    code = mendgraph("--root", str(project), *arguments, TASK)
+    seconds = time.monotonic() - start
+
     shutil.copy(SAMPLE / "test_cart.py", project)
-    passed = tests_pass(project, "4. The test again.")
+    is_repaired = tests_pass(project, "4. The test again.")
     outcome = "FINISHED" if code == ExitCode.FINISHED else f"not finished, exit code {code}"
-    heading(f"Outcome: {outcome}; the test {'passes' if passed else 'fails'}; {seconds:.1f} s")
-    return code == ExitCode.FINISHED and passed
+    verb = "passes" if is_repaired else "fails"
+    print_heading(f"Outcome: {outcome}; the test {verb}; {seconds:.1f} s")
+    return code == ExitCode.FINISHED and is_repaired
 
 
 def tests_pass(project: Path, title: str) -> bool:
-    """Run the project's test with the outer world's Python, as its owner would."""
-    heading(title)
+    """Run the project's test without Python's environment variables."""
+    print_heading(title)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [sys.executable, "-B", "-m", "unittest", "-q"]
-    return subprocess.run(command, cwd=project, env=environment, stderr=subprocess.STDOUT, check=False).returncode == 0
+    process = subprocess.run(command, cwd=project, env=environment, stderr=subprocess.STDOUT, check=False)
+    return process.returncode == 0
 
 
-def model_is_there() -> bool:
-    """Fetch the local model's weights if this machine has none; whether they are there in the end."""
-    heading("2. The model")
+def prepare_model() -> bool:
+    """Download the weights of the local model if needed, and return whether they exist."""
+    print_heading("2. The model")
     return mendgraph("model", "status") == 0 or mendgraph("model", "pull") == 0
 
 
 def mendgraph(*arguments: str) -> int:
-    """Run our command on this terminal with the embedded model, whatever keys are set; its exit code."""
+    """Run mendgraph in this terminal with the embedded model, and return its exit code."""
     environment = {**os.environ, "MENDGRAPH_MODEL": "local"}
     return subprocess.run([MENDGRAPH, *arguments], env=environment, check=False).returncode
 
 
-def heading(text: str) -> None:
-    """A line that stands out from what the commands print."""
-    bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
-    print(f"\n{bold}{text}{plain}", flush=True)
+def print_heading(text: str) -> None:
+    """Print a heading, bold in a terminal."""
+    if sys.stdout.isatty():
+        text = f"\033[1m{text}\033[0m"
+    print(f"\n{text}", flush=True)
 
 
 if __name__ == "__main__":

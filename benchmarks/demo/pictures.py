@@ -1,6 +1,6 @@
-"""Records the pictures of README.md: a terminal in which a bug is repaired, and the report of that run.
+"""Record the pictures of README.md: a terminal with the repair of a bug, and the report of that run.
 
-Needs tmux, Chromium (`make browser`) and the embedded model's weights (`make demo`).
+Requires tmux, Chromium (`make browser`) and the weights of the embedded model (`make demo`).
 """
 
 import base64
@@ -25,32 +25,35 @@ COLUMNS = 80
 
 
 def main() -> None:
-    """Write both."""
+    """Write both pictures."""
     with tempfile.TemporaryDirectory(prefix="demo-") as name:
         folder = Path(name)
         project = folder / "my-project"
         project.mkdir()
         (project / "calc.py").write_text(BROKEN, encoding="utf-8")
-        (PICTURES / "terminal.svg").write_text(svg(recorded(project, data=folder / "data")), encoding="utf-8")
+
+        screen = run_commands(project, data=folder / "data")
+        (PICTURES / "terminal.svg").write_text(svg(screen), encoding="utf-8")
+
         (report,) = folder.rglob("*.html")
         (PICTURES / "report.webp").write_bytes(screenshot(report))
 
 
-def recorded(project: Path, data: Path) -> str:
-    """What a terminal shows after the commands, with its colours as ANSI codes."""
+def run_commands(project: Path, data: Path) -> str:
+    """Run the commands in a terminal, and return its content with ANSI colour codes."""
     socket = f"pictures-{os.getpid()}"
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TMUX")}
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
     variables |= {"MENDGRAPH_DATA_DIR": str(data), "MENDGRAPH_MODEL": "local", "PS1": "$ "}
     variables["PROMPT_COMMAND"] = f"tmux -L {socket} wait-for -S prompt"
 
-    def tmux(*words: str) -> str:
-        command = ["tmux", "-L", socket, "-f", os.devnull, *words]
+    def tmux(*arguments: str) -> str:
+        command = ["tmux", "-L", socket, "-f", os.devnull, *arguments]
         return subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout
 
     def wait() -> None:
         tmux("wait-for", "prompt")
-        while not tmux("capture-pane", "-p").rstrip().endswith("$"):  # it is written after the signal
+        while not tmux("capture-pane", "-p").rstrip().endswith("$"):  # bash writes the prompt after the signal
             time.sleep(0.05)
 
     tmux("new-session", "-d", "-x", str(COLUMNS), "-y", "100", "-c", str(project), "bash", "--norc")
@@ -65,15 +68,16 @@ def recorded(project: Path, data: Path) -> str:
         tmux("kill-server")
 
 
-def svg(seen: str) -> str:
-    """The same as a picture, which asks no other host for a font."""
+def svg(screen: str) -> str:
+    """Return the content of the terminal as a picture without external fonts."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
-    console.print(Text.from_ansi(f"{seen}\n"))
-    return re.sub(r"@font-face \{.*?\}\n?", "", console.export_svg(title="my-project"), flags=re.DOTALL)
+    console.print(Text.from_ansi(f"{screen}\n"))
+    picture = console.export_svg(title="my-project")
+    return re.sub(r"@font-face \{.*?\}\n?", "", picture, flags=re.DOTALL)
 
 
 def screenshot(report: Path) -> bytes:
-    """The upper part of the report, in a window of 1,280 pixels."""
+    """Return a screenshot of the upper part of the report, 1,280 pixels wide."""
     with chromium(width=1280, height=1000) as page:
         page.open(report)
         shot = page.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "webp", "quality": 80})

@@ -1,6 +1,6 @@
-"""Five requests about files of 6 to 100 kB: modules of the standard library with functions put in the middle.
+"""Five requests about files of 6 to 100 kB: modules of the standard library with an additional function in the middle.
 
-The functions are in no text that a model was trained on, so it has to read them.
+The functions are new, so a model must read them.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from benchmarks.real_model.checking import Answers, Holds, Keeps
 
 
 def with_function(module: ModuleType, function: str) -> str:
-    """The text of a module with a function before the first class or function of its second half."""
+    """Return the text of a module with a function before the first class or function of its second half."""
     text = Path(str(module.__file__)).read_text("utf-8")
     middle = len(text) // 2
-    places = [text.find(f"\n{word} ", middle) for word in ("class", "def")]
-    place = min(place for place in places if place >= 0) + 1
-    return f"{text[:place]}{function.strip()}\n\n\n{text[place:]}"
+    positions = [text.find(f"\n{keyword} ", middle) for keyword in ("class", "def")]
+    position = min(position for position in positions if position >= 0) + 1
+    return f"{text[:position]}{function.strip()}\n\n\n{text[position:]}"
 
 
 PARCEL = '''
@@ -75,7 +75,7 @@ def room_price(nights, guests):
 
 
 def project(path: str, text: str) -> dict[str, str]:
-    """A project of three files, one of them large."""
+    """Return a project with two small files and this file."""
     return {
         "README.md": "# orders\n\nInternal tools for orders, bills and guests.\n",
         "greeting.py": 'def greeting(name):\n    return f"Hello {name}"\n',
@@ -136,4 +136,4 @@ LARGE_FILES = (
         solution=edited(BADGE_FILES, "guests.py", ("{first[0]} {last}", "{first[0]}. {last}")),
     ),
 )
-"""Requests that name a file of 6, 14, 20, 55 and 100 kB."""
+"""Requests that name files of 6, 14, 20, 55 and 100 kB."""

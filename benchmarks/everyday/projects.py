@@ -1,4 +1,4 @@
-"""Two ordinary small projects, as a person has them: a shopping list in Python and a list of todos in JavaScript."""
+"""Two typical small projects: a shopping list in Python and a todo list in JavaScript."""
 
 SHOP = {
     ".gitignore": ".venv/\n__pycache__/\n.pytest_cache/\n",

@@ -1,13 +1,14 @@
-"""Run thirteen everyday requests and five about large files with the embedded model as it is, and print a table.
+"""Run thirteen everyday requests and five about large files with the embedded model, and print a table.
 
-Each request has a fresh project of its own: a git repository, the Python one with a .venv that has pytest. A call may
-take as long as it does on a busy machine: 600 s a request. Replies are kept in the cache of `make eval`.
+Each request has a new project, which is a git repository; the Python project has a .venv with pytest. A request may
+take 600 s, because the machine may be busy. Replies are stored in the cache of `make eval`.
 """
 
 import argparse
 import subprocess
 import sys
 import venv
+from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -22,25 +23,32 @@ from benchmarks.real_model.record import RunRecord, line_of
 from benchmarks.real_model.reply_cache import ReplyCache
 from benchmarks.real_model.run import REPLIES
 from benchmarks.real_model.score import describe_end, table
+from benchmarks.real_model.task import Task
 from mendgraph.nodes.call_model.local_model import why_unavailable
 from mendgraph.nodes.call_model.weights import embedded_weights
 
 LIMITS = Limits(calls=10, seconds=600.0, output_tokens=2048)
-"""The defaults of `AgentContext` but for the seconds, of which that has no limit."""
+"""The defaults of `AgentContext`, with a time limit."""
 PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
-"""What `pip install pytest` installs."""
+"""The packages that `pip install pytest` installs."""
+
+SOLVED = "solved"
+NOT_SOLVED = "not solved"
+WRONG = "WRONG"
+WRONG_NOT_CHECKED = 'wrong, with "not checked"'
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says. 0: all ran; 1: they could not."""
+    """Run the requests and print the table. Return 0, or 1 if the embedded model is not available."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", default="", metavar="A,B", help="these requests only")
+    parser.add_argument("--tasks", default="", metavar="A,B", help="run only these requests")
     parser.add_argument(
-        "--seeds", default="1,2", metavar="N,M", help="a run of all for each; tries after the first differ"
+        "--seeds", default="1,2", metavar="N,M", help="run all requests for each seed, which affects later tries"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep results, projects and runs in a new folder")
-    said = parser.parse_args(arguments)
-    names = [name for name in said.tasks.split(",") if name]
+    options = parser.parse_args(arguments)
+
+    names = [name for name in options.tasks.split(",") if name]
     requests = [*EVERYDAY, *LARGE_FILES]
     tasks = [task for task in requests if not names or task.name in names]
     if len(tasks) < len(names):
@@ -48,79 +56,109 @@ def main(arguments: Sequence[str]) -> int:
     if unavailable := why_unavailable():
         print(unavailable.message)
         return 1
-    weights, server, records = embedded_weights(), EmbeddedServer(), []
-    keep = said.keep and said.keep.resolve()
-    if keep:
-        keep.mkdir(parents=True)
-    try:
-        with MeasuredEndpoint(server, weights.model, weights.sha256, ReplyCache(REPLIES)) as endpoint:
-            for seed in said.seeds.split(","):
-                (ours,) = our_contestants(f"seed {seed}", {"seed": int(seed)}, ablate=False)
-                for task in tasks:
-                    place = keep and keep / f"{task.name}_{seed}"
-                    record = run_task(ours, task, endpoint, LIMITS, as_people_keep_it, place)
-                    records.append(record)
-                    print(*row(record), record.problem or "", sep=" | ", flush=True)
-                    if keep:
-                        with (keep / "results.jsonl").open("a", encoding="utf-8") as file:
-                            file.write(line_of(record))
-    finally:
-        server.stop()
+
+    folder = options.keep.resolve() if options.keep else None
+    if folder:
+        folder.mkdir(parents=True)
+    records = run_all(tasks, options.seeds.split(","), folder)
     print(f"\n{report(records)}")
     return 0
 
 
-def as_people_keep_it(project: Path) -> None:
-    """Make a git repository of one commit, and for Python a .venv in which pytest is installed."""
+def run_all(tasks: Sequence[Task], seeds: Sequence[str], folder: Path | None) -> list[RunRecord]:
+    """Run the tasks with each seed, print each result, and return the records. `folder` keeps the results."""
+    weights = embedded_weights()
+    server = EmbeddedServer()
+    records = []
+
+    try:
+        with MeasuredEndpoint(server, weights.model, weights.sha256, ReplyCache(REPLIES)) as endpoint:
+            for seed in seeds:
+                (contestant,) = our_contestants(f"seed {seed}", {"seed": int(seed)}, ablate=False)
+                for task in tasks:
+                    keep = folder / f"{task.name}_{seed}" if folder else None
+                    record = run_task(contestant, task, endpoint, LIMITS, prepare_project, keep)
+                    records.append(record)
+                    print(*row(record), record.problem or "", sep=" | ", flush=True)
+                    if folder:
+                        with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
+                            file.write(line_of(record))
+    finally:
+        server.stop()
+    return records
+
+
+def prepare_project(project: Path) -> None:
+    """Create a git repository with one commit, and for a Python project a .venv with pytest."""
     if (project / "pyproject.toml").exists():
-        place = project / ".venv"
-        venv.create(place, symlinks=True)
-        (packages,) = place.glob("lib/python*/site-packages")
-        for file in [each for name in PYTEST for each in metadata.files(name) or () if ".." not in each.parts]:
-            (packages / file).parent.mkdir(parents=True, exist_ok=True)
-            copy(file.locate(), packages / file)
-        script = place / "bin/pytest"
-        script.write_text(f"#!{place}/bin/python\nimport sys, pytest\nsys.exit(pytest.console_main())\n", "utf-8")
-        script.chmod(0o755)
-    somebody = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
-    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "First version")):
-        subprocess.run(["git", *somebody, *words], cwd=project, check=True)
+        create_environment(project / ".venv")
+
+    identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "First version")):
+        subprocess.run(["git", *identity, *arguments], cwd=project, check=True)
+
+
+def create_environment(environment: Path) -> None:
+    """Create an environment, and copy pytest from the current environment."""
+    venv.create(environment, symlinks=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    for name in PYTEST:
+        for file in metadata.files(name) or ():
+            if ".." not in file.parts:
+                target = packages / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copy(file.locate(), target)
+
+    script = environment / "bin/pytest"
+    script.write_text(f"#!{environment}/bin/python\nimport sys, pytest\nsys.exit(pytest.console_main())\n", "utf-8")
+    script.chmod(0o755)
 
 
 def result_of(record: RunRecord) -> str:
-    """What came of a request: solved, not solved, or FINISHED with a wrong result, with "not checked" or without."""
+    """Return the result of a request."""
     if record.problem is None:
-        return "solved"
+        return SOLVED
     if record.problem == NOT_CHECKED:
         return NOT_CHECKED
     if record.end.ended != "FINISHED":
-        return "not solved"
-    return "wrong, and says that nothing checked it" if "not checked" in record.end.first_line else "WRONG"
+        return NOT_SOLVED
+    if "not checked" in record.end.first_line:
+        return WRONG_NOT_CHECKED
+    return WRONG
 
 
 def row(record: RunRecord) -> list[str]:
-    """A result in the cells of the table."""
-    figures = (describe_end(record), record.end.checked or "-", f"{record.end.seconds:.0f}", str(len(record.calls)))
-    return [record.task, record.label, result_of(record), *figures]
+    """Return the cells of a result."""
+    return [
+        record.task,
+        record.label,
+        result_of(record),
+        describe_end(record),
+        record.end.checked or "-",
+        f"{record.end.seconds:.0f}",
+        str(len(record.calls)),
+    ]
 
 
 def report(records: Sequence[RunRecord]) -> str:
-    """The table of all results, and the counts of each seed."""
+    """Return the table of all results, and the counts of each seed."""
     heads = ["request", "run", "result", "ended", "checks", "seconds", "calls"]
-    lines = [table(heads, map(row, records))]
+    paragraphs = [table(heads, map(row, records))]
+
     large = {task.name for task in LARGE_FILES}
-    groups: dict[str, list[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for record in records:
         group = f"{record.label}, large files" if record.task in large else record.label
-        groups.setdefault(group, []).append(result_of(record))
+        counts.setdefault(group, Counter())[result_of(record)] += 1
 
-    for label, results in groups.items():
-        wrong, said = results.count("WRONG"), sum(each.startswith("wrong") for each in results)
-        lines.append(
-            f"{label}: {results.count('solved')} of {len(results)} solved; {wrong + said} FINISHED wrong, "
-            f'{said} of them with "not checked" in the first line; {results.count(NOT_CHECKED)} not checked'
+    for group, count in counts.items():
+        paragraphs.append(
+            f"{group}: {count[SOLVED]} of {count.total()} solved; "
+            f"{count[WRONG] + count[WRONG_NOT_CHECKED]} FINISHED with a wrong result, "
+            f'{count[WRONG_NOT_CHECKED]} of them with "not checked" in the first line; '
+            f"{count[NOT_CHECKED]} could not be checked"
         )
-    return "\n\n".join(lines)
+    return "\n\n".join(paragraphs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The thirteen requests, in the words that people use, and the check of each from outside of the project."""
+"""The thirteen requests in everyday words, and their checks."""
 
 import json
 import re
@@ -12,27 +12,31 @@ from benchmarks.real_model.checking import SECONDS, Answers, Every, Holds, Keeps
 from benchmarks.real_model.task import Check, Task, replace_once
 
 NOT_CHECKED = "not checked: there is no node on this machine"
-"""What a check of JavaScript says where it cannot be made; neither solved nor wrong."""
+"""The problem of a JavaScript check without Node. The task counts neither as solved nor as wrong."""
 
 
 @dataclass(frozen=True)
 class HoldsInNode:
-    """Hidden tests in JavaScript: the module `script`, run in a copy of the workspace, throws nothing.
+    """Hidden tests in JavaScript: the module `script` runs without an error in a copy of the workspace.
 
-    It finds `assert`, `read(path)`, and `todo(...words)`, which runs the project's command and gives its output.
+    It can use `assert`, `read(path)`, and `todo(...words)`, which runs the project's command and returns its output.
     """
 
     script: str
 
-    def __call__(self, workspace: Path, answer: str) -> str | None:  # noqa: ARG002 - every check is given both
-        """Say what it throws, in one line."""
+    def __call__(self, workspace: Path, answer: str) -> str | None:  # noqa: ARG002 - the signature of a check
+        """Return the error in one line."""
         if shutil.which("node") is None:
             return NOT_CHECKED
-        said = run_in_copy(workspace, ["node", "--input-type=module"], PRELUDE + self.script + HELD)
-        if said is None:
+        output = run_in_copy(workspace, ["node", "--input-type=module"], PRELUDE + self.script + SUCCESS)
+        if output is None:
             return f"The hidden tests did not end within {SECONDS:g} s."
-        lines = said.splitlines() or ["The program ended the process of the hidden tests."]
-        return None if lines[-1] == "held" else next((line for line in lines if "Error" in line), lines[-1])
+
+        lines = output.splitlines() or ["The program ended the process of the hidden tests."]
+        if lines[-1] == "success":
+            return None
+        errors = [line for line in lines if "Error" in line]
+        return errors[0] if errors else lines[-1]
 
 
 PRELUDE = """import assert from "node:assert/strict";
@@ -41,40 +45,42 @@ import { readFileSync } from "node:fs";
 const read = (path) => readFileSync(path, "utf8");
 const todo = (...words) => spawnSync(process.execPath, ["src/cli.js", ...words], { encoding: "utf8" }).stdout;
 """
-HELD = 'console.log("held");\n'
+SUCCESS = 'console.log("success");\n'
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """The answer has this many sentences; the number at the beginning of a list's item ends none."""
+    """The answer has this number of sentences. The number of a list item does not end a sentence."""
 
     least: int
     most: int
 
-    def __call__(self, workspace: Path, answer: str) -> str | None:  # noqa: ARG002 - every check is given both
-        """Say how many there are."""
+    def __call__(self, workspace: Path, answer: str) -> str | None:  # noqa: ARG002 - the signature of a check
+        """Return the wrong number."""
         count = len(re.findall(r"(?<!\d)[.!?]+(?=\s|$)", answer))
-        return None if self.least <= count <= self.most else f"The answer has {count} sentences."
+        if self.least <= count <= self.most:
+            return None
+        return f"The answer has {count} sentences."
 
 
 def request(
     name: str, words: str, files: Mapping[str, str], *checks: Check, solution: Mapping[str, str | None] | None = None
 ) -> Task:
-    """A task of this set: without a solution nothing is to be changed."""
-    every = Every(checks if solution else (Unchanged(files), *checks))
-    return Task(name, "everyday", "dev", words, files, every, bool(solution), solution or {})
+    """Return a task of this set. Without a solution, no file may change."""
+    check = Every(checks if solution else (Unchanged(files), *checks))
+    return Task(name, "everyday", "dev", words, files, check, bool(solution), solution or {})
 
 
-def edited(files: Mapping[str, str], path: str, *exchanges: tuple[str, str]) -> dict[str, str]:
-    """One of the files, with some texts exchanged."""
+def edited(files: Mapping[str, str], path: str, *replacements: tuple[str, str]) -> dict[str, str]:
+    """Return one of the files with replaced texts."""
     text = files[path]
-    for old, new in exchanges:
+    for old, new in replacements:
         text = replace_once(text, old, new)
     return {path: text}
 
 
 def without(files: Mapping[str, str], *paths: str) -> dict[str, str]:
-    """The files that the request is not about."""
+    """Return the files without those at these paths."""
     return {path: text for path, text in files.items() if path not in paths}
 
 
@@ -84,16 +90,16 @@ sys.path.insert(0, "src")
 os.environ.update(PYTHONPATH="src", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 pathlib.Path("list.csv").write_text("apple,0.50,4\\nbread,3.20,1\\n")
 """
-"""What hidden tests of the Python project begin with."""
+"""The beginning of the hidden tests of the Python project."""
 
 BROKEN_TEXT = {**SHOP, **edited(SHOP, "src/shop/text.py", ("text[: width - 3]", "text[:width]"))}
-"""The project with a function whose test fails."""
+"""The project with a failing test."""
 
 WRONG_DISCOUNT = {
     **BROKEN_TEXT,
     **edited(SHOP, "src/shop/cart.py", ("round(total * (100 - cart.discount) / 100)", "total - cart.discount")),
 }
-"""The wrong total, which no test notices, beside the test that fails for another reason."""
+"""The project with a wrong total, which no test notices, and with a test that fails for another reason."""
 
 WRONG_MINUTES = {
     **TODO,
