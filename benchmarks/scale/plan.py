@@ -193,7 +193,9 @@ def figures_table(figures: PerRun) -> str:
         ["`out`", "output tokens of a run", f"{figures.output_tokens:,.0f}", f"`make eval`: {CALLS} x 224 / 2.1"],
         ["`embedded`", "core seconds of a run on the embedded model", f"{EMBEDDED.core_seconds:.0f} s", _EMBEDDED],
     ]
-    return _left(table(["of one run", "what", "figure", "source"], rows)).replace("---: | ---: |", "---: | --- |", 1)
+    return _align_left(table(["of one run", "what", "figure", "source"], rows)).replace(
+        "---: | ---: |", "---: | --- |", 1
+    )
 
 
 _EMBEDDED: Final = "`make eval`: 338 / 100 s to read, 224 / 28 s to write, on two cores"
@@ -210,7 +212,7 @@ def assumptions_table(assumed: Assumed = ASSUMED) -> str:
         ["`primary`", "commits a second that one primary is planned for", f"{assumed.commits_a_server:,.0f}"],
         ["`gpu`", "output tokens a second of one accelerator", f"{assumed.gpu_tokens_s:,.0f}"],
     ]
-    return _left(table(["assumed", "what", "figure"], rows))
+    return _align_left(table(["assumed", "what", "figure"], rows))
 
 
 _ROWS: Final[tuple[tuple[str, str, Callable[[Need], str]], ...]] = (
@@ -240,10 +242,10 @@ def needs_table(figures: PerRun, runs: Sequence[int] = RUNS_A_DAY) -> str:
     needs = [need(count, figures) for count in runs]
     rows = [[name, formula, *map(cell, needs)] for name, formula, cell in _ROWS]
     heads = [f"{count:,}" for count in runs]
-    return _left(table(["runs a day", "formula", *heads], rows))
+    return _align_left(table(["runs a day", "formula", *heads], rows))
 
 
-def _left(markdown: str) -> str:
+def _align_left(markdown: str) -> str:
     """Align the second column, which has text, to the left."""
     return markdown.replace("| --- | ---: |", "| --- | --- |", 1)
 

@@ -1,19 +1,19 @@
-"""Public tasks, read from what their authors publish: exercism's Python exercises, and HumanEvalFix.
+"""Public tasks from their authors' repositories: exercism's Python exercises, and HumanEvalFix.
 
-Neither is kept here. `make eval ARGS="--set exercism"` looks below `.tools/data` for it, and clones it there where
-it is missing. Without a network, put the two repositories there by hand:
+This repository has no copy of them. `make eval ARGS="--set exercism"` reads them from `.tools/data`, and clones a
+missing repository. Without a network, clone the two repositories by hand:
 
     .tools/data/exercism-python    https://github.com/exercism/python
     .tools/data/octopack           https://github.com/bigcode-project/octopack
 
-Tasks stand in the order of their names. Every tenth is "dev" and may be looked at while the harness is tuned. Two
-exercises are no tasks, as what they begin with passes its tests: ledger and markdown, which are to be refactored.
+Tasks are sorted by name. Every tenth task is "dev", for tuning the harness. Two exercises are excluded, because they
+only ask for a refactoring and pass their tests from the beginning: ledger and markdown.
 """
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ SOURCES = {
 REFACTORED = frozenset({"ledger", "markdown"})
 REPAIRS = "evaluation/create/humaneval-x/data/python/data/humanevalpack.jsonl"
 SHOWN_LINES = 50
-"""Lines of a failing test's output that the second request holds. Source: aider, benchmark/benchmark.py."""
+"""The maximum of lines of the tests' output in the second request. Source: aider, benchmark/benchmark.py."""
 
 REQUEST = """\
 {instructions}
@@ -48,85 +48,98 @@ See the testing errors above.
 The tests are correct.
 Fix the code in {file} to resolve the errors.
 """
-"""Source: aider, benchmark/prompts.py, to the letter."""
+"""Source: aider, benchmark/prompts.py, verbatim."""
 
 
 @dataclass(frozen=True)
 class PassesTests:
-    """The exercise's own tests pass, which are laid into a copy of the workspace."""
+    """The exercise's tests pass in a copy of the workspace."""
 
     name: str
     tests: str
 
-    def __call__(self, workspace: Path, answer: str) -> str | None:  # noqa: ARG002 - every check is given both
-        """The first lines of what pytest says."""
+    def __call__(self, workspace: Path, answer: str) -> str | None:  # noqa: ARG002 - the signature of a check
+        """Return the first lines of pytest's output."""
         program = f"import pathlib, pytest; pathlib.Path({self.name!r}).write_text({self.tests!r}); "
         program += f"print('exit', int(pytest.main(['-q', '--tb=short', '-p', 'no:cacheprovider', {self.name!r}])))"
-        said = run_in_copy(workspace, [sys.executable, "-B", "-c", program], "")
-        if said is None:
+        output = run_in_copy(workspace, [sys.executable, "-B", "-c", program], "")
+        if output is None:
             return f"The tests did not end within {SECONDS:g} s."
-        *lines, last = said.splitlines() or [""]
-        return None if last == "exit 0" else "\n".join(lines[:SHOWN_LINES])
+
+        *lines, last = output.splitlines() or [""]
+        if last == "exit 0":
+            return None
+        return "\n".join(lines[:SHOWN_LINES])
 
 
 def exercism(folder: Path = DATA) -> tuple[Task, ...]:
-    """An exercise for each folder, in two tries: the second has the output of the tests, as in aider's benchmark."""
-    return tuple(_exercises(fetched(EXERCISM, folder) / "exercises" / "practice"))
-
-
-def _exercises(practice: Path) -> Iterator[Task]:
+    """Return a task with two tries for each exercise. As in aider's benchmark, the second has the tests' output."""
+    practice = clone_source(EXERCISM, folder) / "exercises" / "practice"
     folders = sorted(path for path in practice.iterdir() if path.is_dir() and path.name not in REFACTORED)
-    for place, folder in enumerate(folders):
-        files = json.loads((folder / ".meta/config.json").read_text("utf-8"))["files"]
-        (solution, *others), (tests, *_) = files["solution"], files["test"]
-        told = [folder / ".docs" / f"{name}.md" for name in ("introduction", "instructions", "instructions.append")]
-        texts = [path.read_text("utf-8") for path in told if path.is_file()]
-        yield Task(
-            name=folder.name.replace("-", "_"),
-            kind="exercism",
-            half=_half(place),
-            request=REQUEST.format(instructions="\n\n".join(texts).strip(), file=solution),
-            files={name: (folder / name).read_text("utf-8") for name in (solution, *others, *files.get("editor", ()))},
-            check=PassesTests(tests, (folder / tests).read_text("utf-8")),
-            changes=True,
-            solution={solution: (folder / files["example"][0]).read_text("utf-8")},
-            again=AGAIN.format(file=solution),
-        )
+    return tuple(_exercise(path, _half(index)) for index, path in enumerate(folders))
 
 
-def humanevalfix(folder: Path = DATA) -> tuple[Task, ...]:
-    """A function with a bug and its documentation; the request is the one of HumanEvalFix, whose tests are hidden."""
-    lines = (fetched(OCTOPACK, folder) / REPAIRS).read_text("utf-8").splitlines()
-    repairs = sorted((json.loads(line) for line in lines), key=lambda repair: str(repair["entry_point"]))
-    return tuple(
-        Task(
-            name=f"fix_{name}",
-            kind="humanevalfix",
-            half=_half(place),
-            request=f"Fix bugs in {name}.",
-            files={f"{name}.py": repair["prompt"] + repair["buggy_solution"]},
-            check=Holds(f"from {name} import *\n{repair['test']}", ()),
-            changes=True,
-            solution={f"{name}.py": repair["prompt"] + repair["canonical_solution"]},
-        )
-        for place, repair in enumerate(repairs)
-        for name in [str(repair["entry_point"])]
+def _exercise(folder: Path, half: Half) -> Task:
+    files = json.loads((folder / ".meta/config.json").read_text("utf-8"))["files"]
+    solution = files["solution"][0]
+    tests = files["test"][0]
+    paths = [*files["solution"], *files.get("editor", ())]
+    return Task(
+        name=folder.name.replace("-", "_"),
+        kind="exercism",
+        half=half,
+        request=REQUEST.format(instructions=_instructions(folder / ".docs"), file=solution),
+        files={path: (folder / path).read_text("utf-8") for path in paths},
+        check=PassesTests(tests, (folder / tests).read_text("utf-8")),
+        changes=True,
+        solution={solution: (folder / files["example"][0]).read_text("utf-8")},
+        again=AGAIN.format(file=solution),
     )
 
 
-def _half(place: int) -> Half:
-    return "held_out" if place % 10 else "dev"
+def _instructions(docs: Path) -> str:
+    files = [docs / f"{name}.md" for name in ("introduction", "instructions", "instructions.append")]
+    texts = [file.read_text("utf-8") for file in files if file.is_file()]
+    return "\n\n".join(texts).strip()
 
 
-def fetched(name: str, folder: Path) -> Path:
-    """The folder of a source, which is cloned where it is not there.
+def humanevalfix(folder: Path = DATA) -> tuple[Task, ...]:
+    """Return a task for each function with a bug. The request is that of HumanEvalFix, and its tests are hidden."""
+    lines = (clone_source(OCTOPACK, folder) / REPAIRS).read_text("utf-8").splitlines()
+    repairs = sorted((json.loads(line) for line in lines), key=lambda repair: str(repair["entry_point"]))
+    return tuple(_repair(repair, _half(index)) for index, repair in enumerate(repairs))
+
+
+def _repair(repair: Mapping[str, str], half: Half) -> Task:
+    name = str(repair["entry_point"])
+    return Task(
+        name=f"fix_{name}",
+        kind="humanevalfix",
+        half=half,
+        request=f"Fix bugs in {name}.",
+        files={f"{name}.py": repair["prompt"] + repair["buggy_solution"]},
+        check=Holds(f"from {name} import *\n{repair['test']}", ()),
+        changes=True,
+        solution={f"{name}.py": repair["prompt"] + repair["canonical_solution"]},
+    )
+
+
+def _half(index: int) -> Half:
+    return "held_out" if index % 10 else "dev"
+
+
+def clone_source(name: str, folder: Path) -> Path:
+    """Return the folder of a source, after cloning it if needed.
 
     Raises:
-        OSError: it cannot be had; the message says what to put where.
+        OSError: The clone fails. The message names the repository and the folder.
     """
-    place, address = folder / name, SOURCES[name]
-    if not place.is_dir():
-        git = ["git", "clone", "--quiet", "--depth", "1", address, str(place)]
-        if subprocess.run(git, check=False).returncode:
-            raise OSError(f"{address} cannot be fetched: put a clone of it at {place}.")
-    return place
+    target = folder / name
+    if target.is_dir():
+        return target
+
+    address = SOURCES[name]
+    command = ["git", "clone", "--quiet", "--depth", "1", address, str(target)]
+    if subprocess.run(command, check=False).returncode:
+        raise OSError(f"{address} cannot be cloned: put a clone of it at {target}.")
+    return target
