@@ -30,7 +30,7 @@ CLIENTS = {"python": [sys.executable, str(HERE / "python_client.py")], "node": [
 
 
 @dataclass(frozen=True)
-class Played:
+class ClientResult:
     """The result of a client's script: its process, the changed files, and how many replies of the model are left."""
 
     done: subprocess.CompletedProcess[str]
@@ -39,16 +39,16 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClientResult]:
     """The scripts of all clients that this machine can run, in parallel, each with its own model."""
 
-    def play(language: str) -> Played:
+    def play(language: str) -> ClientResult:
         folder = tmp_path_factory.mktemp(language)
         write_files(folder, PLAYED["files"])
         with native_server(*map(reply_of, PLAYED["replies"])) as model:
             command = [*CLIENTS[language], studio_server.url, str(SCENARIO), str(folder), model_name(model)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-            return Played(done, changed_files(folder, PLAYED["files"]), model.remaining)
+            return ClientResult(done, changed_files(folder, PLAYED["files"]), model.remaining)
 
     languages = [language for language in CLIENTS if language != "node" or not needs_node_modules.args[0]]
     with ThreadPoolExecutor(len(languages)) as people:
@@ -56,7 +56,7 @@ def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("language", ["python", pytest.param("node", marks=needs_node_modules)])
-def test_node_and_python_client_get_the_same_events(all_played: dict[str, Played], language: str) -> None:
+def test_node_and_python_client_get_the_same_events(all_played: dict[str, ClientResult], language: str) -> None:
     played = all_played[language]
     assert (played.done.returncode, played.done.stderr, played.unsaid) == (0, "", 0)
     assert [*json.loads(played.done.stdout).items()] == [*SEEN.items()]  # to the letter

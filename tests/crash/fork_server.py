@@ -41,7 +41,7 @@ class ServerError(AssertionError):
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayResult:
     """A play from its end.
 
     `calls` counts the calls that change files, up to the one at which it was killed; `trace` names them. `value` is
@@ -109,7 +109,7 @@ class ForkServer:
         at: int | None = None,
         how: How = "kill_before",
         timeout: float | None = None,
-    ) -> Played:
+    ) -> PlayResult:
         """Run a function of the module, with one argument that JSON can hold, in a fresh fork.
 
         `how` happens at the call number `at`, counted from 1; without `at` nothing does.
@@ -134,7 +134,7 @@ class ForkServer:
             raise PlayError(
                 f"{function} ({where}) {ended}{patience} after {len(trace)} calls{last}; it said:\n{output}"
             )
-        return Played(ended == "killed", len(trace), answer["value"], output, trace)
+        return PlayResult(ended == "killed", len(trace), answer["value"], output, trace)
 
     def _answer(self, seconds: float) -> dict[str, Any]:
         pipe, line = _pipe(self._process.stdout), b""

@@ -21,7 +21,7 @@ TOKENS: Final = (100, 7)
 """What each call that ends is told to have used."""
 
 
-class Moves(CallModel):
+class MovesModel(CallModel):
     """A user's own model that follows the moves."""
 
     def __init__(self, moves: str) -> None:
@@ -53,7 +53,7 @@ def work(argument: JsonMap) -> JsonMap:
     """
     os.environ[DATA_DIR_VARIABLE] = argument["data"]
     context = AgentContext(protocol="native", evidence=False, read_ahead=False, **argument["context"])
-    model, request = Moves(argument["moves"]), argument["request"]
+    model, request = MovesModel(argument["moves"]), argument["request"]
     durability = argument["durability"]
     with Session(context, model=model, thread_id="t", durability=durability) as session:
         for event in session.stream(request) if request else session.resume():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.fork_server import ForkServer, Played
+from tests.crash.fork_server import ForkServer, PlayResult
 from tests.extent import LEVEL, sampled
 from tests.surfaces.runs.approval_play import AFTER, BUG, QUESTION, THREE, requested_calls, session
 
@@ -16,7 +16,7 @@ def server() -> Iterator[ForkServer]:
         yield serving
 
 
-def run_and_kill(server: ForkServer, root: Path, way: str, death: str) -> Played:
+def run_and_kill(server: ForkServer, root: Path, way: str, death: str) -> PlayResult:
     """A process that answers or resumes, and is killed at `death`."""
     return server.run("taken_up", {"root": str(root), "way": way, "death": death})
 

@@ -18,7 +18,7 @@ from mendgraph.nodes.records import JsonMap
 from mendgraph.nodes.workspace.store.run_lock import written_owner
 from tests.crash import batch_play
 from tests.crash.batch_play import TASKS, number_of
-from tests.crash.fork_server import ForkServer, Played
+from tests.crash.fork_server import ForkServer, PlayResult
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import in_sweeps
@@ -77,7 +77,7 @@ def test_batch_killed_ten_times_has_the_same_result_as_an_undisturbed_one(server
         assert set(reference.patches()) == ids
 
         model.requests.clear()
-        torn, choice, played = Place(tmp_path / "torn", memory, model), random.Random(SEED), list[Played]()
+        torn, choice, played = Place(tmp_path / "torn", memory, model), random.Random(SEED), list[PlayResult]()
         for _ in range(KILLS):
             before, calls_before = torn.results(), torn.calls()
             at = choice.randint(1, 2 * undisturbed.calls // KILLS)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import pytest
 
-from tests.crash.fork_server import ForkServer, Played
+from tests.crash.fork_server import ForkServer, PlayResult
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
 from tests.crash.sweep import EXTENT, Point, calls_to_visit, servers_of, sweep
@@ -91,7 +91,7 @@ class Place:
         for name in {*BEFORE, *AFTER, *files}:
             assert files.get(name) in {BEFORE.get(name), AFTER.get(name)}, name
 
-    def check_end(self, summary: Mapping[str, Any], played: Sequence[Played]) -> None:
+    def check_end(self, summary: Mapping[str, Any], played: Sequence[PlayResult]) -> None:
         assert (summary["kind"], summary["answer"]) == ("FINISHED", "All done.")
         files = self.files()
         results = [json.loads(text) for kind, text in summary["history"] if kind == "tool"]
@@ -111,7 +111,7 @@ class Place:
         assert effects_of_all <= EFFECTS, effects_of_all
 
 
-def effects(played: Sequence[Played]) -> Counter[str]:
+def effects(played: Sequence[PlayResult]) -> Counter[str]:
     """How often each file of the workspace has changed."""
     counts: Counter[str] = Counter()
     for run in played:

@@ -86,7 +86,7 @@ def test_callbacks_receive_no_secret_of_a_request(tmp_path: Path, monkeypatch: p
     assert WORD not in "".join(heard)
 
 
-class Counting(BaseCallbackHandler):
+class CountingHandler(BaseCallbackHandler):
     """Counts model calls and tool calls, and keeps their data."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Counting(BaseCallbackHandler):
         self._count("tool ends", arguments)
 
 
-class ByVariable(Counting):
+class ByVariable(CountingHandler):
     """Created by LangChain for each call if an environment variable is set."""
 
     heard: ClassVar[Counter[str]] = Counter()
@@ -136,7 +136,7 @@ def test_callbacks_receive_each_call_once_wherever_they_are_registered(
     monkeypatch.setenv("DEPLOY_TOKEN", WORD)
     monkeypatch.setenv("TEST_CALLBACKS", "1")
     ByVariable.heard.clear()
-    counting, usage, hook = Counting(), UsageMetadataCallbackHandler(), Counting()
+    counting, usage, hook = CountingHandler(), UsageMetadataCallbackHandler(), CountingHandler()
     config: Any = {"callbacks": [counting, usage]}
     tool = "look" if kind == "create_agent" else "read_file"
     script = [Calls([(tool, '{"path": "a.txt"}')], usage=(1_000, 20)), Say(f"It is {WORD}.", usage=(1_000, 30))]

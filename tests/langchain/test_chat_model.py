@@ -46,7 +46,7 @@ def call_within(seconds: float, idle_s: float | None = None) -> Call:
 # --- Chat models of users' own
 
 
-class Spoken(BaseChatModel):
+class FakeChatModel(BaseChatModel):
     """The common part of these chat models."""
 
     @property
@@ -61,7 +61,7 @@ def piece(text: str) -> ChatGenerationChunk:
     return ChatGenerationChunk(message=AIMessageChunk(content=text))
 
 
-class Stubborn(Spoken):
+class UncancellableModel(FakeChatModel):
     """Continues when it is cancelled, as long as its event loop runs."""
 
     async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
@@ -76,7 +76,7 @@ class Stubborn(Spoken):
 
 def test_chat_model_that_ignores_its_cancellation_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply_reader, "CANCEL_GRACE_S", 0.01)
-    model, texts = user_model(Stubborn()), list[str]()
+    model, texts = user_model(UncancellableModel()), list[str]()
 
     async def once() -> Any:
         result = await model.acomplete(call_within(0.2), texts.append)
@@ -92,7 +92,7 @@ def test_chat_model_that_ignores_its_cancellation_is_abandoned(monkeypatch: pyte
     assert (result.kind, texts) == (ProviderErrorKind.TIMEOUT, ["Hel"])
 
 
-class SyncOnly(Spoken):
+class SyncOnly(FakeChatModel):
     """Has only sync methods, so it runs in a thread."""
 
     _goes_on: threading.Event = PrivateAttr(default_factory=threading.Event)
@@ -157,7 +157,7 @@ def test_exception_of_a_sync_chat_model_is_a_provider_failure() -> None:
         assert (result.kind, result.received_characters) == (kind, 3)
 
 
-class Cancelled(Spoken):
+class Cancelled(FakeChatModel):
     async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
         yield piece("Hel")
         raise asyncio.CancelledError
@@ -172,7 +172,7 @@ def test_chat_model_that_cancels_itself_is_a_provider_failure() -> None:
 def test_cancelled_call_also_cancels_its_chat_model() -> None:
     ended: list[str] = []
 
-    class Waiting(Spoken):
+    class Waiting(FakeChatModel):
         async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
             yield piece("Hel")
             try:
@@ -197,11 +197,11 @@ def test_cancelled_call_also_cancels_its_chat_model() -> None:
 
 def test_accepted_content_and_window_come_from_the_model_profile() -> None:
     profile = {"image_inputs": True, "pdf_inputs": False, "audio_inputs": True, "file_inputs": True, "text_inputs": 1}
-    model = model_of(Spoken(), Provider("it"), profile=profile)
+    model = model_of(FakeChatModel(), Provider("it"), profile=profile)
     accepted = {"image": True, "file": False, "audio": True, "video": None, "text": None}
     assert {kind: model.takes(kind) for kind in accepted} == accepted
     windows: list[Any] = [9, 0, -1, "many", None]
-    models = [model_of(Spoken(), Provider("it"), profile={"max_input_tokens": tokens}) for tokens in windows]
+    models = [model_of(FakeChatModel(), Provider("it"), profile={"max_input_tokens": tokens}) for tokens in windows]
     assert [model.window_tokens for model in models] == [9, None, None, None, None]
 
 
@@ -233,7 +233,7 @@ def test_temperature_excluded_by_the_profile_is_not_sent() -> None:
 # --- What ends a call
 
 
-class Exiting(Spoken):
+class Exiting(FakeChatModel):
     """Raises SystemExit."""
 
     async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:

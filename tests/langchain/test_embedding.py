@@ -121,7 +121,7 @@ def test_next_turn_of_a_thread_knows_the_previous_messages(tmp_path: Path) -> No
 
 
 @dataclass
-class Mine:
+class UserContext:
     """The context of a user's graph."""
 
     user: str
@@ -129,15 +129,15 @@ class Mine:
 
 def test_agent_uses_the_context_that_it_was_built_with(tmp_path: Path) -> None:
     agent = build_graph(model=native_model(*REPAIR), context=context(tmp_path))
-    result = parent(agent, schema=Mine).invoke(ASKED, context=Mine("ada"))
+    result = parent(agent, schema=UserContext).invoke(ASKED, context=UserContext("ada"))
     assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == ("FINISHED", FIXED)
 
 
 def test_context_of_another_type_is_refused_with_a_message() -> None:
     model = native_model(*REPAIR)
-    result = parent(build_graph(model=model), schema=Mine).invoke(ASKED, context=Mine("ada"))
+    result = parent(build_graph(model=model), schema=UserContext).invoke(ASKED, context=UserContext("ada"))
     assert result["outcome"].reason == "invalid_request"
-    assert "context of the run has the type Mine" in result["outcome"].message
+    assert "context of the run has the type UserContext" in result["outcome"].message
     assert "build_graph(context=AgentContext(...))" in result["outcome"].message
     assert model.calls == []
 
@@ -145,7 +145,7 @@ def test_context_of_another_type_is_refused_with_a_message() -> None:
 # --- Called in a node
 
 
-class Asking(TypedDict, total=False):
+class QuestionState(TypedDict, total=False):
     """A parent's state that shares nothing with the agent's."""
 
     question: str
@@ -154,12 +154,12 @@ class Asking(TypedDict, total=False):
 
 def test_question_of_an_agent_called_in_a_node_is_answered_at_the_parent(tmp_path: Path) -> None:
     model = native_model(*REPAIR)
-    builder: Any = StateGraph(Asking)
+    builder: Any = StateGraph(QuestionState)
     agent = build_graph(model=model)
     (tmp_path / "w").mkdir()
     asking = context(tmp_path / "w", mode="ask")
 
-    async def work(_: Asking) -> Asking:
+    async def work(_: QuestionState) -> QuestionState:
         return {"answers": [(await agent.ainvoke(ASKED, context=asking))["outcome"].answer]}
 
     builder.add_node("work", work)

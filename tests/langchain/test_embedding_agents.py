@@ -21,15 +21,15 @@ FIXED = {"calc.py": MENDED}
 ASKED: Any = {"messages": [HumanMessage("Have the bug repaired.")]}
 
 
-class Chief(GenericFakeChatModel):
+class SupervisorModel(GenericFakeChatModel):
     """A chat model that accepts tools and has scripted replies."""
 
     def bind_tools(self, *_: Any, **__: Any) -> Any:
         return self
 
 
-def chief(*messages: BaseMessage) -> Chief:
-    return Chief(messages=cast("Any", iter(messages)))
+def chief(*messages: BaseMessage) -> SupervisorModel:
+    return SupervisorModel(messages=cast("Any", iter(messages)))
 
 
 def task_calls(number: int = 1) -> AIMessage:

@@ -32,15 +32,15 @@ ASKED: Any = {"messages": [HumanMessage(TASK)]}
 PLAN = "The plan: make add add."
 
 
-class Chief(GenericFakeChatModel):
+class SupervisorModel(GenericFakeChatModel):
     """A chat model that accepts tools and has scripted replies."""
 
     def bind_tools(self, *_: Any, **__: Any) -> Any:
         return self
 
 
-def chief(*messages: BaseMessage) -> Chief:
-    return Chief(messages=cast("Any", iter(messages)))
+def chief(*messages: BaseMessage) -> SupervisorModel:
+    return SupervisorModel(messages=cast("Any", iter(messages)))
 
 
 def to(agent: str, number: int = 1) -> AIMessage:

@@ -153,7 +153,7 @@ def test_reasoning_is_not_text_and_is_kept_for_the_provider() -> None:
 HIDDEN = "swordfish"
 
 
-class Stars:
+class BufferedRedactor:
     """Redacts the secret, and holds back all text to the end."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Stars:
         return self.text.replace(HIDDEN, "***")
 
 
-SCRUBBED = CALL.model_copy(update={"scrub": Stars})
+SCRUBBED = CALL.model_copy(update={"scrub": BufferedRedactor})
 
 
 class Listener(BaseCallbackHandler):
@@ -195,7 +195,7 @@ class Listener(BaseCallbackHandler):
         self.errors.append(type(error).__name__)
 
 
-class Sealed(BaseChatModel):
+class ModelWithSecrets(BaseChatModel):
     """Has a secret everywhere, and state that only its provider may see again."""
 
     @property
@@ -222,7 +222,7 @@ class Sealed(BaseChatModel):
 
 
 def ask_sealed(listener: Listener | None, **fields: Any) -> ModelReply:
-    model = user_model(Sealed(**fields))
+    model = user_model(ModelWithSecrets(**fields))
     config: Any = {"callbacks": [listener] if listener else []}
 
     async def ask(_: str) -> Result:

@@ -41,7 +41,7 @@ CHECKS_STATE = ("openai_responses", "anthropic", "gemini")
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 
 
-class Played(NamedTuple):
+class RunSummary(NamedTuple):
     """The result of a run."""
 
     path: list[str]
@@ -89,10 +89,10 @@ def with_listeners(graph: Machine, settings: AgentContext) -> list[Any]:
 WAYS: dict[str, Way] = {"sync": in_a_thread, "async": in_a_loop, "streamed": with_listeners}
 
 
-def played_run(parts: list[Any], graph: Machine) -> Played:
+def run_summary(parts: list[Any], graph: Machine) -> RunSummary:
     path = [node for mode, part in parts if mode == "updates" for node in part]
     reports = [part for mode, part in parts if mode == "custom" and part.get("name") == "model.usage"]
-    return Played(path, graph.get_state(THREAD).values["outcome"], len(reports))
+    return RunSummary(path, graph.get_state(THREAD).values["outcome"], len(reports))
 
 
 EACH_WAY = zip(FAMILIES, [*WAYS] * len(FAMILIES), strict=False)
@@ -107,7 +107,7 @@ def test_repair_is_the_same_run_on_every_provider(family: str, protocol: str, wa
     script = SCRIPTS["text" if family == "no_tools" else protocol]
     with FAMILIES[family](script) as server:
         graph = machine(server, InMemorySaver(serde=serializer()))
-        run = played_run(WAYS[way](graph, context(project(tmp_path), protocol)), graph)
+        run = run_summary(WAYS[way](graph, context(project(tmp_path), protocol)), graph)
         refused = [refusal.why for refusal in server.refusals]
     assert (run.path, run.outcome.kind, run.outcome.answer) == (PATH, "FINISHED", ANSWER), run.outcome.message
     assert (tmp_path / "calc.py").read_text() == MENDED

@@ -30,8 +30,8 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind
 from tests.machine.exploration import alphabet, tally
 from tests.machine.exploration.alphabet import Letter, calls_line, failure
+from tests.machine.exploration.line_model import LineModel, LineOfStep
 from tests.machine.exploration.replay import differences
-from tests.machine.exploration.teller import Spoken, Teller
 from tests.machine.exploration.watch import START, Now, Watch, id_of
 from tests.machine.exploration.world import POINTS, SECRET, UNDISTURBING, Database, KilledInTool, Memory, World, prepare
 from tests.surfaces.runs.run_plays import Killed
@@ -82,7 +82,7 @@ class Process:
 
     @classmethod
     def started(
-        cls, saver: BaseCheckpointSaver[Any], model: Teller, world: World, middleware: Sequence[Any]
+        cls, saver: BaseCheckpointSaver[Any], model: LineModel, world: World, middleware: Sequence[Any]
     ) -> "Process":
         stop = StopRequest()
         settings: JsonMap = {"model": model, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
@@ -108,7 +108,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.exits = ExitStack()
         self.exits.enter_context(prepare(self.world))
         self.disk = self.kept_on(self.world)
-        self.teller = Teller(self.world.fuse)
+        self.teller = LineModel(self.world.fuse)
         self.now = Now()
         self.thread: Any = {"configurable": {"thread_id": "t"}}
         self.spoken, self.calls_of = 0, dict[int, int]()
@@ -204,7 +204,7 @@ class AnyOrder(RuleBasedStateMachine):
         line = letter.spoken(self.spoken, self.profile[0])
         first = failure(ProviderErrorKind.RATE_LIMITED)
         tries = (first, line) if self.spoken % 5 == 0 else (line,)
-        self.now.line = Spoken(self.spoken, tries, letter.name)
+        self.now.line = LineOfStep(self.spoken, tries, letter.name)
         self.teller.say(self.now.line)
 
     @precondition(lambda self: self.next not in {"", REST} and not self.asks)

@@ -245,7 +245,7 @@ class Explorer:
         The retries of a call are within the step.
         """
         self.voice.letter, self.voice.step, self.voice.calls = letter, number, 0
-        noted, config, pending = Noted(), place.config, True
+        noted, config, pending = NodeRecord(), place.config, True
         while pending:
             parts = self.machine.stream(
                 None, config, interrupt_before=["call_model"], stream_mode="updates", durability="exit"
@@ -274,7 +274,7 @@ class Explorer:
 
 
 @dataclass
-class Noted:
+class NodeRecord:
     """What the nodes have written in one step or a whole run; verdicts and results are those of each step."""
 
     path: list[str] = field(default_factory=list)

@@ -12,7 +12,7 @@ from mendgraph.graph.machine.routes import NODES
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, OutcomeKind
-from tests.machine.exploration.teller import Teller
+from tests.machine.exploration.line_model import LineModel
 from tests.machine.exploration.watch import Turn
 from tests.machine.exploration.world import SECRET, MortalSaver, World, prepare
 
@@ -24,7 +24,7 @@ class Play(Shape):
     world: World
     context: AgentContext
     thread: Any
-    teller: Teller
+    teller: LineModel
 
 
 def differences(play: Play, turns: Sequence[Turn], state: StateSnapshot) -> list[str]:
@@ -34,7 +34,7 @@ def differences(play: Play, turns: Sequence[Turn], state: StateSnapshot) -> list
     earlier.
     """
     world = World(play.folder / "replayed")
-    teller = Teller(world.fuse)
+    teller = LineModel(world.fuse)
     with prepare(world):
         values = replay_values(
             world, teller, play.context.model_copy(update={"workspace": str(world.root)}), play, turns
@@ -50,7 +50,7 @@ def differences(play: Play, turns: Sequence[Turn], state: StateSnapshot) -> list
     ]
 
 
-def replay_values(world: World, teller: Teller, context: AgentContext, play: Play, turns: Sequence[Turn]) -> Any:
+def replay_values(world: World, teller: LineModel, context: AgentContext, play: Play, turns: Sequence[Turn]) -> Any:
     stop = StopRequest()
     machine_options: JsonMap = {"model": teller, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
     machine, nodes = build_machine(MortalSaver(world.fuse), **machine_options, secrets=(SECRET,), stop=stop)

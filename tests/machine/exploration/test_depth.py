@@ -36,7 +36,7 @@ from tests.machine.exploration.alphabet import (
     Letter,
     letters_of,
 )
-from tests.machine.exploration.explorer import TASK, Edge, Ended, Explored, Explorer, Noted, Standing, explore
+from tests.machine.exploration.explorer import TASK, Edge, Ended, Explored, Explorer, NodeRecord, Standing, explore
 from tests.machine.exploration.invariants import check_edge
 from tests.vocabulary import Protocol
 
@@ -207,13 +207,13 @@ class World(CallModel):
             standing = edge.to
         return edges
 
-    def played(self, words: list[Letter]) -> Noted:
+    def played(self, words: list[Letter]) -> NodeRecord:
         """A whole run in one call, without checkpoints, in which these letters are said, and then an answer."""
         script = [word.spoken(number, self.protocol) for number, word in enumerate(words, 1)]
         last = script[-1] if words[-1] is ERROR else FINAL.spoken(0, self.protocol)
         self.model = ScriptedModel(script, last)
         shutil.rmtree(self.explorer.folder / MADE, ignore_errors=True)
-        noted = Noted()
+        noted = NodeRecord()
         request: Any = {"messages": [HumanMessage(TASK)]}
         for part in self.machine.stream(request, context=self.explorer.context, stream_mode="updates"):
             for node, update in part.items():

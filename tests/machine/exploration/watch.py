@@ -15,7 +15,7 @@ from mendgraph.graph.machine.build import Machine
 from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolCall, VerdictKind
 from tests.doubles.history import history_problems
-from tests.machine.exploration.teller import Spoken
+from tests.machine.exploration.line_model import LineOfStep
 from tests.vocabulary import Protocol
 
 START: Final = "__start__"
@@ -32,7 +32,7 @@ class Turn:
     """A request and what came of it. `nodes` are those that ran; `stop_at` is after how many of them it was to stop."""
 
     request: str
-    lines: tuple[Spoken, ...] = ()
+    lines: tuple[LineOfStep, ...] = ()
     answers: tuple[Any, ...] = ()
     nodes: int = 0
     stop_at: int | None = None
@@ -53,7 +53,7 @@ class Now:
     """What the play does at the moment: what checkpoints cannot tell."""
 
     request: str = ""
-    line: Spoken | None = None
+    line: LineOfStep | None = None
     stopping: bool = False
     decisions: dict[str, tuple[Any, frozenset[int]]] = field(default_factory=dict)
     """By the checkpoint that asked: the answer that a person gave, and the places of the calls that it approves."""

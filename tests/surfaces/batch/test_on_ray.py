@@ -64,7 +64,7 @@ KINDS: tuple[type[Exception], ...] = (RayError, NodeDiedError, TaskUnschedulable
 Answer = Callable[[WorkOrder], Any]
 
 
-class Played:
+class FakeRay:
     """The part of Ray that an executor uses; it answers at once, with `looks` for the nodes and the orders."""
 
     exceptions = SimpleNamespace(**{error_class.__name__: error_class for error_class in KINDS})
@@ -124,7 +124,7 @@ def executor_on(cluster: Any, workers: int | None = None) -> RayExecutor:
 
 
 def result_of(answer: Answer) -> TaskResult:
-    [worked] = executor_on(Played(answer)).run(iter([order("t")]))
+    [worked] = executor_on(FakeRay(answer)).run(iter([order("t")]))
     return worked.result
 
 
@@ -136,7 +136,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tasks_share_the_cpus_and_no_key_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
-    cluster = Played()
+    cluster = FakeRay()
     results = [*executor_on(cluster, 8).run(order(f"t{number}") for number in range(9))]
     assert sorted(output.result.id for output in results) == [f"t{number}" for number in range(9)]
     assert cluster.closed
@@ -167,7 +167,7 @@ def test_error_of_a_node_is_reported_without_its_text(answer: Any, reason: str, 
 
 
 def test_after_cancel_no_order_starts_and_each_has_a_result() -> None:
-    cluster = Played(lambda one: TaskCancelledError() if one.task.id == "t1" else NodeDiedError())
+    cluster = FakeRay(lambda one: TaskCancelledError() if one.task.id == "t1" else NodeDiedError())
     executor = executor_on(cluster, 3)
 
     def orders() -> Iterator[WorkOrder]:
@@ -185,7 +185,7 @@ def test_after_cancel_no_order_starts_and_each_has_a_result() -> None:
 
 
 def test_closing_the_outputs_ends_active_ray_tasks() -> None:
-    cluster = Played(lambda one: done(one) if one.task.id == "t0" else None)
+    cluster = FakeRay(lambda one: done(one) if one.task.id == "t0" else None)
     results = executor_on(cluster).run(order(f"t{number}") for number in range(5))
     next(results)
     results.close()
@@ -264,7 +264,7 @@ LOOKS: list[tuple[tuple[Any, ...], str]] = [
 def test_all_nodes_are_checked_before_a_task_starts(
     monkeypatch: pytest.MonkeyPatch, looks: tuple[Any, ...], problem: str
 ) -> None:
-    cluster = Played(looks=looks)
+    cluster = FakeRay(looks=looks)
     monkeypatch.setattr(on_ray, "_connect", lambda _: cluster)
     if problem == "stopped":
         with pytest.raises(KeyboardInterrupt):

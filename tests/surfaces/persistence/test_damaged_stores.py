@@ -24,7 +24,7 @@ from tests.surfaces.conftest import Command
 from tests.surfaces.runs.run_plays import LINES, context, project, run_lines, tree
 
 
-class Played(NamedTuple):
+class TwoRuns(NamedTuple):
     """A folder with two finished runs, and its database."""
 
     folder: Path
@@ -48,7 +48,7 @@ class Played(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRuns]:
     base = tmp_path_factory.mktemp("damaged")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DATA_DIR_VARIABLE, str(base / "now" / "data"))
@@ -57,11 +57,11 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         first = run_lines(folder).thread_id
         second = run_task("Look.", context(folder), model=HistoryModel(LINES[-1:])).thread_id
         shutil.copytree(base / "now", base / "kept")
-        yield Played(folder, first, second, Path(workspace_folder_path(str(folder)), FILE_NAME))
+        yield TwoRuns(folder, first, second, Path(workspace_folder_path(str(folder)), FILE_NAME))
 
 
 @pytest.fixture
-def runs(two_runs: Played, monkeypatch: pytest.MonkeyPatch) -> Played:
+def runs(two_runs: TwoRuns, monkeypatch: pytest.MonkeyPatch) -> TwoRuns:
     """The two runs, restored after changes by other tests."""
     now = two_runs.folder.parent
     shutil.rmtree(now)
@@ -95,7 +95,7 @@ CHECKPOINTS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("damage", CHECKPOINTS)
-def test_damaged_checkpoint_is_an_error_of_its_run_only(command: Command, runs: Played, damage: str) -> None:
+def test_damaged_checkpoint_is_an_error_of_its_run_only(command: Command, runs: TwoRuns, damage: str) -> None:
     runs.newest(CHECKPOINTS[damage])
     for words in (("runs", "show", runs.first), ("report", runs.first), ("chat", "--run", runs.first)):
         code, error = run_command(command, *words)
@@ -110,7 +110,7 @@ def test_damaged_checkpoint_is_an_error_of_its_run_only(command: Command, runs: 
 @pytest.mark.parametrize(
     ("column", "value"), [("changed", "[" * 300_000), ("kind", "XX"), ("updated", "99999-01-01T00:00:00+00:00")]
 )
-def test_damaged_row_is_reported_with_the_remedy(command: Command, runs: Played, column: str, value: object) -> None:
+def test_damaged_row_is_reported_with_the_remedy(command: Command, runs: TwoRuns, column: str, value: object) -> None:
     runs.change(f"UPDATE runs SET {column} = ? WHERE run_id = ?", value, runs.first)  # noqa: S608 - our own words
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
         code, error = run_command(command, *words)
@@ -127,7 +127,7 @@ def test_damaged_row_is_reported_with_the_remedy(command: Command, runs: Played,
     ],
 )
 def test_damaged_journal_restores_nothing(
-    command: Command, runs: Played, table: str, column: str, value: object
+    command: Command, runs: TwoRuns, table: str, column: str, value: object
 ) -> None:
     before = tree(runs.folder)
     runs.change(f"UPDATE {table} SET {column} = ?", value)  # noqa: S608 - our own words
@@ -142,7 +142,7 @@ def test_damaged_journal_restores_nothing(
         "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
     ],
 )
-def test_store_with_a_trigger_or_view_is_refused(command: Command, runs: Played, statement: str) -> None:
+def test_store_with_a_trigger_or_view_is_refused(command: Command, runs: TwoRuns, statement: str) -> None:
     runs.change(statement)
     before = runs.path.read_bytes()
     for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
@@ -151,7 +151,7 @@ def test_store_with_a_trigger_or_view_is_refused(command: Command, runs: Played,
     assert runs.path.read_bytes() == before
 
 
-def test_invalid_compression_dictionary_allocates_no_memory(runs: Played) -> None:
+def test_invalid_compression_dictionary_allocates_no_memory(runs: TwoRuns) -> None:
     runs.change("UPDATE dictionary SET data = 1000000000000")
     with pytest.raises(StoreError, match="is damaged"):
         _ = Store(str(runs.folder)).saver

@@ -54,7 +54,7 @@ class Killed(BaseException):
     """The process is killed: the end of the run is not recorded."""
 
 
-class Mortal(HistoryModel):
+class KilledModel(HistoryModel):
     """A model whose process is killed once the conversation has this many replies."""
 
     def __init__(self, lines: tuple[Line, ...], dies_at: int) -> None:
@@ -86,7 +86,7 @@ def run_lines(folder: Path, lines: tuple[Line, ...] = LINES, **more: Any) -> Run
 
 def killed_run(folder: Path, dies_at: int = 2, **options: Any) -> str:
     """A run that dies in a model call, and its id."""
-    with Session(context(folder), model=Mortal(LINES, dies_at), **options) as session, pytest.raises(Killed):
+    with Session(context(folder), model=KilledModel(LINES, dies_at), **options) as session, pytest.raises(Killed):
         list(session.stream("Mend add."))
     return session.thread_id
 

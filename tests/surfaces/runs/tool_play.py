@@ -50,7 +50,7 @@ def session(root: Path, model: Any, protocol: Protocol = Protocol.NATIVE, /, **m
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedRun:
     """A run that has ended, or asks."""
 
     model: Any
@@ -89,7 +89,7 @@ def play(
     protocol: Protocol = Protocol.NATIVE,
     then: Message | None = None,
     **more: Any,
-) -> Played:
+) -> PlayedRun:
     """A run with these replies in the workspace; `more` are options of the session, `model`, or of the context."""
     model = more.pop("model", None)
     if model is None or isinstance(model, str):
@@ -97,7 +97,7 @@ def play(
         model = scripted_model(protocol, *lines, then=then)
     with session(root, model, protocol, **more) as opened:
         events = list(opened.stream(request))
-        return Played(model, events, opened.result())
+        return PlayedRun(model, events, opened.result())
 
 
 def new_workspace(folder: Path, files: dict[str, str]) -> Path:

@@ -54,7 +54,7 @@ CHAT = Call(prompt=PROMPT, max_output_tokens=9, timeout_s=1.0)
 FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="secret words")
 
 
-class Mine(Model):
+class FixedReplyModel(Model):
     """A model that returns what it was created with."""
 
     def __init__(self, result: Any) -> None:
@@ -68,7 +68,7 @@ class Mine(Model):
         return self.result
 
 
-def reply_of(model: Mine, choice: ModelChoice, *, is_users: bool = False, in_loop: bool = True) -> Any:
+def reply_of(model: FixedReplyModel, choice: ModelChoice, *, is_users: bool = False, in_loop: bool = True) -> Any:
     """The reply of one call."""
     heard: list[str] = []
     with span_of_run() as run, at_work(run):
@@ -85,7 +85,7 @@ def test_token_details_are_traced_if_present(span_recorder: SpanRecorder) -> Non
     parts: dict[str, Any] = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
     for more in (parts, {}):
         reply_of(
-            Mine(ModelReply(input_tokens=9, output_tokens=4, **more)),
+            FixedReplyModel(ModelReply(input_tokens=9, output_tokens=4, **more)),
             ModelChoice(model="m", base_url=None),
             is_users=True,
         )
@@ -101,7 +101,7 @@ CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}"
 @pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
 def test_failed_model_call_has_its_kind_and_no_text(span_recorder: SpanRecorder, in_loop: bool) -> None:
     choice = ModelChoice(model="m", base_url="http://h.example/v1")
-    assert reply_of(Mine(FAILURE), choice, in_loop=in_loop) is FAILURE
+    assert reply_of(FixedReplyModel(FAILURE), choice, in_loop=in_loop) is FAILURE
     chat = span_recorder.named("chat m")
     assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
     assert "secret words" not in span_recorder.text()
@@ -109,8 +109,8 @@ def test_failed_model_call_has_its_kind_and_no_text(span_recorder: SpanRecorder,
 
 def test_users_chat_model_is_named_by_its_reply(span_recorder: SpanRecorder) -> None:
     unnamed = ModelChoice(model=None, base_url=None)
-    reply_of(Mine(ModelReply(model="mine-7b")), unnamed, is_users=True)
-    assert reply_of(Mine("nonsense"), unnamed, is_users=True) == "nonsense"
+    reply_of(FixedReplyModel(ModelReply(model="mine-7b")), unnamed, is_users=True)
+    assert reply_of(FixedReplyModel("nonsense"), unnamed, is_users=True) == "nonsense"
     chat, broken = (span.attributes or {} for span in span_recorder.spans if span.name == "chat")
     assert (chat["gen_ai.provider.name"], chat["gen_ai.response.model"]) == ("custom", "mine-7b")
     assert broken["error.type"] == "invalid_reply"

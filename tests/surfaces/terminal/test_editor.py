@@ -83,7 +83,7 @@ class Editor:
         return [update for update in self.updates if getattr(update, "tool_call_id", "") == ids[number]]
 
 
-class Talk(NamedTuple):
+class AgentConnection(NamedTuple):
     """A connection with the agent, and its process."""
 
     agent: Any
@@ -102,7 +102,7 @@ class Talk(NamedTuple):
 
 
 @asynccontextmanager
-async def start_agent(folder: Path, editor: Editor, url: str) -> AsyncIterator[Talk]:
+async def start_agent(folder: Path, editor: Editor, url: str) -> AsyncIterator[AgentConnection]:
     """The agent, greeted; it has to end by itself once its input has ended."""
     env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
     transport = {"stderr": None, "shutdown_timeout": LONG_S}
@@ -110,14 +110,14 @@ async def start_agent(folder: Path, editor: Editor, url: str) -> AsyncIterator[T
     command = (str(COMMAND), "acp", "--model", "scripted")
     async with spawn_agent_process(client, *command, env=env, cwd="/", transport_kwargs=transport) as (agent, process):
         assert (await agent.initialize(protocol_version=PROTOCOL_VERSION)).protocol_version == PROTOCOL_VERSION
-        yield Talk(agent, process, str(folder))
+        yield AgentConnection(agent, process, str(folder))
     assert process.returncode == 0
 
 
-Play = Callable[[Talk], Awaitable[None]]
+Play = Callable[[AgentConnection], Awaitable[None]]
 
 
-class Desk:
+class SharedAgent:
     """One process of the agent for the tests that do not end it, each with a script of its own."""
 
     def __init__(self, runner: asyncio.Runner, model: ScriptedServer) -> None:
@@ -140,10 +140,10 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
+def desk() -> Iterator[SharedAgent]:
     """It is started by the first test that needs it."""
     with asyncio.Runner() as runner, ScriptedServer() as model:
-        desk = Desk(runner, model)
+        desk = SharedAgent(runner, model)
         yield desk
         runner.run(desk.connection.__aexit__(None, None, None))
 
@@ -155,10 +155,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_run_is_reported_live_and_asks_before_it_edits(folder: Path, desk: Desk) -> None:
+def test_run_is_reported_live_and_asks_before_it_edits(folder: Path, desk: SharedAgent) -> None:
     editor, place = desk.editor, str(folder / "calc.py")
 
-    async def scene(talk: Talk) -> None:
+    async def scene(talk: AgentConnection) -> None:
         session = await talk.begin("ask")
         linked = helpers.resource_link_block("calc.py", f"file://{place}#L2:3")
         assert await talk.ask(session, helpers.text_block("Fix the sum in "), linked) == "end_turn"
@@ -198,10 +198,10 @@ FORGERIES = (
 )
 
 
-def test_forged_markdown_stays_inside_the_code_block_and_a_long_preview_is_cut(folder: Path, desk: Desk) -> None:
+def test_forged_markdown_stays_inside_the_code_block_and_a_long_preview_is_cut(folder: Path, desk: SharedAgent) -> None:
     (folder / "calc.py").write_text("BUG\n", encoding="utf-8")
 
-    async def scene(talk: Talk) -> None:
+    async def scene(talk: AgentConnection) -> None:
         await talk.ask(await talk.begin("ask"))
 
     script = [*(call for call, *_ in FORGERIES), LONG, Say("I may not.")]
@@ -219,11 +219,11 @@ def test_forged_markdown_stays_inside_the_code_block_and_a_long_preview_is_cut(f
     assert long.content[0].content.text.endswith("\n\nNot all of it is shown here.")
 
 
-def test_call_can_be_rejected_or_allowed_for_the_session(folder: Path, desk: Desk) -> None:
+def test_call_can_be_rejected_or_allowed_for_the_session(folder: Path, desk: SharedAgent) -> None:
     (folder / "b.txt").write_text("b\n", encoding="utf-8")
     other = ("edit_file", json.dumps({"path": "b.txt", "old_str": "b", "new_str": "c"}))
 
-    async def scene(talk: Talk) -> None:
+    async def scene(talk: AgentConnection) -> None:
         assert await talk.ask(await talk.begin("ask")) == "end_turn"
         assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
         assert [desk.editor.of_call(number)[-1].status for number in (0, 1)] == ["failed", "failed"]
@@ -236,10 +236,10 @@ def test_call_can_be_rejected_or_allowed_for_the_session(folder: Path, desk: Des
     assert ((folder / "b.txt").read_text(encoding="utf-8"), len(desk.editor.requests)) == ("c\n", 3)
 
 
-def test_prompt_can_be_cancelled_during_a_model_call_and_an_approval_request(folder: Path, desk: Desk) -> None:
+def test_prompt_can_be_cancelled_during_a_model_call_and_an_approval_request(folder: Path, desk: SharedAgent) -> None:
     editor = desk.editor
 
-    async def scene(talk: Talk) -> None:
+    async def scene(talk: AgentConnection) -> None:
         session = await talk.begin()
         for mode in ("auto", "ask"):
             editor.heard.clear()
@@ -259,13 +259,13 @@ def test_prompt_can_be_cancelled_during_a_model_call_and_an_approval_request(fol
     assert (folder / "calc.py").read_text(encoding="utf-8") == f"# {KEY}\n{BUG}"
 
 
-def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: Path, desk: Desk) -> None:
+def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: Path, desk: SharedAgent) -> None:
     """An unusable server is reported, and the session works without it."""
     editor = desk.editor
     connection: Any = program(folder)
     echo = schema.McpServerStdio(name="echo", command=connection["command"], args=connection["args"], env=[])
 
-    async def scene(talk: Talk) -> None:
+    async def scene(talk: AgentConnection) -> None:
         session = await talk.begin(mcp_servers=[echo])
         await talk.ask(session)
         listed = (await talk.agent.list_sessions(cwd=talk.folder)).sessions
@@ -285,7 +285,9 @@ def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: P
     assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
 
 
-def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(folder: Path, desk: Desk) -> None:
+def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(
+    folder: Path, desk: SharedAgent
+) -> None:
     arguments = [str(folder / "pids"), json.dumps([ECHO]), ""]
     text = f"import sys\nsys.argv[1:] = {arguments!r}\n{PROGRAM}"
     (folder / "server.py").write_text(text, encoding="utf-8")
@@ -294,7 +296,7 @@ def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(
     write = Calls([("edit_file", json.dumps({"path": "server.py", "old_str": "import sys", "new_str": "evil"}))])
     call = Calls([("s__echo", '{"a": 1}')])
 
-    async def scene(talk: Talk) -> None:
+    async def scene(talk: AgentConnection) -> None:
         session = await talk.begin(mcp_servers=[server])
         await talk.ask(session)
         await talk.ask(session, helpers.text_block("Once more."))
@@ -307,10 +309,10 @@ def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(
     assert (folder / "server.py").read_text(encoding="utf-8") == text
 
 
-def test_failure_is_an_error_with_a_message(folder: Path, desk: Desk) -> None:
+def test_failure_is_an_error_with_a_message(folder: Path, desk: SharedAgent) -> None:
     """For a session that cannot start, a prompt whose model fails, and invalid requests of the client."""
 
-    async def scene(talk: Talk) -> None:
+    async def scene(talk: AgentConnection) -> None:
         session = await talk.begin()
         with pytest.raises(RequestError, match="refuses the key: check OPENAI_API_KEY"):
             await talk.ask(session)

@@ -24,7 +24,7 @@ from tests.surfaces.runs.run_plays import (
     EDIT,
     LINES,
     Killed,
-    Mortal,
+    KilledModel,
     context,
     killed_run,
     list_states,
@@ -95,7 +95,7 @@ def test_resumed_run_shows_a_raised_limit(
     raised = {"decisions": {"0": {"action": "edit", "arguments": {"max_calls_per_turn": 3}}}}
     with ScriptedServer([Say("Mended.")]) as server:
         limited = context(folder, on_limit="ask", max_calls_per_turn=1, model="scripted", base_url=server.base_url)
-        with Session(limited, model=Mortal((EDIT,), 1)) as session:
+        with Session(limited, model=KilledModel((EDIT,), 1)) as session:
             assert isinstance(session.work("Mend add."), Asked)
             with pytest.raises(Killed):
                 list(session.answer(raised))

@@ -9,7 +9,7 @@ import pytest
 from mendgraph import DEFAULT_GUARDRAIL_RULES, AgentContext, FileGuardrailRule
 from tests.doubles.tool_use import use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import DONE, Played, play, reads
+from tests.surfaces.runs.tool_play import DONE, PlayedRun, play, reads
 from tests.workspace_files import write_files
 
 Call = tuple[str, dict[str, Any]]
@@ -57,7 +57,7 @@ def calls_on_salaries(root: Path) -> tuple[Call, ...]:
     )
 
 
-def results_of(run: Played) -> list[str]:
+def results_of(run: PlayedRun) -> list[str]:
     """The result of each call, as sent to the model."""
     return [message.text for message in run.result.messages if message.type == "tool"]
 

@@ -217,7 +217,7 @@ def test_denied_call_never_reaches_the_engine(root: Path) -> None:
 WORD: ContextVar[str] = ContextVar("word", default="")
 
 
-class Waiting:
+class WaitingTool:
     """A tool that waits for another task of its event loop, and records how it ended."""
 
     def __init__(self, word: "asyncio.Future[str]") -> None:
@@ -240,10 +240,10 @@ class Waiting:
 
 
 async def run_waiting_tool(
-    root: Path, act: Callable[[Waiting, "asyncio.Task[Any]"], Awaitable[None]], **more: Any
+    root: Path, act: Callable[[WaitingTool, "asyncio.Task[Any]"], Awaitable[None]], **more: Any
 ) -> Any:
     """The last state of a run whose tool waits while `act` runs beside it in the event loop; and the tool."""
-    waiting = Waiting(asyncio.get_running_loop().create_future())
+    waiting = WaitingTool(asyncio.get_running_loop().create_future())
     model = scripted_model(Protocol.NATIVE, use(("listen", {}), ("read_file", {"path": "a.py"})), DONE)
     machine: Any = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(*default_tools(), waiting.tool))
     config: Any = {"configurable": {"thread_id": "t"}}
@@ -264,7 +264,7 @@ async def run_waiting_tool(
 
 
 def test_async_tool_runs_in_the_event_loop_of_its_run(root: Path) -> None:
-    async def say(waiting: Waiting, _: object) -> None:
+    async def say(waiting: WaitingTool, _: object) -> None:
         waiting.word.set_result("is given")
 
     state, waiting = asyncio.run(run_waiting_tool(root, say))
@@ -275,7 +275,7 @@ def test_async_tool_runs_in_the_event_loop_of_its_run(root: Path) -> None:
 
 
 def test_cancelled_run_cancels_its_async_tool_which_then_changes_nothing(root: Path) -> None:
-    async def cancel(waiting: Waiting, task: "asyncio.Task[Any]") -> None:
+    async def cancel(waiting: WaitingTool, task: "asyncio.Task[Any]") -> None:
         task.cancel()
         await waiting.ended.wait()
 
@@ -285,7 +285,7 @@ def test_cancelled_run_cancels_its_async_tool_which_then_changes_nothing(root: P
 
 
 def test_async_tool_that_exceeds_its_timeout_is_cancelled_and_the_run_continues(root: Path) -> None:
-    async def nothing(_waiting: Waiting, _task: object) -> None:
+    async def nothing(_waiting: WaitingTool, _task: object) -> None:
         pass
 
     state, waiting = asyncio.run(run_waiting_tool(root, nothing, tool_timeout_s=0.05))
@@ -318,7 +318,7 @@ def test_sync_tool_does_not_block_the_event_loop(root: Path) -> None:
 # --- Parallel calls
 
 
-class Meeting:
+class ParallelTools:
     """Tools that succeed only if `size` of their calls run at the same time."""
 
     def __init__(self, size: int, effect: Effect = Effect.READ) -> None:
@@ -361,7 +361,7 @@ def test_calls_without_an_effect_on_files_run_in_parallel_and_return_in_order(ro
         ("join", ainvoke, Effect.NETWORK),
     ):
         calls = [(name, {"name": letter}) for letter in "abc"]
-        call_results = results(root, way, Meeting(3, effect).tools, *calls, allowed_hosts=("example.org",))
+        call_results = results(root, way, ParallelTools(3, effect).tools, *calls, allowed_hosts=("example.org",))
         assert [result["data"] for result in call_results] == [{"value": f"{letter} met"} for letter in "abc"], (
             name,
             effect,
@@ -375,7 +375,7 @@ def test_failing_call_does_not_affect_parallel_calls(root: Path) -> None:
         ("doubt", {"number": 5}),
         ("meet", {"name": "b"}),
     ]
-    call_results = results(root, invoke, (*Meeting(2).tools, stumble, doubt), *calls)
+    call_results = results(root, invoke, (*ParallelTools(2).tools, stumble, doubt), *calls)
     ended = [result["data"]["value"] if result["ok"] else result["error"]["code"] for result in call_results]
     assert ended == ["a met", "io_error", "invalid_argument", "b met"]
 

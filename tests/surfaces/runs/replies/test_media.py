@@ -24,7 +24,7 @@ VIDEO = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
 THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}}
 
 
-class Seeing(BaseChatModel):
+class RecordingModel(BaseChatModel):
     """A chat model that records what it was sent of the last request."""
 
     _seen: list[Any] = PrivateAttr(default_factory=list)
@@ -48,18 +48,18 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 def test_thread_continues_after_an_image_that_its_model_does_not_accept(context: AgentContext) -> None:
-    model = Seeing(profile={"image_inputs": False})
+    model = RecordingModel(profile={"image_inputs": False})
     graph = build_graph(InMemorySaver(), model=model)
     outcome = outcome_of(graph, context, "What is it?", IMAGE)
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "invalid_request")
-    assert "'image', which Seeing does not take" in outcome.message
+    assert "'image', which RecordingModel does not take" in outcome.message
     assert outcome_of(graph, context, "Hello.").kind == "FINISHED"
     note = {"type": "text", "text": "[image, not shown: the model does not take it]"}
     assert model._seen == [[["What is it?", note], ["Hello."]]]
 
 
 def test_video_is_sent_to_a_model_with_an_unknown_profile(context: AgentContext) -> None:
-    model = Seeing()
+    model = RecordingModel()
     assert outcome_of(build_graph(model=model), context, "What is it?", VIDEO).kind == "FINISHED"
     assert model._seen == [[["What is it?", VIDEO]]]
 

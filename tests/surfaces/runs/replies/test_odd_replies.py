@@ -272,7 +272,7 @@ def test_run_has_one_outcome_for_any_value_at_any_place_of_a_reply(
 # --- A chat model of the user's own
 
 
-class Odd(BaseChatModel):
+class UnvalidatedModel(BaseChatModel):
     """Replies with these messages in order, without any validation."""
 
     replies: list[Any]
@@ -322,7 +322,9 @@ MODELS: tuple[tuple[JsonMap, Any], ...] = (
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_any_shape_of_a_chat_models_reply_is_handled(folder: Path, is_async: bool) -> None:
     for fields, expected in MODELS:
-        run = Run(Odd(replies=[unvalidated_message(**fields), AIMessage("Done.")]), folder, is_async=is_async)
+        run = Run(
+            UnvalidatedModel(replies=[unvalidated_message(**fields), AIMessage("Done.")]), folder, is_async=is_async
+        )
         results, reason = run.ended()
         assert reason == ("provider_failed" if results is FAILED else "answered"), fields
         assert results in ([RAN, FAILED] if expected is ... else [expected]), fields

@@ -14,7 +14,7 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
 from tests.scenarios.sample_repair import BROKEN, EDIT, READ, TASK
-from tests.surfaces.runs.tool_play import PROTOCOLS, Played, new_workspace, play, reads
+from tests.surfaces.runs.tool_play import PROTOCOLS, PlayedRun, new_workspace, play, reads
 from tests.vocabulary import Protocol
 from tests.workspace_files import changed_files, write_files
 
@@ -199,7 +199,7 @@ def test_small_model_may_claim_work_that_a_tool_did_elsewhere(tmp_path: Path, ef
 def test_strong_model_pays_nothing_for_the_help_for_small_models(tmp_path: Path, protocol: Protocol) -> None:
     documented = BROKEN.replace("return", '"""Add.\n\n    >>> add(2, 3)\n    5\n    """\n    return')
 
-    def repaired(**more: Any) -> Played:
+    def repaired(**more: Any) -> PlayedRun:
         root = new_workspace(tmp_path, {"calc.py": documented})
         run = play(root, use(READ), use(EDIT), Say("It adds."), request=TASK, protocol=protocol, **more)
         assert (run.outcome.kind, run.outcome.answer) == ("FINISHED", "It adds."), run.outcome

@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import Effect, Traced, serializer, tool
 from tests.doubles.tool_use import Use, use
-from tests.surfaces.runs.tool_play import DONE, Line, Played, play, reads
+from tests.surfaces.runs.tool_play import DONE, Line, PlayedRun, play, reads
 from tests.workspace_files import write_files
 
 WIDE = "x" * 92
@@ -30,7 +30,7 @@ def page(start: int) -> Use:
     return use(("read_file", {"path": "@result/1", "start_line": start, "limit": 400}))
 
 
-def run_replies(root: Path, *replies: Line, thread: str = "t", **more: Any) -> Played:
+def run_replies(root: Path, *replies: Line, thread: str = "t", **more: Any) -> PlayedRun:
     return play(root, *replies, thread_id=thread, tools=(recite,), max_input_tokens_per_session=10**7, **more)
 
 

@@ -11,7 +11,7 @@ from mendgraph import Asked, Ended, undo_run
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
 from tests.sandboxes import needs_sandbox
-from tests.surfaces.runs.tool_play import Played, play, scripted_model, session
+from tests.surfaces.runs.tool_play import PlayedRun, play, scripted_model, session
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import read_files, write_files
 
@@ -37,12 +37,12 @@ def write(path: str, text: str) -> tuple[str, JsonMap]:
     return "write_file", {"path": path, "content": text}
 
 
-def run(root: Path, *replies: Use, files: dict[str, str], **more: Any) -> Played:
+def run(root: Path, *replies: Use, files: dict[str, str], **more: Any) -> PlayedRun:
     write_files(root, {"calc.py": CALC, **files})
     return play(root, *replies, DONE, **{"diagnostics": True, "tool_timeout_s": 300.0, **more})
 
 
-def data(played: Played) -> list[JsonMap]:
+def data(played: PlayedRun) -> list[JsonMap]:
     """The data of the results of all calls."""
     assert all(result["ok"] for result in played.results)
     return [result["data"] for result in played.results]

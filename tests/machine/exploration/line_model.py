@@ -16,7 +16,7 @@ ACCOUNT: Final = Say("What was done stands in the files.", usage=(100, 10))
 
 
 @dataclass(frozen=True)
-class Spoken:
+class LineOfStep:
     """The line of one step: its `number` in the play, from 1, and what each try of the call gets; the last for ever."""
 
     number: int
@@ -24,16 +24,16 @@ class Spoken:
     name: str = ""
 
 
-class Teller(CallModel):
+class LineModel(CallModel):
     """A user's own model. `calls` counts its calls; `heard` is what it was shown that nobody may show."""
 
     def __init__(self, fuse: Fuse) -> None:
         self.calls, self.heard = 0, list[str]()
         self._fuse = fuse
-        self._lines: list[Spoken] = []
+        self._lines: list[LineOfStep] = []
         self._tries = 0
 
-    def say(self, *lines: Spoken) -> None:
+    def say(self, *lines: LineOfStep) -> None:
         """Say these lines, one for each call of the conversation; the last one again and again."""
         self._lines, self._tries = list(lines), 0
 
