@@ -67,7 +67,7 @@ def configure(folder: Path, **events: Any) -> None:
     (folder / HOOKS_FILE).write_text(json.dumps({"permissions": {}, "hooks": hooks}))
 
 
-def configure_and_trust(command: Command, folder: Path, **events: Any) -> None:
+def trust_hooks(command: Command, folder: Path, **events: Any) -> None:
     configure(folder, **events)
     assert command("config", "trust")[0] == 0
 
@@ -78,7 +78,7 @@ def run(command: Command, *words: str, says: tuple[str, ...]) -> tuple[int, str]
     return code, out + err
 
 
-def decision_script(**output: Any) -> str:
+def decide(**output: Any) -> str:
     return f"echo '{json.dumps(output)}'"
 
 
@@ -121,9 +121,7 @@ def test_documented_examples_protect_a_file_and_format_written_files(command: Co
     (folder / "scripts").mkdir()
     (folder / "scripts" / "format.sh").write_text(FORMAT)
     (folder / "scripts" / "format.sh").chmod(0o755)
-    configure_and_trust(
-        command, folder, PreToolUse=("Edit|Write", PROTECTION), PostToolUse=("Edit|MultiEdit|Write", FORMATTER)
-    )
+    trust_hooks(command, folder, PreToolUse=("Edit|Write", PROTECTION), PostToolUse=("Edit|MultiEdit|Write", FORMATTER))
 
     spoil = 'tool: write_file({"path": "scripts/format.sh", "content": "#!/bin/bash\\n"})'
     code, output = run(command, "Write scripts/format.sh", says=(LOCK, spoil, NEW, "Done."))
@@ -144,7 +142,7 @@ def test_change_by_a_hook_after_an_edit_is_undone_with_it(
 ) -> None:
     (home.parent / "user.toml").write_text(settings)
     before = (folder / "calc.py").read_text()
-    configure_and_trust(command, folder, PostToolUse=("Write", "sed -i 's/  */ /g' n*.py; echo >> ca*.py"))
+    trust_hooks(command, folder, PostToolUse=("Write", "sed -i 's/  */ /g' n*.py; echo >> ca*.py"))
     code, output = run(command, "Write it", says=(NEW, "Done."))
     assert (code, (folder / "new.py").read_text(), "+x = 1" in output) == (0, "x = 1\n", True)
     assert command("undo")[0] == 0
@@ -156,7 +154,7 @@ def test_change_by_a_hook_after_an_edit_is_undone_with_it(
 def test_documented_logger_writes_to_the_home_directory_only_if_unconfined(
     command: Command, folder: Path, home: Path
 ) -> None:
-    configure_and_trust(command, folder, PreToolUse=("Bash", LOGGER))
+    trust_hooks(command, folder, PreToolUse=("Bash", LOGGER))
     listing = 'tool: run_command({"argv": ["ls", "-a"]})'
     log = home / ".claude" / "bash-command-log.txt"
 
@@ -170,31 +168,23 @@ def test_documented_logger_writes_to_the_home_directory_only_if_unconfined(
 
 DECISIONS: list[tuple[str, str, bool]] = [
     ("echo Use another name. >&2; exit 2", "Use another name.", False),
-    (decision_script(decision="block", reason="Not here."), "Not here.", False),
-    (
-        decision_script(hookSpecificOutput={"permissionDecision": "deny", "permissionDecisionReason": "No."}),
-        "No.",
-        False,
-    ),
-    (
-        decision_script(hookSpecificOutput={"permissionDecision": "ask", "permissionDecisionReason": "Sure?"}),
-        "Sure?",
-        False,
-    ),
-    (decision_script(hookSpecificOutput={"permissionDecision": "allow"}), "", True),
-    (decision_script(**{"continue": False, "stopReason": "Enough."}), "Enough.", False),
-    (decision_script(decision={"behavior": "deny"}), "no text", False),
+    (decide(decision="block", reason="Not here."), "Not here.", False),
+    (decide(hookSpecificOutput={"permissionDecision": "deny", "permissionDecisionReason": "No."}), "No.", False),
+    (decide(hookSpecificOutput={"permissionDecision": "ask", "permissionDecisionReason": "Sure?"}), "Sure?", False),
+    (decide(hookSpecificOutput={"permissionDecision": "allow"}), "", True),
+    (decide(**{"continue": False, "stopReason": "Enough."}), "Enough.", False),
+    (decide(decision={"behavior": "deny"}), "no text", False),
     ('echo \'{"decision": "block", "reason": "an "open" quote"}\'', "no JSON", False),
     ("echo '{}'", "", True),
     ("echo >&2; exit 2", "It gives no reason.", False),
-    (decision_script(decision="block", reason=" "), "Its decision is block.", False),
-    (decision_script(hookSpecificOutput={"updatedInput": {"file_path": "b.py"}}), "updatedInput", False),
+    (decide(decision="block", reason=" "), "Its decision is block.", False),
+    (decide(hookSpecificOutput={"updatedInput": {"file_path": "b.py"}}), "updatedInput", False),
     ('echo \'{"decision": "block", "reason": "\'$(head -c 90000 /dev/zero | tr \'\\0\' x)\'"}\'', "too long", False),
     ("head -c 200000 /dev/zero | tr '\\0' x; echo Far too much. >&2; exit 2", "Far too much.", False),
     ("echo plain words", "", True),
     ('echo \'[{"decision": "block"}]\'', "no JSON object", False),
-    (decision_script(hookSpecificOutput=[{"permissionDecision": "deny"}]), "no JSON object", False),
-    (decision_script(decision="Block"), "Its decision is Block.", False),
+    (decide(hookSpecificOutput=[{"permissionDecision": "deny"}]), "no JSON object", False),
+    (decide(decision="Block"), "Its decision is Block.", False),
     ('printf \'\\xef\\xbb\\xbf{"decision": "block"}\'', "Its decision is block.", False),
     (r"""echo '{"decision": "block", "reason": "\ud83d x"}'""", "\ufffd x", False),
     ("exit 126", "it could not be run (exit code 126)", False),
@@ -211,7 +201,7 @@ def test_hook_before_a_call_decides_whether_it_runs(
     line: str, part: str, runs: bool, command: Command, folder: Path
 ) -> None:
     (folder / "new.py").unlink(missing_ok=True)
-    configure_and_trust(command, folder, PreToolUse=("Write", line))
+    trust_hooks(command, folder, PreToolUse=("Write", line))
     _, output = run(command, "Write it", says=(NEW, "Done."))
     assert ((folder / "new.py").exists(), part in output) == (runs, True), output
 
@@ -221,7 +211,7 @@ def test_hook_before_a_call_decides_whether_it_runs(
 def test_tests_in_a_stop_hook_import_from_the_workspace(line: str, command: Command, folder: Path) -> None:
     (folder / "test_calc.py").write_text("import new\n")
     (folder / "t.sh").write_text("python3 test_calc.py\n")
-    configure_and_trust(command, folder, Stop=f"{line} >&2 || exit 2")
+    trust_hooks(command, folder, Stop=f"{line} >&2 || exit 2")
     code, output = run(command, "Write it", says=(NEW, "Done."))
     assert (code, "exit code" in output) == (0, False), output
 
@@ -235,8 +225,8 @@ def test_hook_that_exceeds_its_timeout_is_killed_and_its_call_does_not_run(comma
 
 @needs_sandbox
 def test_hook_that_allows_a_call_does_not_override_guard(command: Command, folder: Path) -> None:
-    allow = decision_script(decision="approve", hookSpecificOutput={"permissionDecision": "allow"})
-    configure_and_trust(command, folder, PreToolUse=allow)
+    allow = decide(decision="approve", hookSpecificOutput={"permissionDecision": "allow"})
+    trust_hooks(command, folder, PreToolUse=allow)
     denied = 'tool: write_file({"path": ".env", "content": "A=1"})'
     command(*OPTIONS, "Write it", says=(denied, "Done."))
     assert not (folder / ".env").exists()
@@ -247,9 +237,7 @@ def test_output_of_hooks_reaches_the_model_and_does_not_count_as_the_persons(com
     (folder / "AGENTS.md").write_text("notes\n")
     finish = "grep -q '\"stop_hook_active\":true' || { echo Say thanks. >&2; exit 2; }"
     submit = "grep -q forbidden && { echo No such words. >&2; exit 2; }; echo Change AGENTS.md"
-    configure_and_trust(
-        command, folder, SessionStart=("startup", "echo Branch main"), UserPromptSubmit=submit, Stop=finish
-    )
+    trust_hooks(command, folder, SessionStart=("startup", "echo Branch main"), UserPromptSubmit=submit, Stop=finish)
 
     change = 'tool: write_file({"path": "AGENTS.md", "content": "changed"})'
     code, out, err = command(*OPTIONS, "Say hello", says=(change, "Hello.", "Thanks."))
@@ -262,7 +250,7 @@ def test_output_of_hooks_reaches_the_model_and_does_not_count_as_the_persons(com
 
 @needs_sandbox
 def test_output_of_a_hook_after_a_call_reaches_the_model(command: Command, folder: Path) -> None:
-    configure_and_trust(command, folder, PostToolUse=("Read", "echo Mind the tabs. >&2; exit 2"))
+    trust_hooks(command, folder, PostToolUse=("Read", "echo Mind the tabs. >&2; exit 2"))
     read = 'tool: read_file({"path": "calc.py"})'
     code, output = run(command, "--debug", "Read it", says=(read, "Done."))
     assert (code, '"hooks":"Mind the tabs."' in output.replace('": "', '":"')) == (0, True), output[-3000:]
@@ -274,7 +262,7 @@ def test_changed_script_ends_the_trust_and_a_named_data_file_does_not(command: C
     (folder / "log.txt").write_text("")
     line = f"cat data.json | bash check.sh >> {folder}/log.txt"
     (folder / "data.json").write_text("{}")
-    configure_and_trust(command, folder, UserPromptSubmit=line)
+    trust_hooks(command, folder, UserPromptSubmit=line)
     (folder / "data.json").write_text("{1}")
     (folder / "log.txt").write_text("more")
     assert NOT_RUN not in command(*OPTIONS, "Say hello", says=("Hello.",))[2]
@@ -285,15 +273,15 @@ def test_changed_script_ends_the_trust_and_a_named_data_file_does_not(command: C
 
 @needs_sandbox
 def test_hook_decision_ask_blocks_the_call_even_in_mode_ask(command: Command, folder: Path) -> None:
-    ask = decision_script(hookSpecificOutput={"permissionDecision": "ask", "permissionDecisionReason": "Sure?"})
-    configure_and_trust(command, folder, PreToolUse=("Write", ask))
+    ask = decide(hookSpecificOutput={"permissionDecision": "ask", "permissionDecisionReason": "Sure?"})
+    trust_hooks(command, folder, PreToolUse=("Write", ask))
     command(*OPTIONS, "--mode", "ask", "Write it", says=(NEW, "Done."), typed=Typed("y\n"))
     assert not (folder / "new.py").exists()
 
 
 def test_unconfined_hook_blocks_whatever_it_prints(command: Command, folder: Path, home: Path) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
-    configure_and_trust(command, folder, PreToolUse=("Write", "head -c 200000 /dev/zero | tr '\\0' x; exit 2"))
+    trust_hooks(command, folder, PreToolUse=("Write", "head -c 200000 /dev/zero | tr '\\0' x; exit 2"))
     run(command, "Write it", says=(NEW, "Done."))
     assert not (folder / "new.py").exists()
 
@@ -301,9 +289,7 @@ def test_unconfined_hook_blocks_whatever_it_prints(command: Command, folder: Pat
 def test_trust_lost_during_a_run_blocks_its_calls(command: Command, folder: Path, home: Path) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
     (folder / "check.sh").write_text("exit 0\n")
-    configure_and_trust(
-        command, folder, PreToolUse=("Write", "bash check.sh"), PostToolUse=("Write", "echo >> check.sh")
-    )
+    trust_hooks(command, folder, PreToolUse=("Write", "bash check.sh"), PostToolUse=("Write", "echo >> check.sh"))
     later = 'tool: write_file({"path": "later.py", "content": "x = 1\\n"})'
     _, output = run(command, "Write both", says=(NEW, later, "Done."))
     assert ((folder / "new.py").exists(), (folder / "later.py").exists()) == (True, False)
@@ -313,7 +299,7 @@ def test_trust_lost_during_a_run_blocks_its_calls(command: Command, folder: Path
 
 @needs_sandbox
 def test_workspace_file_with_the_name_of_a_program_does_not_affect_hooks(command: Command, folder: Path) -> None:
-    configure_and_trust(command, folder, PreToolUse=("Write", "grep -q new.py && exit 2; exit 0"))
+    trust_hooks(command, folder, PreToolUse=("Write", "grep -q new.py && exit 2; exit 0"))
     grep = 'tool: write_file({"path": "grep", "content": "x"})'
     command(*OPTIONS, "Write both", says=(grep, NEW, "Done."))
     assert ((folder / "grep").exists(), (folder / "new.py").exists()) == (True, False)
@@ -367,7 +353,7 @@ def test_matcher_is_a_list_of_names_or_a_regular_expression(
     matcher: str, is_blocked: bool, command: Command, folder: Path
 ) -> None:
     (folder / "new.py").unlink(missing_ok=True)
-    configure_and_trust(command, folder, PreToolUse=(matcher, "exit 2"))
+    trust_hooks(command, folder, PreToolUse=(matcher, "exit 2"))
     run(command, "Write it", says=(NEW, "Done."))
     assert (folder / "new.py").exists() != is_blocked
 
@@ -389,7 +375,7 @@ def test_workspace_file_with_the_name_of_a_python_module_is_not_imported_by_a_ho
     (folder / "guard.py").write_text(
         "import json, sys\nsys.exit(2 if 'package-lock' in str(json.load(sys.stdin)) else 0)\n"
     )
-    configure_and_trust(command, folder, PreToolUse=("Write", line))
+    trust_hooks(command, folder, PreToolUse=("Write", line))
     module = 'tool: write_file({"path": "json.py", "content": "raise SystemExit(0)\\n"})'
     command(*OPTIONS, "Write both", says=(module, LOCK, "Done."))
     assert ((folder / "json.py").exists(), (folder / "package-lock.json").exists()) == (True, False)
@@ -397,7 +383,7 @@ def test_workspace_file_with_the_name_of_a_python_module_is_not_imported_by_a_ho
 
 @needs_sandbox
 def test_hook_can_block_a_child(command: Command, folder: Path) -> None:
-    configure_and_trust(command, folder, PreToolUse=("Task", "echo No children. >&2; exit 2"))
+    trust_hooks(command, folder, PreToolUse=("Task", "echo No children. >&2; exit 2"))
     child = 'tool: delegate({"task": "Say hello"})'
     code, output = run(command, "--delegate", "Do it", says=(child, "Done."))
     assert (code, "blocks this call: No children." in output) == (0, True), output
@@ -407,7 +393,7 @@ def test_hook_can_block_a_child(command: Command, folder: Path) -> None:
 def test_hook_gets_the_target_path_of_a_link(command: Command, folder: Path) -> None:
     (folder / "package-lock.json").write_text("{}\n")
     (folder / "x.txt").symlink_to("package-lock.json")
-    configure_and_trust(command, folder, PreToolUse=("Write", "grep -q 'package-lock.json\"' && exit 2; true"))
+    trust_hooks(command, folder, PreToolUse=("Write", "grep -q 'package-lock.json\"' && exit 2; true"))
     read = 'tool: read_file({"path": "x.txt"})'
     write = 'tool: write_file({"path": "x.txt", "content": "{1}"})'
     run(command, "Write it", says=(read, write, "Done."))
@@ -420,7 +406,7 @@ def test_unconfined_hook_finds_no_program_in_the_workspace(
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
     (folder / ".venv" / "bin").mkdir(parents=True)
     monkeypatch.setenv("PATH", f"{folder}/.venv/bin:{os.environ['PATH']}")
-    configure_and_trust(command, folder, UserPromptSubmit="grep -q nothing; true")
+    trust_hooks(command, folder, UserPromptSubmit="grep -q nothing; true")
     (folder / ".venv" / "bin" / "grep").write_text("#!/bin/bash\ntouch ~/ran\n")
     (folder / ".venv" / "bin" / "grep").chmod(0o755)
     assert run(command, "Say hello", says=("Hello.",))[0] == 0
@@ -432,7 +418,7 @@ def test_nothing_starts_while_the_trust_in_hooks_is_lost(
     words: tuple[str, ...], command: Command, folder: Path, home: Path
 ) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
-    configure_and_trust(command, folder, PreToolUse=("Write", "exit 2"))
+    trust_hooks(command, folder, PreToolUse=("Write", "exit 2"))
     run_id = json.loads(command(*OPTIONS, "--json", "Say hello", says=("Hello.",))[1])["thread_id"]
     (folder / HOOKS_FILE).unlink()
     code, _, err = command(*OPTIONS, *(word.replace("RUN", run_id) for word in words), says=(NEW, "Done."))
@@ -452,7 +438,7 @@ def test_unattended_run_whose_commit_lacks_the_trusted_hooks_does_not_start(comm
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com")
     for words in (("init", "-q"), ("add", "calc.py"), ("commit", "-qm", "1")):
         subprocess.run([*git, *words], cwd=folder, check=True)
-    configure_and_trust(command, folder, PreToolUse=("Write", "exit 2"))
+    trust_hooks(command, folder, PreToolUse=("Write", "exit 2"))
     code, output = run(command, "--unattended", "Write it", says=(NEW, "Done."))
     assert (code, "only what is committed" in output) == (2, True), output
     assert not list((folder / ".git" / "refs" / "heads").rglob("mendgraph/*"))
@@ -484,7 +470,7 @@ def test_unconfined_hooks_run_in_the_sandbox_where_others_control_the_run(
     line = where if "=" in where else ""
     (home.parent / "user.toml").write_text(f'hooks = "unconfined"\n{line}\n')
     monkeypatch.setenv("GITHUB_ACTIONS", "true" if where == "GITHUB_ACTIONS" else "")
-    configure_and_trust(command, folder, UserPromptSubmit=f"touch {home}/ran")
+    trust_hooks(command, folder, UserPromptSubmit=f"touch {home}/ran")
     options = [where] if where == "--strict" else []
     err = command(*OPTIONS, *options, "Say hello", says=("Hello.",))[2]
     assert ((home / "ran").exists(), 'counts as "sandbox"' not in err) == (is_unconfined, is_unconfined), err
@@ -492,7 +478,7 @@ def test_unconfined_hooks_run_in_the_sandbox_where_others_control_the_run(
 
 @needs_sandbox
 def test_strict_run_in_python_has_no_unconfined_hooks(command: Command, folder: Path, home: Path) -> None:
-    configure_and_trust(command, folder, PreToolUse=("Read", f"touch {home}/ran"))
+    trust_hooks(command, folder, PreToolUse=("Read", f"touch {home}/ran"))
     context = AgentContext(workspace=str(folder), hooks="unconfined", strict=True, protocol="text")
     read = 'tool: read_file({"path": "calc.py"})'
     with Session(context, model=ScriptedModel([Say(read), Say("Done.")])) as session:
@@ -505,20 +491,20 @@ def test_strict_run_in_python_has_no_unconfined_hooks(command: Command, folder: 
 def test_hook_gets_a_normalized_path(path: str, command: Command, folder: Path) -> None:
     (folder / "sub").mkdir(exist_ok=True)
     name = f'"file_path":"{folder}/package-lock.json"'
-    configure_and_trust(command, folder, PreToolUse=("Write", f"grep -qF '{name}' && exit 2; true"))
+    trust_hooks(command, folder, PreToolUse=("Write", f"grep -qF '{name}' && exit 2; true"))
     run(command, "Write it", says=(LOCK.replace("package-lock.json", path), "Done."))
     assert not (folder / "package-lock.json").exists()
 
 
 @rows(
-    (decision_script(**{"continue": False}, decision="block", reason="Go on."), False),
-    (decision_script(decision="block", reason="Go on."), True),
+    (decide(**{"continue": False}, decision="block", reason="Go on."), False),
+    (decide(decision="block", reason="Go on."), True),
 )
 def test_stop_hook_with_continue_false_ends_the_turn_even_if_it_blocks(
     line: str, goes_on: bool, command: Command, folder: Path, home: Path
 ) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
-    configure_and_trust(command, folder, Stop=line)
+    trust_hooks(command, folder, Stop=line)
     code, out, _ = command(*OPTIONS, "Say hello", says=("Hello.", *["Thanks."] * 3))
     assert (code, "Thanks." in out) == (0, goes_on)
 
@@ -528,7 +514,7 @@ def test_blocked_request_is_an_error_in_json_output(
     option: str, event: str | None, command: Command, folder: Path, home: Path
 ) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
-    configure_and_trust(command, folder, UserPromptSubmit="echo No such words. >&2; exit 2")
+    trust_hooks(command, folder, UserPromptSubmit="echo No such words. >&2; exit 2")
     code, out, _ = command(*OPTIONS, option, "Say hello", says=("Hello.",))
     document = json.loads(out)
     error = {"code": "permission_denied", "message": "A hook blocks this request: No such words."}
@@ -541,7 +527,7 @@ def test_warning_about_a_hook_is_redacted(
     secret = f"sk-proj-{'0123456789' * 3}"
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
-    configure_and_trust(command, folder, UserPromptSubmit="cat >&2; exit 1")
+    trust_hooks(command, folder, UserPromptSubmit="cat >&2; exit 1")
     err = command(*OPTIONS, f"Say {secret}", says=("Hello.",))[2]
     assert ("ended with exit code 1" in err, secret in err) == (True, False)
 
@@ -566,14 +552,14 @@ def test_calls_are_blocked_once_a_hook_file_is_removed_or_its_link_changes(
     for name in ("a.sh", "b.sh"):
         (folder / name).touch()
     (folder / "link.sh").symlink_to("a.sh")
-    configure_and_trust(command, folder, PreToolUse=("Write", "bash link.sh"), PostToolUse=("Write", line))
+    trust_hooks(command, folder, PreToolUse=("Write", "bash link.sh"), PostToolUse=("Write", line))
     later = 'tool: write_file({"path": "later.py", "content": "x = 1\\n"})'
     run(command, "Write both", says=(NEW, later, "Done."))
     assert ((folder / "new.py").exists(), (folder / "later.py").exists()) == (True, False)
 
 
 def test_unconfined_hook_is_killed_when_its_call_is_cancelled(command: Command, folder: Path) -> None:
-    configure_and_trust(command, folder, PreToolUse=("Write", "echo $$ > pid; exec sleep 60"))
+    trust_hooks(command, folder, PreToolUse=("Write", "echo $$ > pid; exec sleep 60"))
     context = AgentContext(workspace=str(folder), hooks="unconfined", protocol="text")
     pid = folder / "pid"
 
@@ -593,7 +579,7 @@ def test_unconfined_hook_is_killed_when_its_call_is_cancelled(command: Command, 
 
 @needs_sandbox
 def test_replay_runs_no_hooks(command: Command, folder: Path) -> None:
-    configure_and_trust(command, folder, PreToolUse=("Read", "exit 2"))
+    trust_hooks(command, folder, PreToolUse=("Read", "exit 2"))
     context = AgentContext(workspace=str(folder), hooks="sandbox", protocol="text", evidence=False)
     with Session(context, model=ScriptedModel([Say(NEW), Say("Done.")])) as session:
         session.work("Write it")
