@@ -36,6 +36,7 @@ from mendgraph.nodes.workspace.processes.git import linked_repository
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput, read_until
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, ResourceLimits
 from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
+from mendgraph.nodes.workspace.sandboxes.discarded_copy import discarded_copy
 from mendgraph.nodes.workspace.sandboxes.sandbox import (
     SYSTEM_FOLDERS,
     Guarantee,
@@ -173,7 +174,7 @@ class Commands:
     scope: CancellationScope = field(default_factory=CancellationScope)
     added_texts: Mapping[str, bytes] = field(default_factory=dict)
     is_read_only: bool = False
-    is_copied: bool = False
+    copy_deadline: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def in_scope(self, scope: CancellationScope) -> Self:
@@ -209,9 +210,13 @@ class Commands:
 
         return replace(self, is_read_only=True, added_texts=added_texts, env=env, rules=rules, _readable=folders)
 
-    def on_copy(self) -> Self:
-        """Return read-only commands for programs that write: they work on a copy, whose changes are discarded."""
-        return replace(self, is_copied=self.is_read_only)
+    def on_copy(self, deadline: float) -> Self:
+        """Return read-only commands for programs that write: each works on a copy, whose changes are discarded.
+
+        The time limit of a program begins when its copy is made, and ends at `deadline` (of the monotonic clock) at the
+        latest. UNAVAILABLE if the workspace is too large to be copied.
+        """
+        return replace(self, copy_deadline=deadline if self.is_read_only else None)
 
     def program(self, argv: Sequence[str], cwd: str = ".") -> str | ToolError:
         """Return the real name of the program that `run` would start, or the error."""
@@ -287,7 +292,16 @@ class Commands:
             if isinstance(view, ToolError):
                 return view
 
-            return self._run_sandboxed(view, command, time_limit)
+            if self.copy_deadline is None or not self.sandbox.mounts_root:
+                return self._run_sandboxed(view, command, time_limit)
+
+            copied = stack.enter_context(discarded_copy(view, self.copy_deadline, self.check_scope))
+            if isinstance(copied, ToolError):
+                return copied
+
+            started = time.monotonic()
+            seconds = min(time_limit.seconds, self.copy_deadline - started)
+            return self._run_sandboxed(copied, command, _TimeLimit(started, seconds))
 
     def open_view(self, root: int, cwd: str, deadline: float, stack: ExitStack) -> View | ToolError:
         """Return the view that the rules allow, until `stack` is closed.
@@ -431,7 +445,7 @@ class Commands:
             added_files=tuple(added),
             replaced_files=tuple(replaced),
             root_read_only=self.is_read_only,
-            root_copied=self.is_copied,
+            root_copied=self.copy_deadline is not None,
             limits=self.rules.limits,
         )
 

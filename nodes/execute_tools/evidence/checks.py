@@ -270,7 +270,7 @@ class Checks:
 
             return _unavailable(f"{path} was not run: {answer.error}.") if answer.error else answer
 
-        return self._run(path, commands, argv, min(seconds, self.rules.timeout_s), results)
+        return self._run(path, commands, argv, seconds, results)
 
     def run_command(
         self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
@@ -280,12 +280,11 @@ class Checks:
         The error is NOT_FOUND if the program of a command line is not installed, and UNAVAILABLE if a command cannot be
         run.
         """
-        limit = min(seconds, self.rules.timeout_s)
         files = self._replaced(before)
 
         if isinstance(command, str):
             commands = self.commands.read_only(files, _ENV)
-            return self._run(command, commands, self.lines[command], limit, partial(_results_of, command))
+            return self._run(command, commands, self.lines[command], seconds, partial(_results_of, command))
 
         if command.lacks:
             return _unavailable(f"{command.name} was not run: {command.lacks} is not installed.")
@@ -308,7 +307,7 @@ class Checks:
         if command.is_python:
             commands, argv = self._python(files, ["-B", *argv[1:]])
 
-        return self._run(command.name, commands, argv, limit, results)
+        return self._run(command.name, commands, argv, seconds, results)
 
     def run_tool(
         self,
@@ -362,26 +361,40 @@ class Checks:
         name: str,
         commands: Commands,
         argv: Sequence[str],
-        limit: float,
+        seconds: float,
         results: Callable[[CommandResult], RanTests | ToolError],
     ) -> RanTests | ToolError:
-        """Run tests on the read-only workspace, and if they fail because of that, on a copy."""
-        started = monotonic_s()
+        """Run tests on the read-only workspace, and if they fail because of that, on a copy.
 
-        if name not in self.writing:
-            result = commands.run(argv, timeout_s=limit)
-            if isinstance(result, ToolError):
+        If the workspace cannot be copied, or no time is left, the first results count.
+        """
+        limit = min(seconds, self.rules.timeout_s)
+        deadline = monotonic_s() + seconds
+        on_copy = commands.on_copy(deadline)
+        is_writing = name in self.writing
+
+        if is_writing or not commands.sandbox.mounts_root:
+            result = on_copy.run(argv, timeout_s=limit)
+            if not isinstance(result, ToolError):
+                return results(result)
+            if not is_writing:
                 return result
 
-            tests = results(result)
-            failed = isinstance(tests, ToolError) or bool(tests.failed)
-            if not failed or result.timed_out or not _READ_ONLY.search(_printed(result)):
-                return tests
+        result = commands.run(argv, timeout_s=min(limit, deadline - monotonic_s()))
+        if isinstance(result, ToolError):
+            return result
 
-            self.writing.add(name)
+        tests = results(result)
+        failed = isinstance(tests, ToolError) or bool(tests.failed)
+        if not failed or result.timed_out or is_writing or not _READ_ONLY.search(_printed(result)):
+            return tests
 
-        result = commands.on_copy().run(argv, timeout_s=limit - (monotonic_s() - started))
-        return result if isinstance(result, ToolError) else results(result)
+        result = on_copy.run(argv, timeout_s=limit)
+        if isinstance(result, ToolError):
+            return tests
+
+        self.writing.add(name)
+        return results(result)
 
     def _python(self, files: Mapping[str, bytes], arguments: list[str]) -> tuple[Commands, list[str]]:
         """Return what runs the program `runner` with these arguments, and its command."""

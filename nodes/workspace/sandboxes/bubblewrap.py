@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from subprocess import Popen
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.handles import closing, open_root
@@ -37,9 +37,6 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import (
     text_handle,
 )
 from mendgraph.nodes.workspace.sandboxes.seccomp import seccomp_filter
-
-if TYPE_CHECKING:
-    from mendgraph.nodes.workspace.sandboxes.discarded_copy import DiscardedCopy
 
 _IN_MEMORY: Final = (SCRATCH, HOME, "/dev/shm")  # noqa: S108 - each sandbox has one of its own
 
@@ -237,10 +234,8 @@ class Bubblewrap:
     """The backend with all guarantees; it needs user namespaces."""
 
     name: Final = "bubblewrap"
+    mounts_root: Final = True
     guarantees: Final = frozenset(Guarantee)
-
-    def __init__(self) -> None:
-        self._copy: DiscardedCopy | None = None
 
     def problem(self) -> str | None:
         """Return why it cannot start on this machine, with the remedy; None if it can."""
@@ -255,20 +250,6 @@ class Bubblewrap:
         system_calls = seccomp_filter()
         if program is None or system_calls is None:
             yield ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{bubblewrap_problem() or NOT_INSTALLED}.")
-            return
-
-        if view.root_copied:
-            from mendgraph.nodes.workspace.sandboxes.discarded_copy import DiscardedCopy
-
-            self._copy = self._copy or DiscardedCopy(view.root)
-            with self._copy.view_of(view) as copied:
-                if isinstance(copied, ToolError):
-                    yield copied
-                    return
-
-                with self._started(program, system_calls, copied, command, env) as running:
-                    yield running
-
             return
 
         with self._started(program, system_calls, view, command, env) as running:

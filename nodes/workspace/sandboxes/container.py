@@ -23,6 +23,7 @@ class Container:
     """A seccomp filter, limits, a private home and a private folder for temporary files."""
 
     name: Final = "container"
+    mounts_root: Final = False
     guarantees: Final = frozenset(
         {
             Guarantee.SYSTEM_CALLS,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.workspace.files.handles import closing, open_root
 from mendgraph.nodes.workspace.sandboxes import launcher
 from mendgraph.nodes.workspace.sandboxes.private_folder import PrivateFolder, PrivateNames
 from mendgraph.nodes.workspace.sandboxes.sandbox import HOME, SCRATCH, SYSTEM_FILES, SYSTEM_FOLDERS, Guarantee, View
@@ -57,6 +58,7 @@ class Landlock:
     """The backend for machines without user namespaces, such as most containers."""
 
     name: Final = "landlock"
+    mounts_root: Final = False
 
     def __init__(self) -> None:
         self._folder: PrivateFolder | None = None
@@ -106,24 +108,36 @@ class Landlock:
         rules += [(path, _LOOK) for path in (*copy.objects, *repositories.values(), folder.folder("files"))]
         rules.append((folder.folder("home"), _ALL))
         rules.append((folder.folder("tmp"), _ALL))
-        rules.append((copy.root, _ALL))  # what a check writes is not applied, and the next update discards it
+        is_writable = view.root_copied or not view.root_read_only
+        rules.append((copy.root, _ALL if is_writable else _LOOK))
 
         try:
-            with supervised(
-                command,
-                {**env, **_NO_SYSTEM_SETTINGS},
-                names.translate(view.cwd),
-                names=names,
-                families=(),
-                limits=view.limits,
-                disk_fd=None if view.root_read_only else view.root_fd,
-                landlock=_ruleset(rules),
-            ) as running:
+            with (
+                closing(open_root(copy.root)) as copy_fd,
+                supervised(
+                    command,
+                    {**env, **_NO_SYSTEM_SETTINGS},
+                    names.translate(view.cwd),
+                    names=names,
+                    families=(),
+                    limits=view.limits,
+                    disk_fd=_disk(view, copy_fd),
+                    landlock=_ruleset(rules),
+                ) as running,
+            ):
                 yield running
                 if isinstance(running, SupervisedProcess) and not view.root_read_only:
                     _apply_changes(copy, view, running)
         finally:
             folder.empty()
+
+
+def _disk(view: View, copy_fd: int) -> int | None:
+    """Return a handle on the disk that the program can fill: of the workspace if its changes are applied."""
+    if view.root_copied:
+        return copy_fd
+
+    return None if view.root_read_only else view.root_fd
 
 
 def _apply_changes(copy: WorkspaceCopy, view: View, running: SupervisedProcess) -> None:

@@ -46,11 +46,15 @@ class PrivateFolder:
         for name in (*_EMPTIED, "work"):
             os.mkdir(self.folder(name))
 
-        weakref.finalize(self, _remove, self.path, lock)
+        self._finalizer = weakref.finalize(self, _remove, self.path, lock)
 
     def folder(self, name: str) -> str:
         """Return the absolute name of one of the folders."""
         return os.path.join(self.path, name)
+
+    def remove(self) -> None:
+        """Remove the folder now. No process that uses it may be alive."""
+        self._finalizer()
 
     def add_files(
         self, files: Sequence[tuple[int, str]], translate: Callable[[bytes], bytes] = bytes

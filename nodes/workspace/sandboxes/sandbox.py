@@ -68,12 +68,13 @@ class Guarantee(StrEnum):
 class View:
     """The files that a program sees beside those of the system. All names are absolute.
 
-    `root` is the workspace, whose open handle is `root_fd`; with `root_read_only` the program cannot change it: with
-    `root_copied` it works on a copy, whose changes are discarded. `readable` folders of the machine are shown
-    read-only. Files and folders in `read_only` cannot be changed, folders in `pinned` (outermost first) cannot be moved
-    or removed, but what they hold can be changed. `hidden_files` cannot be opened and `hidden_folders` look empty;
-    neither can be changed, moved or removed. `added_files` appear outside of the workspace, and `replaced_files` hide
-    files of the workspace or of a readable folder. The program inherits the handles in `inherited`.
+    `root` is the workspace, whose open handle is `root_fd`; with `root_read_only` the program cannot change it. With
+    `root_copied`, a sandbox that copies the workspace lets it change the copy, and discards the changes. `readable`
+    folders of the machine are shown read-only. Files and folders in `read_only` cannot be changed, folders in `pinned`
+    (outermost first) cannot be moved or removed, but what they hold can be changed. `hidden_files` cannot be opened and
+    `hidden_folders` look empty; neither can be changed, moved or removed. `added_files` appear outside of the
+    workspace, and `replaced_files` hide files of the workspace or of a readable folder. The program inherits the
+    handles in `inherited`.
 
     Pairs are an open handle and a name: of the file or folder itself in `pinned` and `read_only`, of the new content in
     `added_files` and `replaced_files`.
@@ -212,6 +213,11 @@ class Sandbox(Protocol):
     @property
     def guarantees(self) -> frozenset[Guarantee]:
         """What it guarantees on this machine."""
+        ...
+
+    @property
+    def mounts_root(self) -> bool:
+        """Whether a program sees the folder `root_fd` of a view under the name `root`, wherever it is."""
         ...
 
     def problem(self) -> str | None:

@@ -1,4 +1,4 @@
-"""A copy of a workspace without denied files, for checks that write, and for a sandbox that cannot hide files.
+"""A copy of a workspace without denied files, for a sandbox that cannot hide them.
 
 Before a command the copy is updated; afterwards the changes of the command are applied to the workspace, or discarded
 by the next update. All files are opened by handles, as a program may have replaced folders by links. In texts, the
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Self
 
 from mendgraph.nodes.workspace.files.atomic_write import PERMISSION_BITS, TEMPORARY_SUFFIX
@@ -33,12 +34,10 @@ LARGEST_TEXT: Final = 1_000_000
 """Most bytes of a text in which the name of the workspace is translated."""
 
 _OBJECTS: Final = "objects"
-_MARKERS: Final = frozenset({"pyvenv.cfg"})
-"""Files in folders that are large, and that programs only read."""
 _PRIVATE: Final = 0o700
 _CHUNK: Final = 1 << 24
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 State = tuple[int, ...]
 """Numbers of a file's status that differ after a change; no program can set the change time back."""
@@ -51,18 +50,16 @@ class NotCopiedError(Exception):
 class WorkspaceCopy:
     """The copy, in the folder `root`.
 
-    A copy that programs see under the workspace's name is not `translated`.
-
     Repositories are links in it; their settings and references are copied to the folders `repositories`, and their
     `objects` are folders of the workspace. No program may be alive while a method runs.
     """
 
-    def __init__(self, folder: str, workspace: str, *, translated: bool = True) -> None:
+    def __init__(self, folder: str, workspace: str) -> None:
         self.root = os.path.join(folder, "root")
         self.repositories: dict[str, str] = {}
         self.objects: set[str] = set()
         self._folder = folder
-        self._files = _TreeCopy((os.fsencode(workspace), os.fsencode(self.root)) if translated else None)
+        self._files = _TreeCopy((os.fsencode(workspace), os.fsencode(self.root)))
         self._repository_files: dict[str, _TreeCopy] = {}
         self._workspace = workspace
         os.mkdir(self.root, _PRIVATE)
@@ -74,19 +71,10 @@ class WorkspaceCopy:
         """
         self.objects.clear()
         with closing(open_root(self.root)) as copy:
-            repositories = self._files.update(view.root_fd, "", copy, _Names.of(view))
+            repositories = self._files.update(view.root_fd, "", copy, ViewNames.of(view))
 
         for name in repositories:
             self._update_repository(view, name)
-
-    def update_files(self, view: View) -> list[str]:
-        """Do the same with an empty folder in place of each repository and Python environment; return their names."""
-        with closing(open_root(self.root)) as copy:
-            folders = self._files.update(view.root_fd, "", copy, _Names.of(view), markers=_MARKERS)
-            for name in folders:
-                _make_folder(copy, name, _PRIVATE)
-
-        return folders
 
     def translate(self, data: bytes) -> bytes:
         """Return a text with the name of the copy in place of the workspace's."""
@@ -98,7 +86,7 @@ class WorkspaceCopy:
         Raises NotCopiedError, with nothing changed, and OSError if the disk refuses.
         """
         with closing(open_root(self.root)) as copy:
-            return self._files.apply_changes(copy, view.root_fd, _Names.of(view))
+            return self._files.apply_changes(copy, view.root_fd, ViewNames.of(view))
 
     def _update_repository(self, view: View, name: str) -> None:
         """Copy the repository `name`, and create a link to it in the copy of the workspace."""
@@ -107,7 +95,7 @@ class WorkspaceCopy:
         os.makedirs(path, _PRIVATE, exist_ok=True)
 
         with closing(open_root(path)) as copy, closing(open_directory(view.root_fd, name.split("/"))) as original:
-            for folder in files.update(original, f"{name}/", copy, _Names.of(view), links=_OBJECTS):
+            for folder in files.update(original, f"{name}/", copy, ViewNames.of(view), links=_OBJECTS):
                 objects = os.path.join(self._workspace, folder)
                 _make_link(copy, folder.removeprefix(f"{name}/"), objects)
                 self.objects.add(objects)
@@ -117,7 +105,7 @@ class WorkspaceCopy:
 
 
 @dataclass(frozen=True)
-class _Names:
+class ViewNames:
     """The names that a view hides, protects and replaces, relative to the workspace."""
 
     hidden: frozenset[str]
@@ -126,6 +114,7 @@ class _Names:
 
     @classmethod
     def of(cls, view: View) -> Self:
+        """Return the names of a view."""
         prefix = f"{view.root.rstrip('/')}/"
 
         def relative(names: Iterable[str]) -> frozenset[str]:
@@ -155,21 +144,13 @@ class _TreeCopy:
         self._states: dict[str, tuple[State, State]] = {}
         self._folders: dict[str, int] = {}
 
-    def update(
-        self,
-        original: int,
-        prefix: str,
-        copy: int,
-        names: _Names,
-        links: str = "",
-        markers: frozenset[str] = frozenset(),
-    ) -> list[str]:
+    def update(self, original: int, prefix: str, copy: int, names: ViewNames, links: str = "") -> list[str]:
         """Update the copy of an open folder; the names of the folders that become links in it.
 
-        `prefix` is the folder's own name with a "/" at the end, or "". Repositories become links, and folders that hold
-        one of the `markers`, or with `links` all folders of this name.
+        `prefix` is the folder's own name with a "/" at the end, or "". Repositories become links, or with `links` all
+        folders of this name.
         """
-        update = _Update(names, links, markers)
+        update = _Update(names, links)
         self._folders.clear()
         self._update_folder(original, copy, prefix, update)
         self._states = {name: states for name, states in self._states.items() if name in update.files}
@@ -233,19 +214,19 @@ class _TreeCopy:
         _remove(copy, entry.name)
 
         if replacement is None:
-            _copy_entry(original, copy, entry.name, entry.name, self._names)
+            copy_entry(original, copy, entry.name, entry.name, self._names, update.progress)
             self._states[name] = (state, _state_at(copy, entry.name) or ())
         else:
             self._states.pop(name, None)
             update.files.discard(name)
             mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode) & 0o755
 
-            with closing(os.open(entry.name, _NEW_FILE, mode, dir_fd=copy)) as file:
-                _write_all(file, _translated(read_handle(replacement), self._names))
+            with closing(os.open(entry.name, NEW_FILE, mode, dir_fd=copy)) as file:
+                write_all(file, _translated(read_handle(replacement), self._names))
 
-    def apply_changes(self, copy: int, original: int, names: _Names) -> list[str]:
+    def apply_changes(self, copy: int, original: int, names: ViewNames) -> list[str]:
         """Apply the changes of the copy to the open folder `original`; the names of refused or failed ones."""
-        entries = dict(_walk(copy, "", _Progress()))
+        entries = dict(_walk(copy, "", Progress()))
         files = {name: status for name, status in entries.items() if not stat.S_ISDIR(status.st_mode)}
         folders = {name: stat.S_IMODE(entries[name].st_mode) for name in entries.keys() - files.keys()}
         removed = self._states.keys() - files.keys()
@@ -293,11 +274,14 @@ class _TreeCopy:
 
 
 @dataclass
-class _Progress:
-    """Counts entries, and ends an update that has too many or takes too long."""
+class Progress:
+    """Counts entries and bytes, and ends an update that has too many or takes more than `seconds`."""
 
-    deadline: float = field(default_factory=lambda: time.monotonic() + LONGEST_COPY_S)
+    seconds: float = LONGEST_COPY_S
+    most_bytes: float = inf
+    started: float = field(default_factory=time.monotonic)
     entries: int = 0
+    bytes: int = 0
 
     def count(self, entries: int, prefix: str) -> None:
         """Count the entries of a folder. Raises NotCopiedError."""
@@ -306,18 +290,25 @@ class _Progress:
             raise NotCopiedError(f"there are more than {MOST_ENTRIES:,} files and folders")
         if prefix.count("/") > DEEPEST:
             raise NotCopiedError(f"there are more than {DEEPEST} folders below each other")
-        if time.monotonic() > self.deadline:
-            raise NotCopiedError(f"copying takes more than {LONGEST_COPY_S:g} s")
+
+        self.count_bytes(0)
+
+    def count_bytes(self, size: int) -> None:
+        """Count bytes that were copied. Raises NotCopiedError."""
+        self.bytes += size
+        if self.bytes > self.most_bytes:
+            raise NotCopiedError(f"its files have more than {self.most_bytes / 1e9:g} GB")
+        if time.monotonic() > self.started + self.seconds:
+            raise NotCopiedError(f"copying takes more than {self.seconds:.3g} s")
 
 
 @dataclass
 class _Update:
     """The state of one update: the `files` and links that exist, and the folders that become links (`linked`)."""
 
-    names: _Names
+    names: ViewNames
     links: str
-    markers: frozenset[str]
-    progress: _Progress = field(default_factory=_Progress)
+    progress: Progress = field(default_factory=Progress)
     files: set[str] = field(default_factory=set)
     linked: list[str] = field(default_factory=list)
 
@@ -326,7 +317,7 @@ class _Update:
         if self.links:
             return entry_name == self.links
 
-        if entry_name == GIT_DIRECTORY or not self.markers.isdisjoint(os.listdir(folder) if self.markers else ()):
+        if entry_name == GIT_DIRECTORY:
             return True
 
         return name in self.names.protected and is_bare_repository(os.listdir(folder))
@@ -344,7 +335,7 @@ def _collected(failed: set[str], name: str) -> Iterator[None]:
         failed.add(name)
 
 
-def _walk(folder: int, prefix: str, progress: _Progress) -> Iterator[tuple[str, os.stat_result]]:
+def _walk(folder: int, prefix: str, progress: Progress) -> Iterator[tuple[str, os.stat_result]]:
     """Name and status of all folders, files and links below an open folder; each folder before its content."""
     names = os.listdir(folder)
     progress.count(len(names), prefix)
@@ -389,7 +380,8 @@ def _is_folder(folder: int, entry_name: str) -> bool:
 def _remove(folder: int, entry_name: str) -> None:
     """Remove a file, a link or a folder, if it exists."""
     if _is_folder(folder, entry_name):
-        remove_tree(f"/proc/self/fd/{folder}/{entry_name}")
+        # Programs that remove what Python cannot have another table of handles.
+        remove_tree(os.path.join(os.readlink(f"/proc/self/fd/{folder}"), entry_name))
         return
 
     with suppress(FileNotFoundError):
@@ -415,7 +407,7 @@ def _replace(source: int, target: int, entry_name: str, names: tuple[bytes, byte
     """Replace a file or a link in `target` by that in `source`, in one step; `names` is translated backwards."""
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
-        _copy_entry(source, target, entry_name, temporary, names and (names[1], names[0]))
+        copy_entry(source, target, entry_name, temporary, names and (names[1], names[0]))
         with suppress(OSError):  # it does not exist, or belongs to another user
             status = os.stat(entry_name, dir_fd=target, follow_symlinks=False)
             os.chown(temporary, status.st_uid, status.st_gid, dir_fd=target, follow_symlinks=False)
@@ -428,10 +420,17 @@ def _replace(source: int, target: int, entry_name: str, names: tuple[bytes, byte
         raise
 
 
-def _copy_entry(source: int, target: int, entry_name: str, new: str, names: tuple[bytes, bytes] | None) -> None:
-    """Copy a file or link to the new name `new` in `target`, with its mode and times.
+def copy_entry(
+    source: int,
+    target: int,
+    entry_name: str,
+    new: str,
+    names: tuple[bytes, bytes] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Copy a file or link to the new name `new` in `target`, with its mode, times and holes.
 
-    In a text, and in a link, the first of the `names` becomes the second.
+    In a text, and in a link, the first of the `names` becomes the second. `progress` counts the bytes.
     """
     status = os.stat(entry_name, dir_fd=source, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
@@ -441,17 +440,43 @@ def _copy_entry(source: int, target: int, entry_name: str, new: str, names: tupl
 
     with (
         closing(open_beneath(source, (entry_name,), os.O_RDONLY)) as reader,
-        closing(os.open(new, _NEW_FILE, _PRIVATE, dir_fd=target)) as writer,
+        closing(os.open(new, NEW_FILE, _PRIVATE, dir_fd=target)) as writer,
     ):
-        if names is not None and status.st_size <= LARGEST_TEXT:
-            text = os.pread(reader, LARGEST_TEXT + 1, 0)
-            _write_all(writer, _translated(text, names))
+        if status.st_size <= LARGEST_TEXT:
+            data = os.pread(reader, LARGEST_TEXT + 1, 0)
+            write_all(writer, _translated(data, names))
+            if progress is not None:
+                progress.count_bytes(len(data))
         else:
-            while data := os.read(reader, _CHUNK):
-                _write_all(writer, data)
+            _copy_data(reader, writer, progress)
 
         os.fchmod(writer, stat.S_IMODE(status.st_mode) & PERMISSION_BITS)
         os.utime(writer, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_data(reader: int, writer: int, progress: Progress | None) -> None:
+    """Copy an open file to an empty one, without its holes."""
+    size = os.fstat(reader).st_size
+    end = 0
+
+    while end < size:
+        try:
+            start = os.lseek(reader, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+
+            break  # the rest is a hole
+
+        end = os.lseek(reader, start, os.SEEK_HOLE)
+        while start < end and (data := os.pread(reader, min(_CHUNK, end - start), start)):
+            os.lseek(writer, start, os.SEEK_SET)
+            write_all(writer, data)
+            start += len(data)
+            if progress is not None:
+                progress.count_bytes(len(data))
+
+    os.ftruncate(writer, size)
 
 
 def _translated(data: bytes, names: tuple[bytes, bytes] | None) -> bytes:
@@ -461,7 +486,8 @@ def _translated(data: bytes, names: tuple[bytes, bytes] | None) -> bytes:
     return data.replace(*names)
 
 
-def _write_all(handle: int, data: bytes) -> None:
+def write_all(handle: int, data: bytes) -> None:
+    """Write all of the data to an open file."""
     remaining = memoryview(data)
     while remaining:
         remaining = remaining[os.write(handle, remaining) :]

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,8 @@ from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, Ra
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, ResourceLimits
-from mendgraph.nodes.workspace.sandboxes import bubblewrap
+from mendgraph.nodes.workspace.sandboxes import bubblewrap, discarded_copy, workspace_copy
+from tests.doubles.system_calls import before_each
 from tests.row_tables import rows
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import is_denied
@@ -170,6 +172,97 @@ def test_checks_that_write_into_the_workspace_run_on_a_copy_that_is_discarded(sa
             assert isinstance(then, RanTests)
             assert (now.passed, now.failed) == (1, {})
             assert len(then.failed) == 1
+
+
+LEAVING_SCRIPT = """touch out || exit 1
+test ! -e deep && test ! -e sub2 || exit 2
+mv sub sub2; mkdir sub; echo x > sub/.git; mkdir deep
+python3 -c "import os
+for _ in range(1_200): os.mkdir('deep/d'); os.chdir('deep'); os.rename('d', 'deep')"
+"""
+
+
+@rows("bubblewrap", "landlock")
+def test_nothing_of_a_check_that_writes_reaches_the_next(sandbox: str, tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    (root / "sub/.git").mkdir(parents=True)
+    (root / "leave.sh").write_text(LEAVING_SCRIPT)
+    checks = opened(root, commands=("sh leave.sh",), sandbox=sandbox)
+
+    results = [checks.run_command("sh leave.sh", before=old) for old in (None, {"leave.sh": b"touch out; ls"}, None)]
+
+    assert results == [RanTests("sh leave.sh")] * 3
+
+
+def writing_checks(root: Path, script: str = "touch out", **rules: Any) -> Checks:
+    """Checks whose only command is a script that writes into the workspace, in the sandbox bubblewrap."""
+    (root / "write.sh").write_text(f"{script} || {{ echo 'not ok 1 - writes'; exit 1; }}\n")
+    return opened(root.resolve(), commands=("sh write.sh",), sandbox="bubblewrap", **rules)
+
+
+def test_first_results_of_a_check_count_if_the_workspace_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = writing_checks(tmp_path)
+
+    for module, name in ((workspace_copy, "MOST_ENTRIES"), (discarded_copy, "MOST_BYTES")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, 0)
+            for _ in range(2):
+                result = checks.run_command("sh write.sh")
+                assert isinstance(result, RanTests)
+                assert list(result.failed) == ["writes"]
+
+        assert checks.run_command("sh write.sh") == RanTests("sh write.sh")
+
+
+def test_copying_takes_no_time_of_a_check(tmp_path: Path) -> None:
+    checks = writing_checks(tmp_path, timeout_s=1.5)
+    for number in range(5):
+        (tmp_path / str(number)).touch()
+
+    with before_each("utime", lambda *_: time.sleep(0.3)):
+        assert checks.run_command("sh write.sh") == RanTests("sh write.sh")
+
+
+def test_copying_ends_with_the_scope_of_a_check(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+
+    scope, copied = CancellationScope(), list[str]()
+    checks = writing_checks(tmp_path).in_scope(scope)
+
+    def revoke(*arguments: object) -> None:
+        if (tmp_path / "write.sh").exists():
+            copied.append(str(arguments[0]))
+            scope.revoke()
+
+    with before_each("utime", revoke), pytest.raises(ScopeOverError):
+        checks.run_command("sh write.sh")
+
+    assert 1 <= len(copied) <= 2  # the files of one folder
+
+
+def test_holes_of_files_are_not_copied(tmp_path: Path) -> None:
+    with (tmp_path / "data").open("wb") as file:
+        file.truncate(600_000_000)
+        file.seek(300_000_000)
+        file.write(b"middle")
+
+    script = "touch out && test $(du -sm data | cut -f 1) -lt 2 && test $(tail -c +300000001 data | head -c 6) = middle"
+    checks = writing_checks(tmp_path, f"{script} && test $(stat -c %s data) = 600000000")
+    assert checks.run_command("sh write.sh") == RanTests("sh write.sh")
+
+
+def test_folder_is_no_python_environment_because_of_one_file(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/pyvenv.cfg").touch()
+    put_python(tmp_path, "#!/bin/sh\n")
+    (tmp_path / ".venv/pyvenv.cfg").touch()
+
+    checks = writing_checks(tmp_path, "touch folder/new && ! touch .venv/new")
+    assert checks.run_command("sh write.sh") == RanTests("sh write.sh")
 
 
 def test_replaced_file_stays_executable(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.workspace.sandboxes import launcher, workspace_copy
@@ -185,6 +186,12 @@ def test_number_of_files_is_bounded_before_and_after_a_program(place: Place, mon
     refusal = place.commands.run(["true"])
     assert isinstance(refusal, ToolError)
     assert "cannot be copied for the sandbox 'landlock': there are more than 20 files and folders" in refusal.message
+
+
+def test_read_only_program_cannot_write_into_the_copy(place: Place) -> None:
+    result = place.commands.read_only({}, {}).run(["sh", "-c", "touch new"])
+    assert isinstance(result, CommandResult)
+    assert (result.exit_code, b"Permission denied" in result.stderr.head) == (1, True)
 
 
 # --- What a program cannot reach
