@@ -44,7 +44,6 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.language.history import is_added, is_typed
 from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
-from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import Copy, delete_copy, make_copy
 from mendgraph.nodes.workspace.files.change_records import FileState
 from mendgraph.nodes.workspace.files.sandbox import StrPath, check_workspace
@@ -214,7 +213,7 @@ def _replay_in(
 def _compared(
     original: _Original, run_id: str, copy: Copy, options: Mapping[str, Any], *, keep: bool
 ) -> Replay | ToolError:
-    play = _play(original, run_id, copy.root, options)
+    play = _play(original, run_id, copy, options)
     if isinstance(play, ToolError):
         return play
 
@@ -393,32 +392,32 @@ def _put_files(root: str, files: Mapping[str, _File]) -> ToolError | None:
 
 
 def _play(
-    original: _Original, run_id: str, root: str, options: Mapping[str, Any]
+    original: _Original, run_id: str, copy: Copy, options: Mapping[str, Any]
 ) -> tuple[RunFigures, str] | ToolError:
-    """Play the run in its copy at `root`; return its figures and the diff of what it changed."""
+    """Play the run in its copy; return its figures and the diff of what it changed."""
     changes, session_options = split_options(options)
     changes |= _overrides(original.record.context, options)
 
     if original.state:
-        state = _state_in(root, original.state, changes, options.get("model"))
+        state = _state_in(copy, original.state, changes, options.get("model"))
         problem = with_store_alone(
-            root,
+            copy.root,
             "mendgraph replay",
             lambda store, _: begin_fork(store, run_id, state, original.record, original.step),
         )
         if problem is not None:
             return problem
 
-    context = _context_in(root, original.record.context, changes)
+    context = _context_in(copy, original.record.context, changes)
     with Session(context, **{**session_options, "thread_id": run_id, "checkpointer": None}) as session:
         outcome = _send_requests(session, original)
-        diffs = run_diffs(run_id, root)
+        diffs = run_diffs(run_id, copy.root)
         if isinstance(diffs, ToolError):
             return diffs
 
         diff = session.scrub("".join(file.diff for file in diffs))
 
-    history = with_store(root, lambda store: read_history(store.saver, run_id))
+    history = with_store(copy.root, lambda store: read_history(store.saver, run_id))
     if isinstance(history, ToolError):
         return history
 
@@ -440,17 +439,17 @@ def _overrides(context: AgentContext, options: Mapping[str, Any]) -> dict[str, A
     return overrides
 
 
-def _context_in(root: str, context: AgentContext, changes: Mapping[str, Any]) -> AgentContext:
-    """Return the context with these changes, in the copy at `root`. Raises ValueError: one of them is not valid."""
-    fields = {**dict(context), **changes, "workspace": root, "hooks": "off"}  # nobody trusts those of a copy
-    fields["readable_folders"] = (*fields["readable_folders"], *installed_folders(root))
+def _context_in(copy: Copy, context: AgentContext, changes: Mapping[str, Any]) -> AgentContext:
+    """Return the context with these changes, in the copy. Raises ValueError: one of them is not valid."""
+    fields = {**dict(context), **changes, "workspace": copy.root, "hooks": "off"}  # nobody trusts those of a copy
+    fields["readable_folders"] = (*fields["readable_folders"], *copy.installed.values())
     return AgentContext(**fields)
 
 
-def _state_in(root: str, state: Mapping[str, Any], changes: Mapping[str, Any], model: Any) -> dict[str, Any]:
+def _state_in(copy: Copy, state: Mapping[str, Any], changes: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Return the state at a step for the middle of a turn with these changes, which `begin_turn` makes elsewhere."""
     prompt = changes.get("system_prompt")
-    context = _context_in(root, state["context"], {**changes, "system_prompt": ""})
+    context = _context_in(copy, state["context"], {**changes, "system_prompt": ""})
     values: dict[str, Any] = {**state, "context": context}
 
     if prompt is not None:

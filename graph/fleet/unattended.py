@@ -15,7 +15,6 @@ from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.language.display import count_of, listed, short_id
 from mendgraph.nodes.records import ToolError, ToolErrorCode, quoted
 from mendgraph.nodes.workspace.copies import workspace_copies
-from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.run_commits import commit_files
 from mendgraph.nodes.workspace.processes.git import find_identity
 from mendgraph.nodes.workspace.store.run_folder import data_folder, workspace_folder
@@ -53,7 +52,7 @@ class UnattendedTask(NamedTuple):
     @property
     def installed_folders(self) -> tuple[str, ...]:
         """Folders of the user's workspace that tests have to read: what is installed for the project."""
-        return installed_folders(self.root)
+        return tuple(self.copy.installed.values())
 
     def start_messages(self) -> Sequence[str]:
         """Return where it works, what is not in the copy, and how to continue if it is interrupted."""

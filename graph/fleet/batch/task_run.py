@@ -27,7 +27,6 @@ from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode, invalid
-from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import Copy, compare_copy, find_left_out, make_copy
 from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.store.database import uses_postgres
@@ -74,7 +73,7 @@ def _run(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> TaskOu
     if isinstance(copy, ToolError):
         return TaskOutput(failed_result(order, copy))
 
-    context = context_of(order, copy.root)
+    context = context_of(order, copy)
     if isinstance(context, ToolError):
         return TaskOutput(failed_result(order, context, StopReason.INVALID_REQUEST))
 
@@ -234,12 +233,12 @@ def _usage(counters: JsonMap) -> TaskUsage:
     )
 
 
-def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
+def context_of(order: WorkOrder, copy: Copy) -> AgentContext | ToolError:
     """Return the user's settings with the limits of the task, INVALID_ARGUMENT if they do not fit together."""
     try:
         allowed = AgentContext.model_validate_json(order.context)
-        readable = (*allowed.readable_folders, *installed_folders(root))
-        settings = {"workspace": root, "request_permits": False, "readable_folders": readable, "hooks": "off"}
+        readable = (*allowed.readable_folders, *copy.installed.values())
+        settings = {"workspace": copy.root, "request_permits": False, "readable_folders": readable, "hooks": "off"}
 
         return AgentContext(**{**allowed.model_dump(), **order.task.limits, **settings})
     except ValidationError as error:

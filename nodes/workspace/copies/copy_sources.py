@@ -9,14 +9,14 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
-from mendgraph.nodes.workspace.copies.installed_links import link_installed
+from mendgraph.nodes.workspace.copies.installed_links import ENVIRONMENTS, link_installed
 from mendgraph.nodes.workspace.files.handles import closing, open_root
 from mendgraph.nodes.workspace.processes.git import (
     HEAD,
@@ -207,6 +207,7 @@ class SourceCopy(NamedTuple):
     """A copy without its note. `root` is the workspace, relative to the copy's folder.
 
     `tree` is the git tree of its files, `base` their commit; `records` is where a repository stores its worktree.
+    `installed` are the names of the links to installed folders, with these folders.
     """
 
     root: str
@@ -214,6 +215,7 @@ class SourceCopy(NamedTuple):
     tree: str
     notes: tuple[str, ...] = ()
     records: str = ""
+    installed: Mapping[str, str] = {}
 
 
 class GitSource(NamedTuple):
@@ -234,22 +236,25 @@ class GitSource(NamedTuple):
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         path = os.path.join(folder, root)
         git = PrivateGit(os.path.join(folder, BASE), path)
-        links = link_installed(self.repository.path, path, self._package_folders())
-        git.create(os.path.join(self.repository.common, "objects"), self.repository.object_format, links)
+        tracked = self._list_names("ls-files", "-z", "--", *ENVIRONMENTS)
+        installed = link_installed(self.repository.path, path, self._package_folders(), tracked)
+        git.create(os.path.join(self.repository.common, "objects"), self.repository.object_format, list(installed))
         tree, modules = git.store(self.tree)
         notes = self.notes
         if modules:
             names = ", ".join(quoted(os.fsdecode(name)) for name in sorted(modules)[:_MOST_NAMES])
             notes = (*notes, f"Submodules are empty folders in a copy: {names}.")
 
-        return SourceCopy(root, self.commit, tree, notes, records)
+        return SourceCopy(root, self.commit, tree, notes, records, installed)
 
     def _package_folders(self) -> list[str]:
         """Return the folders of the workspace that have a `package.json`."""
-        result = self.repository.run("ls-tree", "-r", "-z", "--name-only", self.tree)
-        names = required(succeeded(result, "list the files of", self.repository.path)).stdout.split(b"\0")
-        files = [os.fsdecode(name) for name in names]
+        files = self._list_names("ls-tree", "-r", "-z", "--name-only", self.tree)
         return [os.path.dirname(file) for file in files if os.path.basename(file) == "package.json"]
+
+    def _list_names(self, *words: str) -> list[str]:
+        result = required(succeeded(self.repository.run(*words), "list the files of", self.repository.path))
+        return os.fsdecode(result.stdout).split("\0")[:-1]
 
 
 class FolderSource(NamedTuple):

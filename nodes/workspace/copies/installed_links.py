@@ -6,37 +6,48 @@ caches beside the packages.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
-INSTALLED: Final = (".venv", "venv", "node_modules")
-"""Folders that a project's tests need and git does not store."""
+ENVIRONMENTS: Final = (".venv", "venv")
 PACKAGES: Final = "node_modules"
 _CACHES: Final = (".cache", ".vite", ".vite-temp", ".vitest")
 
 
-def link_installed(workspace: str, root: str, package_folders: Iterable[str] = ()) -> list[str]:
-    """Create the links in the copy at `root`; return their names, relative to it.
+def link_installed(
+    workspace: str, root: str, package_folders: Iterable[str] = (), tracked: Iterable[str] = ()
+) -> dict[str, str]:
+    """Create the links in the copy at `root`; return their names, relative to it, and the folders of the workspace.
 
-    `package_folders` are the relative names of folders with packages of their own.
+    `package_folders` are the relative names of folders with packages of their own. What git tracks, in the copy or
+    among the `tracked` names, gets no link: a link in a repository could lead to any folder.
     """
-    names = [*INSTALLED, *(os.path.join(folder, PACKAGES) for folder in package_folders)]
-    links = []
+    names = [*ENVIRONMENTS, *(os.path.join(folder, PACKAGES) for folder in ("", *package_folders))]
+    installed: dict[str, str] = {}
 
     for name in dict.fromkeys(map(os.path.normpath, names)):
-        target = os.path.join(workspace, name)
         link = os.path.join(root, name)
-        if not os.path.isdir(target) or os.path.lexists(link) or not os.path.isdir(os.path.dirname(link)):
+        folder = _installed_folder(os.path.realpath(workspace), name)
+        has_place = os.path.isdir(os.path.dirname(link)) and not os.path.lexists(link)
+        if folder is None or name in tracked or not has_place:
             continue
 
-        if os.path.basename(name) == PACKAGES:
-            _link_packages(target, link, os.path.realpath(workspace), root)
+        if name in ENVIRONMENTS:
+            os.symlink(folder, link)
         else:
-            os.symlink(os.path.realpath(target), link)
+            _link_packages(folder, link, os.path.realpath(workspace), root)
 
-        links.append(name)
+        installed[name] = folder
 
-    return links
+    return installed
+
+
+def _installed_folder(workspace: str, name: str) -> str | None:
+    """Return the real name of the workspace's folder; one that is elsewhere must be a virtual environment."""
+    folder = os.path.realpath(os.path.join(workspace, name))
+    is_inside = folder == os.path.join(workspace, name)
+    is_environment = name in ENVIRONMENTS and os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
+    return folder if os.path.isdir(folder) and (is_inside or is_environment) else None
 
 
 def _link_packages(target: str, link: str, workspace: str, root: str) -> None:
@@ -58,27 +69,3 @@ def _target_in_copy(real: str, workspace: str, root: str) -> str:
         return real
 
     return os.path.join(root, place)
-
-
-def installed_folders(root: str) -> tuple[str, ...]:
-    """Return the targets of the links in the copy at `root`: folders of the user's workspace that tests read."""
-    folders: dict[str, None] = {}
-    for name in INSTALLED:
-        path = os.path.join(root, name)
-        if os.path.islink(path):
-            folders[os.path.realpath(path)] = None
-        elif name == PACKAGES and os.path.isdir(path):
-            folders.update(dict.fromkeys(_package_folders(path, os.path.realpath(root))))
-
-    return tuple(folders)
-
-
-def _package_folders(folder: str, root: str) -> Iterator[str]:
-    """Yield the outermost `node_modules` of the target of each link."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            real = os.path.realpath(entry.path)
-            if entry.name.startswith("@") and entry.is_dir(follow_symlinks=False):
-                yield from _package_folders(entry.path, root)
-            elif entry.is_symlink() and f"/{PACKAGES}/" in real and not real.startswith(f"{root}/"):
-                yield f"{real.partition(f'/{PACKAGES}/')[0]}/{PACKAGES}"

@@ -27,7 +27,7 @@ from mendgraph.nodes.workspace.copies.copy_sources import (
     find_source,
     required,
 )
-from mendgraph.nodes.workspace.copies.installed_links import INSTALLED, PACKAGES
+from mendgraph.nodes.workspace.copies.installed_links import ENVIRONMENTS, PACKAGES
 from mendgraph.nodes.workspace.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_directory, open_root
 from mendgraph.nodes.workspace.files.tree_walk import is_bytecode
@@ -142,7 +142,8 @@ class Copy(NamedTuple):
 
     `base` is the id of the initial commit, or the hash of all initial files as a git tree. `notes` are sentences about
     what is not in it. A copy with a branch of its own has a `request`. `source` is the copied workspace. `removed`: all
-    changes are committed, and `root` is an empty folder.
+    changes are committed, and `root` is an empty folder. `installed` are the names of links in it, with the folders of
+    the source that tests read there.
     """
 
     root: str
@@ -152,6 +153,7 @@ class Copy(NamedTuple):
     request: BranchRequest | None = None
     source: str = ""
     removed: bool = False
+    installed: Mapping[str, str] = {}
 
 
 class PinnedRevision(NamedTuple):
@@ -301,7 +303,8 @@ def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
     root = os.path.join(folder.path, note["root"])
     request = BranchRequest(*note["wanted"]) if "wanted" in note else None
     removed = bool(note.get("removed"))
-    return Copy(root, note["base"], folder.path, tuple(note["notes"]), request, note["workspace"], removed)
+    installed = note.get("installed", {})
+    return Copy(root, note["base"], folder.path, tuple(note["notes"]), request, note["workspace"], removed, installed)
 
 
 # --- A copy on a branch of its own
@@ -449,7 +452,7 @@ def _uncommitted_files(repository: Repository, root: str) -> list[str]:
     changed = git_output(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
     ignored = git_output(repository, "ls-files", "-z", *_IGNORED).split("\0")
     names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, root)])
-    files = [name for name in names if name and name.rstrip("/") not in INSTALLED]
+    files = [name for name in names if name and name.rstrip("/") not in ENVIRONMENTS]
     return [name for name in files if not (_is_cache(root, name) or _is_installed(root, name))]
 
 

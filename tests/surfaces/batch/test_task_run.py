@@ -226,16 +226,15 @@ def test_stopped_run_continues_under_the_new_limit(tmp_path: Path) -> None:
 
 def test_context_of_a_task_has_its_own_limits_and_ignores_workspace_settings(tmp_path: Path) -> None:
     (tmp_path / ".mendgraph.toml").write_text("max_steps = 3\n")
-    (tmp_path / "installed").mkdir()
-    (tmp_path / ".venv").symlink_to("installed")
+    copy = Copy(str(tmp_path), "", str(tmp_path), installed={".venv": "/installed"})
 
     def limited(limits: dict[str, Any]) -> AgentContext | ToolError:
         task = BatchTask(id="a", prompt="p", workspace="/w").model_copy(update={"limits": limits})
         context = AgentContext(max_steps=9, model="m", hooks="sandbox").model_dump_json()
-        return context_of(WorkOrder("0a", task, context, "/out/a"), str(tmp_path))
+        return context_of(WorkOrder("0a", task, context, "/out/a"), copy)
 
-    readable = (str(tmp_path / "installed"),)
-    fixed: Any = {"workspace": str(tmp_path), "request_permits": False, "readable_folders": readable, "hooks": "off"}
+    fixed: Any = {"workspace": copy.root, "request_permits": False, "hooks": "off"}
+    fixed["readable_folders"] = ("/installed",)
     contexts = [limited({}), limited({"max_steps": 5})]
     assert contexts == [AgentContext(max_steps=most, model="m", **fixed) for most in (9, 5)]
     wrong = limited({"max_steps": 0})

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.records import ToolError
-from mendgraph.nodes.workspace.copies.installed_links import installed_folders
 from mendgraph.nodes.workspace.copies.workspace_copies import (
     BEGUN,
     FINISHED,
@@ -32,7 +31,7 @@ def test_links_to_installed_folders_are_not_changes(tmp_path: Path) -> None:
     copy = made_copy(project, tmp_path / "copy")
 
     assert [Path(copy.root, name).readlink() for name in names] == [project / name for name in names]
-    assert installed_folders(copy.root) == tuple(str(project / name) for name in names)
+    assert copy.installed == {name: str(project / name) for name in names}
     assert compare_copy(copy.folder) == b""
     delete_copy(copy.folder)
     assert all((project / name / "bin/python").exists() for name in names)
@@ -53,9 +52,41 @@ def test_installed_packages_are_links_and_those_of_the_project_lead_into_the_cop
     assert (root / "node_modules/x").readlink() == installed / "x"
     assert (root / "node_modules/@acme/core/a.js").read_text() == "2"
     assert (root / "web/node_modules/y").readlink() == project / "web/node_modules/y"
-    assert installed_folders(copy.root) == (str(installed),)
+    assert copy.installed == {"node_modules": str(installed), "web/node_modules": str(project / "web/node_modules")}
     assert (installed / ".vite/x.js").exists()
     assert b"node_modules" not in patch_of(copy)
+
+
+def test_links_of_a_repository_are_not_installed_folders(tmp_path: Path) -> None:
+    private = write(tmp_path / "private", {"pyvenv.cfg": "", "diary.txt": "x", "node_modules/lib/x.js": "x"})
+    project = repository(tmp_path / "project", {"a.txt": "a", "web/package.json": "{}"})
+    before = head(project)
+    (project / "node_modules").mkdir()
+    (project / "node_modules/lib").symlink_to(private / "node_modules/lib")
+    (project / ".venv").symlink_to(private)
+    git(project, "add", "--all", "--force")
+    git(project, "commit", "-qm", "links")
+    (project / "web/node_modules").symlink_to(private / "node_modules")
+    (project / "venv").symlink_to(private / "node_modules")
+
+    assert made_copy(project, tmp_path / "copy").installed == {}
+    earlier = make_copy(str(project), before, str(tmp_path / "earlier"))
+    assert isinstance(earlier, Copy)
+    assert earlier.installed == {"node_modules": str(project / "node_modules")}
+
+
+def test_environment_of_the_user_may_be_elsewhere(tmp_path: Path) -> None:
+    environment = write(tmp_path / "environments/project", {"pyvenv.cfg": ""})
+    project = repository(tmp_path / "node_modules/project", {"a.txt": "a"})
+    (project / ".venv").symlink_to(environment)
+    (project / "node_modules/x").mkdir(parents=True)
+
+    copy = made_copy(project, tmp_path / "copy")
+
+    assert copy.installed == {".venv": str(environment), "node_modules": str(project / "node_modules")}
+    Path(copy.root, ".venv").unlink()
+    Path(copy.root, ".venv").symlink_to(tmp_path)
+    assert made_copy(project, tmp_path / "copy").installed == copy.installed
 
 
 def test_unfinished_copy_of_another_source_is_replaced(tmp_path: Path) -> None:
