@@ -69,3 +69,17 @@ def _target_in_copy(real: str, workspace: str, root: str) -> str:
         return real
 
     return os.path.join(root, place)
+
+
+def is_installed(root: str, name: str, installed: Iterable[str]) -> bool:
+    """Return whether this untracked file of the copy is one of its `installed` links, or in a cache beside them."""
+    for folder in installed:
+        if not f"{name}/".startswith(f"{folder}/"):
+            continue
+
+        parts = name[len(folder) + 1 :].split("/")
+        is_package = len(parts) == 1 or (len(parts) == 2 and parts[0].startswith("@"))
+        if parts[0] in _CACHES or (is_package and os.path.islink(os.path.join(root, name))):
+            return True
+
+    return False

@@ -27,7 +27,7 @@ from mendgraph.nodes.workspace.copies.copy_sources import (
     find_source,
     required,
 )
-from mendgraph.nodes.workspace.copies.installed_links import ENVIRONMENTS, PACKAGES
+from mendgraph.nodes.workspace.copies.installed_links import is_installed
 from mendgraph.nodes.workspace.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_directory, open_root
 from mendgraph.nodes.workspace.files.tree_walk import is_bytecode
@@ -425,7 +425,7 @@ def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError
     """
     try:
         repository = open_repository(copy.root)
-        remaining = _uncommitted_files(repository, copy.root)
+        remaining = _uncommitted_files(repository, copy)
         if remaining:
             reasons = dict.fromkeys(remaining, "it was changed by somebody else")
             return reasons | find_uncommittable(repository, copy.root, remaining)
@@ -447,26 +447,14 @@ def remove_branch_copy(copy: Copy, branch: str) -> Mapping[str, str] | ToolError
     return problem or {}
 
 
-def _uncommitted_files(repository: Repository, root: str) -> list[str]:
+def _uncommitted_files(repository: Repository, copy: Copy) -> list[str]:
     """Return the files that are not committed, without caches and the links to installed folders."""
     changed = git_output(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
     ignored = git_output(repository, "ls-files", "-z", *_IGNORED).split("\0")
-    names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, root)])
-    files = [name for name in names if name and name.rstrip("/") not in ENVIRONMENTS]
-    return [name for name in files if not (_is_cache(root, name) or _is_installed(root, name))]
-
-
-def _is_installed(root: str, name: str) -> bool:
-    """Return whether it is a link to an installed package, or what tools store beside these."""
-    parts = name.split("/")
-    if PACKAGES not in parts:
-        return False
-
-    folder = os.path.join(root, *parts[: parts.index(PACKAGES) + 1])
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        return any(entry.is_symlink() for entry in entries)
-
-    return False
+    tracked = set(git_output(repository, "ls-files", "-z", "--modified").split("\0"))
+    names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, copy.root)])
+    files = [name for name in names if name and not _is_cache(copy.root, name)]
+    return [name for name in files if name in tracked or not is_installed(copy.root, name, copy.installed)]
 
 
 _COVERAGE: Final = ".coverage"

@@ -124,6 +124,30 @@ def test_caches_that_git_ignores_do_not_keep_a_copy(copy: Copy, project: Path) -
     assert os.listdir(copy.root) == []
 
 
+def test_links_to_installed_packages_do_not_keep_a_copy(project: Path, tmp_path: Path) -> None:
+    files = ("node_modules/x/x.js", "node_modules/@acme/y/y.js", "venv/bin/python")
+    write(project, dict.fromkeys(files, "1"))
+    copy = branch(project, tmp_path / "copy")
+    write(Path(copy.root), {"node_modules/.vite/results.json": "{}"})
+
+    assert remove_branch_copy(copy, WANTED.branch) == {}
+    assert all((project / name).exists() for name in files)
+
+
+def test_work_beside_installed_packages_keeps_a_copy(project: Path, tmp_path: Path) -> None:
+    write(project, {"web/package.json": "{}", "node_modules/own.js": "1"})
+    (project / "node_modules/web").symlink_to("../web")
+    git(project, "add", "--all", "--force")
+    git(project, "commit", "-qm", "packages")
+    write(project, {"web/node_modules/x/x.js": "1"})
+    copy = branch(project, tmp_path / "copy")
+    work = ["node_modules/new/a.js", "node_modules/own.js", "web/node_modules/new/a.js"]
+    write(Path(copy.root), dict.fromkeys(work, "the work of an hour"))
+
+    assert sorted(remove_branch_copy(copy, WANTED.branch)) == work
+    assert {Path(copy.root, name).read_text() for name in work} == {"the work of an hour"}
+
+
 @pytest.fixture
 def parent(project: Path, tmp_path: Path) -> Path:
     """The project with a submodule and a file with a filter."""
