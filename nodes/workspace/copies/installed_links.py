@@ -2,7 +2,7 @@
 
 A folder `node_modules` becomes a folder of links, one for each package. So a link to a package of the project itself,
 as npm, pnpm and yarn create them for their workspaces, leads to the package in the copy, and tools can store their
-caches beside the packages.
+caches beside the packages. Git ignores all of it.
 """
 
 import os
@@ -11,6 +11,7 @@ from typing import Final
 
 ENVIRONMENTS: Final = (".venv", "venv")
 PACKAGES: Final = "node_modules"
+_IGNORE_FILE: Final = ".gitignore"
 _CACHES: Final = (".cache", ".vite", ".vite-temp", ".vitest")
 
 
@@ -36,6 +37,8 @@ def link_installed(
             os.symlink(folder, link)
         else:
             _link_packages(folder, link, os.path.realpath(workspace), root)
+            with open(os.path.join(link, _IGNORE_FILE), "x", encoding="utf-8") as file:
+                file.write("*\n")
 
         installed[name] = folder
 
@@ -58,7 +61,7 @@ def _link_packages(target: str, link: str, workspace: str, root: str) -> None:
             name = os.path.join(link, entry.name)
             if entry.name.startswith("@") and entry.is_dir(follow_symlinks=False):
                 _link_packages(entry.path, name, workspace, root)
-            elif entry.name not in _CACHES:
+            elif entry.name not in (*_CACHES, _IGNORE_FILE):
                 os.symlink(_target_in_copy(os.path.realpath(entry.path), workspace, root), name)
 
 
@@ -79,7 +82,7 @@ def is_installed(root: str, name: str, installed: Iterable[str]) -> bool:
 
         parts = name[len(folder) + 1 :].split("/")
         is_package = len(parts) == 1 or (len(parts) == 2 and parts[0].startswith("@"))
-        if parts[0] in _CACHES or (is_package and os.path.islink(os.path.join(root, name))):
+        if parts[0] in _CACHES or parts == [_IGNORE_FILE] or (is_package and os.path.islink(os.path.join(root, name))):
             return True
 
     return False

@@ -134,6 +134,18 @@ def test_links_to_installed_packages_do_not_keep_a_copy(project: Path, tmp_path:
     assert all((project / name).exists() for name in files)
 
 
+def test_folder_of_linked_packages_is_ignored_by_git(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project", {"a.txt": "a"})
+    write(project, {"node_modules/x/x.js": "1", "node_modules/.gitignore": "x/\n"})
+    copy = branch(project, tmp_path / "copy")
+    cache = "node_modules/.vite/results.json"
+    write(Path(copy.root), {cache: "{}"})
+
+    assert git(Path(copy.root), "status", "--short") == ""
+    assert commit_branch(copy, [cache], "A cache", IDENTITY) == BranchCommit("", {cache: "git ignores it"})
+    assert remove_branch_copy(copy, WANTED.branch) == {}
+
+
 def test_work_beside_installed_packages_keeps_a_copy(project: Path, tmp_path: Path) -> None:
     write(project, {"web/package.json": "{}", "node_modules/own.js": "1"})
     (project / "node_modules/web").symlink_to("../web")
