@@ -249,7 +249,7 @@ class GitSource(NamedTuple):
 
     def _package_folders(self) -> list[str]:
         """Return the folders of the workspace that have a `package.json`."""
-        files = self._list_names("ls-tree", "-r", "-z", "--name-only", self.tree)
+        files = self._list_names("ls-tree", "--full-tree", "-r", "-z", "--name-only", self.tree)
         return [os.path.dirname(file) for file in files if os.path.basename(file) == "package.json"]
 
     def _list_names(self, *words: str) -> list[str]:

@@ -57,6 +57,16 @@ def test_installed_packages_are_links_and_those_of_the_project_lead_into_the_cop
     assert b"node_modules" not in patch_of(copy)
 
 
+def test_workspace_in_a_subfolder_has_links_in_its_packages(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project", {"app/web/package.json": "{}", ".gitignore": "node_modules\n"})
+    write(project, {"app/web/node_modules/x/x.js": "1"})
+
+    copy = made_copy(project / "app", tmp_path / "copy")
+
+    assert Path(copy.root, "web/node_modules/x/x.js").exists()
+    assert copy.installed == {"web/node_modules": str(project / "app/web/node_modules")}
+
+
 def test_links_of_a_repository_are_not_installed_folders(tmp_path: Path) -> None:
     private = write(tmp_path / "private", {"pyvenv.cfg": "", "diary.txt": "x", "node_modules/lib/x.js": "x"})
     project = repository(tmp_path / "project", {"a.txt": "a", "web/package.json": "{}"})
