@@ -123,7 +123,7 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
         "HOME": HOME,
         "TMPDIR": SCRATCH,
     }
-    folders = editable_folders(root)
+    folders = editable_folders(root, readable)
     if folders:
         env["PYTHONPATH"] = ":".join(folders)
 

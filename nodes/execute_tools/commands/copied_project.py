@@ -35,15 +35,19 @@ def original_project(root: str) -> str | None:
         folder = parent
 
 
-def editable_folders(root: str) -> list[str]:
-    """Return the folders of the copy that take the place of those of the project's editable packages."""
+def editable_folders(root: str, readable: Sequence[str] = ()) -> list[str]:
+    """Return the folders of the copy that take the place of those of the project's editable packages.
+
+    The environments are the usual ones of the project, and the `readable` folders that are one.
+    """
     project = original_project(root)
     if project is None:
         return []
 
     folders: dict[str, None] = {}
-    for environment in ENVIRONMENTS:
-        for text in _references(os.path.realpath(os.path.join(project, environment))):
+    usual = [os.path.realpath(os.path.join(project, name)) for name in ENVIRONMENTS]
+    for environment in dict.fromkeys((*usual, *readable)):
+        for text in _references(environment):
             for line, quoted in _FOLDER.findall(text):
                 path = os.path.realpath(line or os.path.dirname(quoted))
                 place = os.path.normpath(os.path.join(root, os.path.relpath(path, project)))

@@ -29,6 +29,18 @@ def test_editable_packages_of_the_project_are_those_of_the_copy(tmp_path: Path) 
     assert in_project.stdout.head == b"None\n"
 
 
+def test_environment_of_a_tool_has_editable_packages_of_the_copy(tmp_path: Path) -> None:
+    project = repository(tmp_path / "project", {"src/cart.py": ""})
+    environment = write(tmp_path / "poetry", {"lib/python3.12/site-packages/cart.pth": f"{project}/src\n"})
+    copy = made_copy(project, tmp_path / "copy").root
+
+    commands = opened(Path(copy)).read_only({}, {}, readable=(str(environment),))
+    result = commands.run(["python3", "-c", "import cart; print(cart.__file__)"])
+
+    assert isinstance(result, CommandResult)
+    assert result.stdout.head.decode() == f"{copy}/src/cart.py\n"
+
+
 def test_environments_of_the_project_run_the_tests_of_the_copy(tmp_path: Path) -> None:
     project = repository(tmp_path / "project", {"web/a.py": ""})
     environment = "web/.tox/py312"
