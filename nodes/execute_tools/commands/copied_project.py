@@ -6,6 +6,7 @@ What is installed for the project stays beside the original. A package that is i
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -38,7 +39,8 @@ def original_project(root: str) -> str | None:
 def editable_folders(root: str, readable: Sequence[str] = ()) -> list[str]:
     """Return the folders of the copy that take the place of those of the project's editable packages.
 
-    The environments are the usual ones of the project, and the `readable` folders that are one.
+    The environments are the usual ones of the project, and the `readable` folders that are one. Python searches these
+    folders before its standard library: one with a module of the same name is left out.
     """
     project = original_project(root)
     if project is None:
@@ -51,10 +53,22 @@ def editable_folders(root: str, readable: Sequence[str] = ()) -> list[str]:
             for line, quoted in _FOLDER.findall(text):
                 path = os.path.realpath(line or os.path.dirname(quoted))
                 place = os.path.normpath(os.path.join(root, os.path.relpath(path, project)))
-                if f"{path}/".startswith(f"{project}/") and os.path.isdir(place):
+                is_inside = f"{path}/".startswith(f"{project}/")
+                if is_inside and os.path.isdir(place) and not _hides_standard_library(place):
                     folders[place] = None
 
     return list(folders)
+
+
+def _hides_standard_library(folder: str) -> bool:
+    with suppress(OSError), closing(open_root(folder)) as handle:
+        for name in _names(handle):
+            module, _, suffix = name.partition(".")
+            is_module = suffix.endswith(("py", "so")) or "__init__.py" in _names(handle, name)
+            if module in sys.stdlib_module_names and is_module:
+                return True
+
+    return False
 
 
 def _references(environment: str) -> Iterator[str]:

@@ -29,6 +29,19 @@ def test_editable_packages_of_the_project_are_those_of_the_copy(tmp_path: Path) 
     assert in_project.stdout.head == b"None\n"
 
 
+def test_modules_of_the_copy_do_not_replace_the_standard_library(tmp_path: Path) -> None:
+    files = dict.fromkeys(("queue.py", "a/json/__init__.py", "b/json/data.txt", "b/cart.py", "b/queue.txt"), "")
+    project = repository(tmp_path / "project", {**files, ".gitignore": ".venv\n"})
+    folders = "".join(f"{project / name}\n" for name in ("", "a", "b"))
+    write(project, {".venv/lib/python3.12/site-packages/all.pth": folders})
+    copy = made_copy(project, tmp_path / "copy").root
+
+    result = opened(Path(copy)).run(["python3", "-c", "import os; print(os.environ['PYTHONPATH'])"])
+
+    assert isinstance(result, CommandResult)
+    assert result.stdout.head.decode() == f"{copy}/b\n"
+
+
 def test_environment_of_a_tool_has_editable_packages_of_the_copy(tmp_path: Path) -> None:
     project = repository(tmp_path / "project", {"src/cart.py": ""})
     environment = write(tmp_path / "poetry", {"lib/python3.12/site-packages/cart.pth": f"{project}/src\n"})
