@@ -94,7 +94,8 @@ _TESTS: Final = TypeAdapter(RanTests)  # written by code of the workspace
 _FAILED_TEST: Final = re.compile(
     r"^[ \t]*(?:(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?|(?:FAIL|ERROR): (\w+ \(.+\))|test (\S+) \.\.\. FAILED"
     r"|FAIL[ \t]+(\S+\.[cm]?[jt]sx?)(?: \(.*\)| \[.*\])?|(?<=  )\d+\) (.+)"
-    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|[\u2716\u2715\u00d7\u25cf] )(.+?)(?: \(?[\d.]+ ?m?s\)?| #.*)?)$",
+    r"|(?:(?P<here>--- FAIL: |not ok \d+ (?:- )?)|(?:[\u2716\u2715\u25cf]|(?P<vitest>\u00d7)) )(.+?)"
+    r"(?: \([\d.]+ ?m?s\)|(?(vitest) \d+ms)| #.*)?)$",
     re.MULTILINE,
 )
 """Names of failing tests as pytest, unittest, cargo, go, TAP, node, jest, vitest and mocha print them. Behind `here`,

@@ -27,7 +27,7 @@ from mendgraph.nodes.workspace.sandboxes.workspace_copy import (
 )
 
 LONGEST_COPY_S: Final = 30.0
-"""Seconds for one copy. Measured: 3 s for 30,000 files."""
+"""Seconds for one copy. Measured on two busy cores: 0.4 s for 5,000 files, 4 to 8 s for 30,000."""
 
 MOST_BYTES: Final = 4_000_000_000
 """Most bytes of the files of one copy, without their holes."""

@@ -443,7 +443,7 @@ def copy_entry(
         closing(os.open(new, NEW_FILE, _PRIVATE, dir_fd=target)) as writer,
     ):
         if status.st_size <= LARGEST_TEXT:
-            data = os.pread(reader, LARGEST_TEXT + 1, 0)
+            data = os.pread(reader, status.st_size, 0)
             write_all(writer, _translated(data, names))
             if progress is not None:
                 progress.count_bytes(len(data))

@@ -234,9 +234,8 @@ def test_copying_ends_with_the_scope_of_a_check(tmp_path: Path) -> None:
     checks = writing_checks(tmp_path).in_scope(scope)
 
     def revoke(*arguments: object) -> None:
-        if (tmp_path / "write.sh").exists():
-            copied.append(str(arguments[0]))
-            scope.revoke()
+        copied.append(str(arguments[0]))
+        scope.revoke()
 
     with before_each("utime", revoke), pytest.raises(ScopeOverError):
         checks.run_command("sh write.sh")
@@ -338,6 +337,10 @@ OUTPUTS = [
     ),
     ("not ok 1 - adds two # time=1ms\n", ["adds two"]),
     ("  \u2716 adds two (1.25ms)\n  \u2715 adds three (3 ms)\n", ["adds two", "adds three"]),
+    (
+        "not ok 1 - waits 5 s\nnot ok 2 - waits 10 s\n\u2716 waits 3 ms (2ms)\n\u00d7 waits 4 s 9ms\n",
+        ["waits 5 s", "waits 10 s", "waits 3 ms", "waits 4 s"],
+    ),
     (
         "\x1b[31m   \x1b[31m\u00d7\x1b[31m cart\x1b[2m > \x1b[22madds\x1b[90m 9\x1b[2mms\x1b[22m\x1b[31m\x1b[39m\n",
         ["cart > adds"],
