@@ -451,8 +451,9 @@ def _uncommitted_files(repository: Repository, copy: Copy) -> list[str]:
     """Return the files that are not committed, without caches and the links to installed folders."""
     changed = git_output(repository, "ls-files", "-z", "--modified", "--others", "--exclude-standard").split("\0")
     ignored = git_output(repository, "ls-files", "-z", *_IGNORED).split("\0")
-    tracked = set(git_output(repository, "ls-files", "-z", "--modified").split("\0"))
-    names = dict.fromkeys([*changed, *ignored, *_filled_submodules(repository, copy.root)])
+    staged = git_output(repository, "diff-index", "-z", "--cached", "--name-only", "--relative", HEAD).split("\0")
+    tracked = {*git_output(repository, "ls-files", "-z", "--modified").split("\0"), *staged}
+    names = dict.fromkeys([*changed, *staged, *ignored, *_filled_submodules(repository, copy.root)])
     files = [name for name in names if name and not _is_cache(copy.root, name)]
     return [name for name in files if name in tracked or not is_installed(copy.root, name, copy.installed)]
 

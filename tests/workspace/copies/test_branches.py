@@ -115,6 +115,19 @@ def test_copy_with_uncommitted_work_is_kept(copy: Copy, project: Path) -> None:
     assert Path(copy.root, "a.txt").read_text() == "the work of an hour"
 
 
+@pytest.mark.parametrize("folder", [".", "web"])
+def test_copy_with_staged_work_is_kept(project: Path, tmp_path: Path, folder: str) -> None:
+    write(project, {"web/b.txt": "b"})
+    git(project, "add", "web")
+    git(project, "commit", "-qm", "web")
+    copy = branch(project / folder, tmp_path / "copy")
+    write(Path(copy.root), {"new.txt": "the work of an hour"})
+    git(Path(copy.root), "add", "new.txt")
+
+    assert remove_branch_copy(copy, WANTED.branch) == {"new.txt": "it was changed by somebody else"}
+    assert Path(copy.root, "new.txt").read_text() == "the work of an hour"
+
+
 def test_caches_that_git_ignores_do_not_keep_a_copy(copy: Copy, project: Path) -> None:
     (project / ".git/info/exclude").write_text("*.pyc\n.cache/\ntarget\n")
     files = {"pkg/__pycache__/a.cpython-311.pyc": "b", "b.pyc": "b", ".coverage": "c"}
