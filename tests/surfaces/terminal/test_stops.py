@@ -158,7 +158,7 @@ def stop_and_write(context: ToolContext, name: str) -> ToolOutput:
     return ToolOutput.ok()
 
 
-WORKING = use(("stopped_meanwhile", {"name": "a.txt"}), ("write_file", {"path": "b.txt", "content": "x"}))
+WORKING = use(("stop_and_write", {"name": "a.txt"}), ("write_file", {"path": "b.txt", "content": "x"}))
 
 
 @pytest.mark.parametrize("way", ["thread", "signal"])

@@ -193,7 +193,8 @@ def test_skills_are_listed_by_name_and_description_and_read_when_needed(
 
 def test_no_skill_is_listed_for_a_small_model_or_if_there_is_none(root: Path, home: Path) -> None:
     plain = ScriptedModel([])
-    Session(AgentContext(workspace=str(root), evidence=False), model=plain).work("What is this?")
+    with Session(AgentContext(workspace=str(root), evidence=False), model=plain) as session:
+        session.work("What is this?")
     write_files(root, {".agents/skills/forms/SKILL.md": skill("forms")})
     write_files(home, {".agents/skills/commit/SKILL.md": skill("commit")})
     for settings in ({"project_notes": False}, {"model": "qwen2.5-coder-1.5b-instruct"}):
@@ -201,7 +202,8 @@ def test_no_skill_is_listed_for_a_small_model_or_if_there_is_none(root: Path, ho
         assert ("forms" in str(sent), "read_skill" in str(sent), reports) == (False, False, [])
     without = ScriptedModel([])
     context = AgentContext(workspace=str(root), evidence=False, project_notes=False)
-    Session(context, model=without).work("What is this?")
+    with Session(context, model=without) as session:
+        session.work("What is this?")
     assert without.calls[0].prompt == plain.calls[0].prompt
     context = context.model_copy(update={"project_notes": True})
     of_user = [TurnTools(MachineTools(None, (), {}, (), served=served), context).skills for served in (False, True)]
