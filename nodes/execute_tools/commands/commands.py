@@ -37,6 +37,7 @@ from mendgraph.nodes.workspace.processes.processes import CapturedOutput, read_u
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, ResourceLimits
 from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
 from mendgraph.nodes.workspace.sandboxes.discarded_copy import discarded_copy
+from mendgraph.nodes.workspace.sandboxes.private_folder import remove_abandoned
 from mendgraph.nodes.workspace.sandboxes.sandbox import (
     SYSTEM_FOLDERS,
     Guarantee,
@@ -96,6 +97,7 @@ def open_commands(
     if isinstance(readable := readable_folders(rules), ToolError):
         return readable
 
+    remove_abandoned()
     denied_cached = functools.lru_cache(_MOST_CACHED)(denied)
     protected = _names_below(real, rules.protected)
     settings = settings_names(protected)

@@ -32,7 +32,7 @@ class PrivateFolder:
     """
 
     def __init__(self) -> None:
-        _remove_abandoned()
+        remove_abandoned()
         new = os.path.realpath(tempfile.mkdtemp(prefix=_NEW_PREFIX))
         lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -101,7 +101,7 @@ def _remove(path: str, lock: int) -> None:
     os.close(lock)
 
 
-def _remove_abandoned() -> None:
+def remove_abandoned() -> None:
     """Remove the folders of killed agents, which are not locked."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -241,6 +242,18 @@ def test_copying_ends_with_the_scope_of_a_check(tmp_path: Path) -> None:
         checks.run_command("sh write.sh")
 
     assert 1 <= len(copied) <= 2  # the files of one folder
+
+
+def test_copy_of_a_killed_agent_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    (temporary / "mendgraph-sandbox-killed/work").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    root = tmp_path / "root"
+    root.mkdir()
+
+    writing_checks(root)
+
+    assert os.listdir(temporary) == []
 
 
 def test_holes_of_files_are_not_copied(tmp_path: Path) -> None:
