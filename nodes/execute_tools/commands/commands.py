@@ -36,7 +36,6 @@ from mendgraph.nodes.workspace.processes.git import linked_repository
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput, read_until
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, ResourceLimits
 from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
-from mendgraph.nodes.workspace.sandboxes.discarded_copy import discarded_copy
 from mendgraph.nodes.workspace.sandboxes.private_folder import remove_abandoned
 from mendgraph.nodes.workspace.sandboxes.sandbox import (
     SYSTEM_FOLDERS,
@@ -296,6 +295,8 @@ class Commands:
 
             if self.copy_deadline is None or not self.sandbox.mounts_root:
                 return self._run_sandboxed(view, command, time_limit)
+
+            from mendgraph.nodes.workspace.sandboxes.discarded_copy import discarded_copy
 
             copied = stack.enter_context(discarded_copy(view, self.copy_deadline, self.check_scope))
             if isinstance(copied, ToolError):
