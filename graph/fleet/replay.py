@@ -347,7 +347,10 @@ def _remove_copy(copy: Copy | ToolError | None, folder: str, run_id: str) -> Non
 
 
 def _fill(copy: Copy, root: str, original: _Original) -> ToolError | None:
-    """Give the copy the workspace's uncommitted files, without denied ones and links, and the run's own."""
+    """Give the copy the workspace's uncommitted files and the run's own.
+
+    Denied files, links and what is installed are left out.
+    """
     repository = find_repository(root)
     if isinstance(repository, ToolError):
         return repository
@@ -360,6 +363,9 @@ def _fill(copy: Copy, root: str, original: _Original) -> ToolError | None:
     source = _judged(root, original.record.context)
 
     for name in names:
+        if any(name.startswith(f"{folder}/") for folder in copy.installed):
+            continue
+
         content = source.read_file(name)
         path = os.path.join(root, name)
         if not os.path.lexists(path):

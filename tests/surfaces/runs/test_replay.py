@@ -189,6 +189,15 @@ def test_uncommitted_files_are_in_the_copy_except_secret_ones(repository: Path, 
     assert os.access(copy / "run.sh", os.X_OK)
 
 
+def test_environment_that_git_does_not_ignore_is_linked_in_the_copy(repository: Path, tmp_path: Path) -> None:
+    (repository / ".venv").mkdir()
+    (repository / ".venv/pyvenv.cfg").write_text("")
+
+    copy = Path(replay_of(repository, run_lines(repository).run_id, copy=tmp_path / "copy").copy)
+
+    assert (copy / ".venv").readlink() == repository / ".venv"
+
+
 def test_run_that_cannot_be_replayed_is_an_error_that_says_why(folder: Path) -> None:
     dead = killed_run(folder, 1)
     assert error(replay_run(dead, folder)).message.startswith("The run has not ended, so there is nothing to compare")
