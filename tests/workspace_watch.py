@@ -40,7 +40,11 @@ ALLOWED: Final = {
     ),
     "nodes/workspace/processes/processes.py:start_process": "starts a program in the workspace",
     **dict.fromkeys(
-        ("nodes/workspace/copies/copy_sources.py:make", "nodes/workspace/copies/copy_sources.py:_copy_file"),
+        (
+            "nodes/workspace/copies/copy_sources.py:make",
+            "nodes/workspace/copies/copy_sources.py:_copy_file",
+            "nodes/workspace/copies/installed_links.py:_link_packages",
+        ),
         "copies a folder and its links while no run uses it",
     ),
     **dict.fromkeys(

@@ -189,13 +189,15 @@ def test_uncommitted_files_are_in_the_copy_except_secret_ones(repository: Path, 
     assert os.access(copy / "run.sh", os.X_OK)
 
 
-def test_environment_that_git_does_not_ignore_is_linked_in_the_copy(repository: Path, tmp_path: Path) -> None:
+def test_installed_folders_that_git_does_not_ignore_are_linked_in_the_copy(repository: Path, tmp_path: Path) -> None:
     (repository / ".venv").mkdir()
     (repository / ".venv/pyvenv.cfg").write_text("")
+    (repository / "node_modules/left-pad").mkdir(parents=True)
 
     copy = Path(replay_of(repository, run_lines(repository).run_id, copy=tmp_path / "copy").copy)
 
     assert (copy / ".venv").readlink() == repository / ".venv"
+    assert (copy / "node_modules/left-pad").readlink() == repository / "node_modules/left-pad"
 
 
 def test_run_that_cannot_be_replayed_is_an_error_that_says_why(folder: Path) -> None:
