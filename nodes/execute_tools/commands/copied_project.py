@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from mendgraph.nodes.workspace.files.handles import closing, open_directory, open_root, read_beginning
+from mendgraph.nodes.workspace.files.handles import beginning_if_readable, closing, list_names, open_root
+from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
 from mendgraph.nodes.workspace.processes.git import linked_repository
 
-ENVIRONMENTS: Final = (".venv", "venv")
 _REFERENCE: Final = re.compile(r".+\.pth|__editable__.*_finder\.py")
 """Files of `site-packages` that name the folders of editable packages."""
 _FOLDER: Final = re.compile(r"^(/[^\n]+)$|'(/[^'\n]+)'", re.MULTILINE)
@@ -47,49 +47,36 @@ def editable_folders(root: str, readable: Sequence[str] = ()) -> list[str]:
         return []
 
     folders: dict[str, None] = {}
-    usual = [os.path.realpath(os.path.join(project, name)) for name in ENVIRONMENTS]
+    usual = [os.path.realpath(os.path.join(project, name)) for name in VIRTUAL_ENVIRONMENTS]
     for environment in dict.fromkeys((*usual, *readable)):
-        for text in _references(environment):
-            for line, quoted in _FOLDER.findall(text):
-                path = os.path.realpath(line or os.path.dirname(quoted))
-                place = os.path.normpath(os.path.join(root, os.path.relpath(path, project)))
-                is_inside = f"{path}/".startswith(f"{project}/")
-                if is_inside and os.path.isdir(place) and not _hides_standard_library(place):
-                    folders[place] = None
+        for path in _editable_paths(environment):
+            folder = os.path.normpath(os.path.join(root, os.path.relpath(path, project)))
+            is_inside = f"{path}/".startswith(f"{project}/")
+            if is_inside and os.path.isdir(folder) and not _hides_standard_library(folder):
+                folders[folder] = None
 
     return list(folders)
 
 
 def _hides_standard_library(folder: str) -> bool:
+    """Return whether the folder has a module or package of a name in the standard library."""
     with suppress(OSError), closing(open_root(folder)) as handle:
-        for name in _names(handle):
-            module, _, suffix = name.partition(".")
-            is_module = suffix.endswith(("py", "so")) or "__init__.py" in _names(handle, name)
-            if module in sys.stdlib_module_names and is_module:
+        for name in list_names(handle):
+            is_module = name.endswith((".py", ".so")) or "__init__.py" in list_names(handle, name)
+            if is_module and name.partition(".")[0] in sys.stdlib_module_names:
                 return True
 
     return False
 
 
-def _references(environment: str) -> Iterator[str]:
-    """Yield the texts in which an environment names the folders of editable packages."""
+def _editable_paths(environment: str) -> Iterator[str]:
+    """Yield the folders that an environment names for its editable packages."""
     with suppress(OSError), closing(open_root(environment)) as handle:
-        for library in _names(handle, "lib"):
+        for library in list_names(handle, "lib"):
             packages = ("lib", library, "site-packages")
-            for name in _names(handle, *packages):
-                if _REFERENCE.fullmatch(name):
-                    yield _text(handle, (*packages, name))
+            references = [name for name in list_names(handle, *packages) if _REFERENCE.fullmatch(name)]
 
-
-def _names(folder_fd: int, *parts: str) -> list[str]:
-    with suppress(OSError), closing(open_directory(folder_fd, parts)) as folder:
-        return sorted(os.listdir(folder))
-
-    return []
-
-
-def _text(folder_fd: int, parts: Sequence[str]) -> str:
-    with suppress(OSError):
-        return read_beginning(folder_fd, parts).decode(errors="replace")
-
-    return ""
+            for name in references:
+                text = beginning_if_readable(handle, *packages, name).decode(errors="replace")
+                for line, package in _FOLDER.findall(text):
+                    yield os.path.realpath(line or os.path.dirname(package))

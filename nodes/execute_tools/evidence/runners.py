@@ -17,7 +17,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.commands.copied_project import original_project
-from mendgraph.nodes.workspace.files.handles import closing, open_directory, open_root, read_beginning
+from mendgraph.nodes.workspace.files.handles import (
+    beginning_if_readable,
+    closing,
+    list_names,
+    open_directory,
+    open_root,
+)
+from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
 from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
 LOOKED_FOR: Final = (
@@ -115,7 +122,7 @@ def find_runners(root: str) -> Runners:
         path = _outer_path(root)
         commands = tuple(_commands(handle, path))
         has_django_plugin = any(environment.has_django_plugin for environment in environments)
-        if b"django" in _text(handle, _DJANGO) and not has_django_plugin:
+        if b"django" in beginning_if_readable(handle, _DJANGO) and not has_django_plugin:
             commands = (Command(f"python {_DJANGO} test", (".py",), is_python=True), *commands)
 
         pytest = ""
@@ -181,22 +188,22 @@ class _Environment(NamedTuple):
 
 
 def _read(folder_fd: int, name: str) -> _Environment:
-    base = _BUILT_ON.search(_text(folder_fd, "pyvenv.cfg"))
+    base = _BUILT_ON.search(beginning_if_readable(folder_fd, "pyvenv.cfg"))
     built_on = "/"
     if base is not None:
         built_on = os.path.realpath(f"{os.fsdecode(base[1])}/..")
 
     packages: set[str] = set()
-    for library in _names(folder_fd, "lib"):
-        packages.update(_names(folder_fd, "lib", library, "site-packages"))
+    for library in list_names(folder_fd, "lib"):
+        packages.update(list_names(folder_fd, "lib", library, "site-packages"))
 
     return _Environment(name, built_on, "pytest" in packages, "pytest_django" in packages)
 
 
 def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
-    sessions = [(tool, name) for tool in (".tox", ".nox") for name in _names(root_fd, tool)]
-    for parts in [(".venv",), ("venv",), *sessions]:
-        if "python" in _names(root_fd, *parts, "bin"):
+    sessions = [(tool, name) for tool in (".tox", ".nox") for name in list_names(root_fd, tool)]
+    for parts in [*((name,) for name in VIRTUAL_ENVIRONMENTS), *sessions]:
+        if "python" in list_names(root_fd, *parts, "bin"):
             with closing(open_directory(root_fd, parts)) as folder:
                 yield _read(folder, "/".join((root, *parts)))
 
@@ -272,11 +279,11 @@ def _needs(program: str, home: str, path: str) -> Iterator[str]:
 
 
 def _commands(root_fd: int, path: str) -> Iterator[Command]:
-    names = _names(root_fd)
+    names = list_names(root_fd)
     command = partial(_command, path)
 
     with suppress(ValueError, AttributeError, RecursionError):  # not a valid package.json
-        package = json.loads(_text(root_fd, "package.json"))
+        package = json.loads(beginning_if_readable(root_fd, "package.json"))
         script = str(package.get("scripts", {}).get("test") or "")
 
         if script and _NO_TEST not in script:
@@ -291,26 +298,10 @@ def _commands(root_fd: int, path: str) -> Iterator[Command]:
     if "go.mod" in names:
         yield command("go test ./...", (".go",))
 
-    if _MAKE_TEST.search(_text(root_fd, "Makefile")):
+    if _MAKE_TEST.search(beginning_if_readable(root_fd, "Makefile")):
         yield command("make test", _OTHERS)
 
 
 def _command(path: str, name: str, suffixes: tuple[str, ...], lacks: str = "") -> Command:
     program = name.partition(" ")[0]
     return Command(name, suffixes, lacks if shutil.which(program, path=path) else program)
-
-
-def _text(folder_fd: int, name: str) -> bytes:
-    """Return the beginning of a file, or b""."""
-    with suppress(OSError):
-        return read_beginning(folder_fd, (name,))
-
-    return b""
-
-
-def _names(folder_fd: int, *parts: str) -> list[str]:
-    """Return the names in a folder, or none if it does not exist."""
-    with suppress(OSError), closing(open_directory(folder_fd, parts)) as folder:
-        return sorted(os.listdir(folder))
-
-    return []

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
-from mendgraph.nodes.workspace.copies.installed_links import ENVIRONMENTS, link_installed
+from mendgraph.nodes.workspace.copies.installed_links import link_installed
 from mendgraph.nodes.workspace.files.handles import closing, open_root
+from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
 from mendgraph.nodes.workspace.processes.git import (
     HEAD,
     Repository,
@@ -236,7 +237,7 @@ class GitSource(NamedTuple):
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         path = os.path.join(folder, root)
         git = PrivateGit(os.path.join(folder, BASE), path)
-        tracked = self._list_names("ls-files", "-z", "--", *ENVIRONMENTS)
+        tracked = self._list_names("ls-files", "-z", "--", *VIRTUAL_ENVIRONMENTS)
         installed = link_installed(self.repository.path, path, self._package_folders(), tracked)
         git.create(os.path.join(self.repository.common, "objects"), self.repository.object_format, list(installed))
         tree, modules = git.store(self.tree)

@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-ENVIRONMENTS: Final = (".venv", "venv")
+from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
+
 PACKAGES: Final = "node_modules"
 _IGNORE_FILE: Final = ".gitignore"
 _CACHES: Final = (".cache", ".vite", ".vite-temp", ".vitest")
@@ -23,7 +24,7 @@ def link_installed(
     `package_folders` are the relative names of folders with packages of their own. What git tracks, in the copy or
     among the `tracked` names, gets no link: a link in a repository could lead to any folder.
     """
-    names = [*ENVIRONMENTS, *(os.path.join(folder, PACKAGES) for folder in ("", *package_folders))]
+    names = [*VIRTUAL_ENVIRONMENTS, *(os.path.join(folder, PACKAGES) for folder in ("", *package_folders))]
     installed: dict[str, str] = {}
 
     for name in dict.fromkeys(map(os.path.normpath, names)):
@@ -33,7 +34,7 @@ def link_installed(
         if folder is None or name in tracked or not has_place:
             continue
 
-        if name in ENVIRONMENTS:
+        if name in VIRTUAL_ENVIRONMENTS:
             os.symlink(folder, link)
         else:
             _link_packages(folder, link, os.path.realpath(workspace), root)
@@ -49,7 +50,7 @@ def _installed_folder(workspace: str, name: str) -> str | None:
     """Return the real name of the workspace's folder; one that is elsewhere must be a virtual environment."""
     folder = os.path.realpath(os.path.join(workspace, name))
     is_inside = folder == os.path.join(workspace, name)
-    is_environment = name in ENVIRONMENTS and os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
+    is_environment = name in VIRTUAL_ENVIRONMENTS and os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
     return folder if os.path.isdir(folder) and (is_inside or is_environment) else None
 
 

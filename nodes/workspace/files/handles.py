@@ -93,6 +93,22 @@ def read_beginning(root_fd: int, parts: Sequence[str]) -> bytes:
         return os.pread(descriptor, CONTENT_BYTES, 0)
 
 
+def list_names(root_fd: int, *parts: str) -> list[str]:
+    """Return the sorted names in the directory that `parts` name; none if it cannot be read."""
+    with suppress(OSError), closing(open_directory(root_fd, parts)) as folder:
+        return sorted(os.listdir(folder))
+
+    return []
+
+
+def beginning_if_readable(root_fd: int, *parts: str) -> bytes:
+    """Return `read_beginning`, or b"" if the file cannot be read."""
+    with suppress(OSError):
+        return read_beginning(root_fd, parts)
+
+    return b""
+
+
 def lock_folder(descriptor: int, operation: int, deadline: float) -> bool:
     """Lock an open folder (`LOCK_SH` or `LOCK_EX` of flock(2)); True also on a file system without locks.
 

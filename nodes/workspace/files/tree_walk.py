@@ -13,6 +13,7 @@ from mendgraph.nodes.workspace.files.sandbox import JudgedPaths, Place
 from mendgraph.nodes.workspace.files.text_files import escaped_name
 
 GIT_DIRECTORY = ".git"
+VIRTUAL_ENVIRONMENTS: Final = (".venv", "venv")
 
 EntryKind = Literal["file", "directory", "link", "other"]
 

@@ -12,7 +12,10 @@ FINDER = "MAPPING: dict[str, str] = {{'shop': '{project}/lib/shop', 'gone': '/el
 
 
 def test_editable_packages_of_the_project_are_those_of_the_copy(tmp_path: Path) -> None:
-    project = repository(tmp_path / "project", {"src/cart.py": "", "lib/shop/__init__.py": "", ".gitignore": ".venv\n"})
+    project = repository(
+        tmp_path / "project",
+        {"src/cart.py": "", "src/queue.copy": "", "lib/shop/__init__.py": "", ".gitignore": ".venv\n"},
+    )
     packages = ".venv/lib/python3.12/site-packages"
     finder = FINDER.format(project=project)
     write(
