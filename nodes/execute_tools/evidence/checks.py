@@ -53,7 +53,6 @@ _PYTHON: Final = (
     ' exec python3 "$@"'
 )
 """A shell script that starts the project's own Python if it runs in the sandbox, else the system's."""
-ENDLESS: Final = " does not end within "
 _NOT_FOUND: Final = 127
 _NO_PYTHON: Final = "There is no Python that commands can see."
 _INPUT: Final = "/run/checks/input"
@@ -76,6 +75,7 @@ class RanTests:
         changed: the passing tests that the session changed, with the lines that each ran, by path.
         skipped: the number of skipped tests.
         skip_reason: the most frequent reason.
+        timed_out: whether they did not end in time, which is then the only failure.
     """
 
     name: str
@@ -88,6 +88,7 @@ class RanTests:
     changed: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     skipped: int = 0
     skip_reason: str = ""
+    timed_out: bool = False
 
 
 _TESTS: Final = TypeAdapter(RanTests)  # written by code of the workspace
@@ -417,7 +418,8 @@ def _results_of(name: str, result: CommandResult) -> RanTests | ToolError:
         return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
 
     if result.timed_out:
-        return RanTests(name, failed={name: f"{name}{ENDLESS}{result.limit_s:.3g} s."})
+        failure = f"{name} does not end within {result.limit_s:.3g} s."
+        return RanTests(name, failed={name: failure}, timed_out=True)
 
     printed = _printed(result)
     if not result.exit_code:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
-from mendgraph.nodes.execute_tools.evidence.checks import ENDLESS, RanTests
+from mendgraph.nodes.execute_tools.evidence.checks import RanTests
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
     ModuleRun,
@@ -273,7 +273,7 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
 
         if test in then.changed:
             indistinct.append(test)
-        elif text is None or ENDLESS in text or absent.intersection(deleted):
+        elif text is None or then.timed_out or absent.intersection(deleted):
             unknown.append(test)
         elif absent.intersection(new):
             new_code.append(test)

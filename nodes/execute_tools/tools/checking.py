@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import idle_lines
-from mendgraph.nodes.execute_tools.evidence.checks import ENDLESS, Checks, RanTests
+from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     DAMAGE,
     Distinction,
@@ -513,7 +513,7 @@ class _Checking:
         if is_configured and now.name in already:
             already.remove(now.name)
 
-        slow = [test for test in already if ENDLESS in now.failed[test]]
+        slow = already if now.timed_out else []
         self.report.not_run += [f"{now.failed[test].rstrip('.')}, as before the change." for test in slow]
         old = {test: _failure_text(name, now.failed[test]) for test in already if test not in {*missing, *slow}}
         self.report.ignore_failures(old)

@@ -371,7 +371,7 @@ def test_failed_tests_are_read_from_the_command_output(output: str, names: list[
 
 def test_slow_command_fails(root: Path) -> None:
     result = opened(root, commands=("sleep 100",), timeout_s=0.3).run_command("sleep 100")
-    assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."})
+    assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."}, timed_out=True)
 
 
 @rows(

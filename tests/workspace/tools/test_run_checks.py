@@ -294,7 +294,8 @@ def test_test_files_of_django_run_by_its_own_command_only(bench: Bench) -> None:
 
 def test_tests_that_take_too_long_before_and_after_are_not_said_to_fail(bench: Bench) -> None:
     checks = Scripted([entry()])
-    slow = RanTests("tests/test_app.py", failed={"tests/test_app.py": "tests/test_app.py does not end within 60 s."})
+    failure = "tests/test_app.py does not end within 60 s."
+    slow = RanTests("tests/test_app.py", failed={"tests/test_app.py": failure}, timed_out=True)
     checks.ends["tests/test_app.py"] = checks.before["tests/test_app.py"] = slow
     result = judged(bench, checks, CHANGED, task="")
     assert (result.data["checks"], result.data["ran"]) == ("none", [])
