@@ -1,9 +1,10 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, gate_verdict, plan_gate
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests, open_checks
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, distinguish, gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
@@ -271,3 +272,10 @@ def test_edit_is_judged_in_the_sandbox(after: str, refused: bool, bench: Bench) 
     assert (error.code if error else None) == (ToolErrorCode.CHECK_FAILED if refused else None)
     assert bench.bytes_of("calc.py").decode() == (BARE if refused else after)
     assert [path.name for path in bench.root.rglob("*")] == ["calc.py"]
+
+
+def test_changed_test_is_not_compared_with_old_tests_that_did_not_end() -> None:
+    now = RanTests("a", passed=1, changed={"test_a.py::test_x": {}})
+    slow = RanTests("a", failed={"test_a.py": "test_a.py does not end within 60 s."}, timed_out=True)
+    assert distinguish(now, slow, (), ()).unknown == ("test_a.py::test_x",)
+    assert distinguish(now, replace(slow, timed_out=False), (), ()).failed_before == ("test_a.py::test_x",)
