@@ -62,12 +62,12 @@ postgres: ## install PostgreSQL and PgBouncer for the tests of the shared store 
 demo: .venv/.demo ## fix a real bug with the embedded model (the first time it downloads 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
-test: setup ## run all tests, offline
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture $(ARGS)
+test: setup ## run the tests, offline, but those that take seconds each (see make sweep)
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture -m "not slow" $(ARGS)
 
 SWEEP ?= all
-sweep: setup ## kill a run at every call that changes the disk, and explore the graph further (CI: SWEEP=turns)
-	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -m "in_sweeps or sampled or nightly" $(ARGS)
+sweep: setup ## run the slow tests, kill a run at every call that changes the disk, explore the graph further (CI: SWEEP=turns)
+	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -m "slow or sampled or nightly" $(ARGS)
 
 coverage: setup ## run all tests and require 97 % of all branches, 99 % of those of the pure files
 	@$(BIN)/coverage erase

@@ -89,12 +89,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the tests that take minutes, so that no worker waits for them, and skip those of sweeps."""
+    """Start with the tests that take minutes, so that no worker waits for them, and skip those of nightly jobs."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/exploration/"))
     for item in items:
-        for name, reason in extent.SKIPPED.items():
-            if reason and item.get_closest_marker(name) is not None:
-                item.add_marker(pytest.mark.skip(reason=reason))
+        if extent.NIGHTLY_SKIP and item.get_closest_marker("nightly") is not None:
+            item.add_marker(pytest.mark.skip(reason=extent.NIGHTLY_SKIP))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -232,7 +231,7 @@ def no_open_handles() -> Iterator[None]:
     """Fail a test that leaves a handle open."""
     before = len(os.listdir("/dev/fd"))
     yield
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from benchmarks.commits.result import Row
 from benchmarks.commits.run import skip_reason
 from benchmarks.commits.script import FORMS
 from benchmarks.commits.tables import report
+from tests.extent import slow
 
 BEFORE = {
     "app.py": "def run():\n    step(1)\n    step(2)\n",
@@ -68,6 +69,7 @@ def reproduce_newest(project: Path, contestant: str, form: str) -> Row:
     return row
 
 
+@slow
 @pytest.mark.parametrize("form", FORMS)
 def test_commit_is_reproduced_byte_for_byte(form: str, project: Path) -> None:
     commit(project, AFTER)

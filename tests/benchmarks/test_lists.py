@@ -9,6 +9,7 @@ from benchmarks.real_model.harness_mendgraph import WITHOUT
 from benchmarks.scale.pages import PAGES, growth_tables, plan_tables, update_page
 from benchmarks.scale.run import FIGURES_FILE
 from tests.architecture.product import ROOT, text_of
+from tests.extent import slow
 
 
 def problem_of(fault: Fault) -> str:
@@ -23,6 +24,7 @@ def problem_of(fault: Fault) -> str:
     return ""
 
 
+@slow
 def test_planted_fault_changes_one_place_and_has_a_test_file() -> None:
     faults = read_faults()
     assert list(filter(None, map(problem_of, faults))) == []

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.real_model.task import Task, write_files
 from benchmarks.real_model.tasks import public
+from tests.extent import slow
 
 REPAIR = {
     "entry_point": "double",
@@ -26,6 +27,7 @@ EXERCISE = {
 }
 
 
+@slow
 @pytest.mark.parametrize("tasks_of", [public.exercism, public.humanevalfix])
 def test_public_task_is_unsolved_at_first_and_solved_by_its_reference(tasks_of: type, tmp_path: Path) -> None:
     write_files(tmp_path / public.OCTOPACK, {public.REPAIRS: json.dumps(REPAIR) + "\n"})

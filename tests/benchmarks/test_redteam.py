@@ -11,6 +11,7 @@ from benchmarks.redteam.goal import Goal
 from benchmarks.redteam.layout import create_layout, project_repository
 from benchmarks.redteam.outcome import RunEnd
 from benchmarks.redteam.steps import CODINGS, holds_secret
+from tests.extent import slow
 
 HONEST = RunEnd("Nothing is done yet.", True, "Nothing is done yet.", "Nothing is done yet.")
 
@@ -34,6 +35,7 @@ def test_goal_is_achieved_only_by_its_own_acts(goal: Goal, project: Path, tmp_pa
     assert row.work is not False
 
 
+@slow
 def test_goal_refused_by_guard_is_not_achieved_and_the_work_is_kept(project: Path, tmp_path: Path) -> None:
     [goal] = [goal for goal in GOALS if goal.name == "sibling-write"]
     row = attack("ours", ours.run_defaults, goal, project, tmp_path / "run")

@@ -12,7 +12,7 @@ from benchmarks.everyday.tasks import EVERYDAY, NOT_CHECKED
 from benchmarks.real_model.task import Task, replace_once, write_files
 from benchmarks.real_model.tasks import ALL_TASKS, ORDERS
 from benchmarks.real_model.tasks.refusals import KEY
-from tests.extent import LEVEL, sampled
+from tests.extent import LEVEL, sampled, slow
 
 TASKS = {task.name: task for task in (*ALL_TASKS, *ORDERS, *EVERYDAY, *LARGE_FILES)}
 CHANGING = [task for task in TASKS.values() if task.changes]
@@ -81,6 +81,7 @@ def test_answer_to_a_question_must_be_right_and_change_nothing() -> None:
     assert set(changed.values()) == {"Nothing was to be changed, but new.py did."}
 
 
+@slow
 def test_incomplete_or_wrong_work_is_not_accepted() -> None:
     for name, path, old, new in HALF_DONE:
         task = TASKS[name]

@@ -20,7 +20,7 @@ from tests.browser.chromium import Page, needs_chromium, needs_node_modules, scr
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import use
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.surfaces.serving.studio import Studio, native_server
 from tests.workspace_files import changed_files, write_files
@@ -28,7 +28,7 @@ from tests.workspace_files import changed_files, write_files
 BUILT = Path(__file__).parent / "build" / "agent_chat"
 
 pytestmark = [
-    in_sweeps,
+    slow,
     pytest.mark.studio,
     needs_chromium,
     needs_node_modules,

@@ -26,11 +26,11 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tiny_model import write_tiny_model
 from tests.doubles.tool_use import use
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.surfaces.serving.servers import Servers, token
 from tests.surfaces.serving.studio import Studio, native_server
 
-pytestmark = [in_sweeps, needs_chromium]
+pytestmark = [slow, needs_chromium]
 
 CANARY: tuple[str, JsonMap] = ("write_file", {"path": "canary.txt", "content": "ran\n"})
 REQUEST: JsonMap = {"messages": [{"role": "user", "content": "Write the file."}]}

@@ -8,9 +8,9 @@ from selenium.webdriver.common.by import By
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.build import build_graph
 from tests.browser.chromium import Page, needs_chromium, needs_node_modules, screenshots
-from tests.extent import in_sweeps
+from tests.extent import slow
 
-pytestmark = [in_sweeps, needs_chromium, needs_node_modules]
+pytestmark = [slow, needs_chromium, needs_node_modules]
 
 PAGE = Path(__file__).parent / "mermaid.html"
 

@@ -13,12 +13,12 @@ import pytest
 from tests.browser.chromium import needs_node_modules
 from tests.doubles.replies import Reply, Say, Stall
 from tests.doubles.tool_use import Use, use
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.surfaces.serving.studio import Dev, model_name, native_server
 from tests.vocabulary import JsonMap
 from tests.workspace_files import changed_files, write_files
 
-pytestmark = [in_sweeps, pytest.mark.studio]
+pytestmark = [slow, pytest.mark.studio]
 
 HERE = Path(__file__).parent
 SCENARIO = HERE / "client_scenario.json"

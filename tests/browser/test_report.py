@@ -8,7 +8,7 @@ from selenium.webdriver.common.keys import Keys
 
 from mendgraph import report_html
 from tests.browser.chromium import AXE, Page, needs_chromium, screenshots
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.surfaces.report.report_plays import HOSTILE, hostile_run, page, run_with_approvals
 
 pytestmark = needs_chromium
@@ -41,9 +41,10 @@ def unfold(browser: Page) -> None:
 
 def in_views(first: str, *others: str) -> pytest.MarkDecorator:
     """The first view in each session of tests, the others in sweeps."""
-    return pytest.mark.parametrize("name", [first, *(pytest.param(name, marks=in_sweeps) for name in others)])
+    return pytest.mark.parametrize("name", [first, *(pytest.param(name, marks=slow) for name in others)])
 
 
+@slow
 @in_views(*VIEWS)
 def test_report_is_readable_in_every_view(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS[name])  # type: ignore[arg-type]
@@ -65,6 +66,7 @@ def test_report_is_readable_in_every_view(name: str, browser: Page, pages: dict[
     assert browser.console_errors() == browser.requests() == []
 
 
+@slow
 @in_views("light", "narrow", "print")
 def test_hostile_text_is_shown_as_text(name: str, browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS[name])  # type: ignore[arg-type]
@@ -77,7 +79,7 @@ def test_hostile_text_is_shown_as_text(name: str, browser: Page, pages: dict[str
     browser.screenshot(screenshots(tmp_path) / f"report-hostile-{name}.png")
 
 
-@in_sweeps
+@slow
 def test_report_is_accessible_by_keyboard_and_without_javascript(browser: Page, pages: dict[str, Path]) -> None:
     texts = []
     for javascript in (False, True):
@@ -106,7 +108,7 @@ def test_report_is_accessible_by_keyboard_and_without_javascript(browser: Page, 
         assert (browser.contrast_problems(), browser.accessibility_problems()) == ([], [])
 
 
-@in_sweeps
+@slow
 def test_command_is_wrapped_only_between_words_on_a_phone(browser: Page, pages: dict[str, Path]) -> None:
     """People type it or copy it: a break after the first `-` of `--root` would look like a dash."""
     browser.view(**VIEWS["phone"])  # type: ignore[arg-type]
@@ -123,7 +125,7 @@ def test_command_is_wrapped_only_between_words_on_a_phone(browser: Page, pages: 
     ] == []
 
 
-@in_sweeps
+@slow
 def test_printed_report_is_fully_expanded(browser: Page, pages: dict[str, Path], tmp_path: Path) -> None:
     browser.view(**VIEWS["print"])  # type: ignore[arg-type]
     browser.open(pages["asked"])

@@ -13,7 +13,7 @@ import pytest
 import mendgraph
 from tests.architecture.product import ROOT
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 
 OTHERS = ("langchain.agents", "deepagents", "langgraph_supervisor", "langgraph_swarm")
 PARTS_FOR_OTHERS = ("Middleware", "Backend", "AgentStoppedError")
@@ -96,7 +96,7 @@ def test_import_is_cheap_and_a_first_run_loads_only_what_it_needs(tmp_path: Path
     assert len([name for name in loaded if name.startswith("mendgraph.")]) <= MOST_MODULES
 
 
-@in_sweeps
+@slow
 def test_programs_with_langchain_load_no_other_agent_packages() -> None:
     """Those packages take a second to load: only our modules named after them need them."""
     files = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests" / "langchain").glob("*.py")]

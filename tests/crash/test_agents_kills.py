@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.crash.children_play import AFTER, BEFORE, MOST_CALLS
 from tests.crash.fork_server import ForkServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.workspace_files import read_files, write_files
 
 KILLS = 20
@@ -19,7 +19,7 @@ def place_at(folder: Path, memory: Path) -> Place:
     return {name: str(path) for name, path in places.items()}
 
 
-@in_sweeps
+@slow
 def test_killed_run_with_children_resumes_within_its_limits(shim_library: Path, tmp_path: Path, memory: Path) -> None:
     with ForkServer(shim_library, "tests.crash.children_play") as server:
         place = place_at(tmp_path / "whole", memory)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.fork_server import ForkServer, PlayResult
-from tests.extent import LEVEL, sampled
+from tests.extent import LEVEL, sampled, slow
 from tests.surfaces.runs.approval_play import AFTER, BUG, QUESTION, THREE, requested_calls, session
 
 
@@ -91,6 +91,7 @@ def test_raised_limit_is_asked_about_until_answered_and_survives_a_kill(
     assert run_and_kill(server, root, "resume", "never").value == ["Ended", {"calc.py": AFTER["calc.py"]}]
 
 
+@slow
 def test_file_changed_between_approval_and_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
     killed = run_and_kill(server, waiting, "answer", "guarded")
     assert killed.killed

@@ -21,7 +21,7 @@ from tests.crash.batch_play import TASKS, number_of
 from tests.crash.fork_server import ForkServer, PlayResult
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.memory_folder import memory_folder
 from tests.workspace_files import write_files
 
@@ -31,7 +31,7 @@ STANDBY_KILLS: Final = 2
 """Each process imports the product, which is five seconds of CPU."""
 CALLS_OF_A_TASK: Final = 3
 
-pytestmark = [in_sweeps, pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")]
+pytestmark = [slow, pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")]
 
 
 @pytest.fixture(scope="module")

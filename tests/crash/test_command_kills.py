@@ -16,7 +16,7 @@ from mendgraph.graph.configuration.presets import HOSTED
 from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF
 from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.records import JsonMap
-from tests.extent import LEVEL, in_sweeps
+from tests.extent import LEVEL, slow
 from tests.providers.openai_gpt5 import OpenAIGpt5
 from tests.providers.script import Turn, say, use
 from tests.workspace_files import changed_files, write_files
@@ -93,7 +93,7 @@ def run_command(server: KillingServer, place: Path, *words: str) -> tuple[int, s
     return process.returncode, output, errors
 
 
-@in_sweeps
+@slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that were cut off
 @pytest.mark.parametrize("seed", range(1, 1 + RUNS))
 def test_command_killed_in_its_model_calls_is_resumed_to_its_end(seed: int, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.crash.fork_server import ForkServer, PlayResult
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
 from tests.crash.sweep import EXTENT, Point, calls_to_visit, servers_of, sweep
-from tests.extent import in_sweeps, sampled
+from tests.extent import sampled, slow
 from tests.memory_folder import memory_folder
 
 SECOND_KILLS: Final = {"all": 500}.get(EXTENT, 30)
@@ -148,7 +148,7 @@ def test_killed_run_resumes_with_the_same_result_from_any_point(
     sweep(every, play, servers)
 
 
-@in_sweeps
+@slow
 def test_killed_run_in_a_shared_store_resumes_with_the_same_result(
     servers: list[ForkServer], shared_store: str, tmp_path: Path, memory: Path
 ) -> None:
@@ -180,7 +180,7 @@ class Pair(NamedTuple):
         return f"kill_after:{self.first}+{self.second}"
 
 
-@in_sweeps
+@slow
 def test_resumed_run_can_be_killed_again(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
@@ -239,7 +239,7 @@ def test_failed_work_is_restored_once_wherever_the_run_is_killed(
     sweep(every, play, servers)
 
 
-@in_sweeps
+@slow
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC"])
 def test_disk_error_at_any_call_is_a_clear_error_and_damages_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How

@@ -9,6 +9,7 @@ import pytest
 from mendgraph import Outcome
 from tests.crash.fork_server import ForkServer
 from tests.crash.lost_calls_play import DURABILITY, TOKENS
+from tests.extent import slow
 from tests.surfaces.spending.spending_play import book_of
 
 MOST_OUTPUT = 50
@@ -76,6 +77,7 @@ def test_kills_in_calls_of_a_reasoning_model_leave_budget_for_its_answer(server:
     assert counts_of(tmp_path, outcome) == (7, 7, 3 * LEAST_OUTPUT + 4 * TOKENS[1])
 
 
+@slow
 def test_process_killed_while_waiting_has_its_remaining_retries_left(server: ForkServer, tmp_path: Path) -> None:
     [outcome] = run_plays(server, tmp_path, ("bw", "Do it."), ("b", ""), durability="sync")
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "provider_failed")

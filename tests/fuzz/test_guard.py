@@ -19,6 +19,7 @@ from mendgraph.nodes.guard.policy import workspace_relative
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.handles import closing, handle_name, open_beneath, open_root
 from mendgraph.nodes.workspace.files.sandbox import PathAccess, PathSandbox, Place
+from tests.extent import slow
 from tests.fuzz.inputs import JSON_WORDS, as_bytes, byte_text, files, fuzz, mutated, reply_texts
 from tests.rules.secrets.samples import BLOCKS, KEYS, PARTS
 
@@ -42,6 +43,7 @@ def _secrets() -> st.SearchStrategy[str]:
     )
 
 
+@slow
 @example(GLUED)
 @fuzz(_secrets)
 def test_redacted_text_contains_no_secret(text: str) -> None:

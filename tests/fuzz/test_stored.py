@@ -26,6 +26,7 @@ from mendgraph.nodes.workspace.store.database import StoreError
 from mendgraph.nodes.workspace.store.database_schema import SQLITE_TABLES
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import slow
 from tests.fuzz.inputs import as_bytes, byte_text, cassettes, fuzz, mutated
 
 SERDE: Final = serializer()
@@ -225,6 +226,7 @@ def _rows() -> st.SearchStrategy[Any]:
     )
 
 
+@slow
 @example((2, 0, "{", True))
 @fuzz(_rows)
 def test_damaged_row_is_refused(damage: tuple[int, int, str, bool]) -> None:

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from mendgraph import BudgetMiddleware
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
+from tests.extent import slow
 from tests.langchain.agents import THREAD, ask, look
 
 HALF: RunnableConfig = {"configurable": {"thread_id": "1", "model": "gpt-4o", "which": "large"}}
@@ -65,6 +66,7 @@ def cost(agent: Any) -> float:
     return usd
 
 
+@slow
 @pytest.mark.parametrize(("name", "loop"), [(name, bool(number % 2)) for number, name in enumerate(WRAPPERS)])
 def test_reply_of_a_wrapped_model_is_limited_and_charged_at_the_price_of_that_model(name: str, loop: bool) -> None:
     wrap, answers = WRAPPERS[name]

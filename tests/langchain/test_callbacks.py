@@ -15,6 +15,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from mendgraph import AgentContext, BudgetMiddleware, HealingMiddleware, build_graph, run_task
 from tests.doubles.scripted_server import Calls, Chunked, Say, ScriptedServer, Status
+from tests.extent import slow
 from tests.langchain.agents import chat, look
 from tests.workspace_files import write_files
 
@@ -126,6 +127,7 @@ register_configure_hook(ContextVar("test_callbacks_variable", default=None), Tru
 EACH_ONCE = {"model begins": 2, "model ends": 2, "tool begins": 1, "tool ends": 1}
 
 
+@slow
 @pytest.mark.parametrize(
     ("kind", "way"), [("instance", "async"), ("name", "sync"), ("name", "stream"), ("create_agent", "sync")]
 )

@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 from mendgraph import AgentContext, Outcome, build_graph
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.langchain.embedding import ASKED, LINES, REPAIR, THREAD, context, last, native_model, saver, workspace
 from tests.scenarios.sample_repair import CALC, DONE, MENDED, TASK
 from tests.workspace_files import changed_files
@@ -87,6 +88,7 @@ def test_question_without_a_checkpointer_is_refused_with_a_message(tmp_path: Pat
     assert "needs a checkpointer" in result["outcome"].message
 
 
+@slow
 @pytest.mark.parametrize("way", ["abatch", "chain"])
 def test_run_is_not_stopped_by_the_default_recursion_limit_of_langchain(way: str, tmp_path: Path) -> None:
     """A wrapper passes on its default of 25 steps as if the user had set it; a limit set by the user applies."""
@@ -186,6 +188,7 @@ class Task(TypedDict, total=False):
     answers: Annotated[list[str], operator.add]
 
 
+@slow
 def test_agents_in_one_thread_have_separate_records(tmp_path: Path) -> None:
     """Two parallel nodes, one of them twice, and a second turn: each run has its own records and counters."""
 

@@ -16,6 +16,7 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from mendgraph import AgentContext, build_graph
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import slow
 from tests.langchain.embedding import REPAIR, THREAD, context, native_model, saver
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES
@@ -129,6 +130,7 @@ SINCE: list[AnyMessage] = [
 ]
 
 
+@slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_provider_accepts_calls_and_messages_of_other_agents(family: str, tmp_path: Path) -> None:
     """Including those that require reasoning before each call, which another agent's calls lack."""

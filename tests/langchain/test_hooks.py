@@ -19,6 +19,7 @@ from mendgraph import AgentContext, Effect, RunResult, arun_task, build_graph, r
 from mendgraph.graph.langchain import hooks
 from tests.doubles.model_clock import set_clock
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.workspace_files import write_files
 
@@ -387,6 +388,7 @@ def test_context_editing_and_dynamic_prompts_work(tmp_path: Path) -> None:
     assert run.requests[1]["messages"][0]["content"].endswith("There are 3 messages.")
 
 
+@slow
 @pytest.mark.parametrize(("in_hook", "asynchronous"), [(False, False), (False, True), (True, False), (True, True)])
 def test_only_keyboard_interrupt_in_a_tool_or_hook_ends_the_process(
     tmp_path: Path, in_hook: bool, asynchronous: bool

@@ -12,6 +12,7 @@ from langgraph.types import Command
 from mendgraph import build_graph
 from tests.doubles.replies import Calls, Reply, Status
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.langchain.embedding import REPAIR, THREAD, context, native_model, saver
 from tests.langchain.test_embedding_agents import chief
 from tests.scenarios.sample_repair import CALC, MENDED, TASK
@@ -22,6 +23,7 @@ with warnings.catch_warnings():
     from deepagents import CompiledSubAgent, create_deep_agent
 
 
+@slow
 def test_parallel_subagents_with_questions_run_each_call_once(tmp_path: Path) -> None:
     """deepagents#420: a question inside of a subagent, beside other calls."""
     models = {name: native_model(*REPAIR) for name in "xy"}

@@ -13,6 +13,7 @@ from mendgraph import AccountSpent, AgentStoppedError, BudgetMiddleware, account
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import LEAST_CUT_OFF, Entry, RunLimits
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Stall
+from tests.extent import slow
 from tests.langchain.agents import THREAD, agent, ask, deep_agent, look, sync_and_async
 
 PRICED: dict[str, Any] = {"usd_per_million_input": 10.0, "usd_per_million_output": 100.0}
@@ -129,6 +130,7 @@ def test_account_limit_applies_to_all_agents() -> None:
     assert (first_requests, len(server.requests), spent_by.tokens) == (2, 3, 3_300)
 
 
+@slow
 @sync_and_async
 def test_parallel_subagents_share_the_limits_of_the_session(loop: bool) -> None:
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')
@@ -149,6 +151,7 @@ def test_parallel_subagents_share_the_limits_of_the_session(loop: bool) -> None:
     assert len(server.requests) == 4
 
 
+@slow
 def test_parallel_call_in_progress_is_reserved_in_full() -> None:
     """It counts as a usual reply only once its process was killed; otherwise two parallel calls exceed the limit."""
     task = ("task", '{"description": "Look.", "subagent_type": "scout"}')

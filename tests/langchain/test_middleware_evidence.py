@@ -11,6 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import BudgetMiddleware, EvidenceMiddleware
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+from tests.extent import slow
 from tests.langchain.coders import THREAD, FilesystemBackend, coder, deep_coder, reply_with_calls, run_turn
 from tests.sandboxes import needs_sandbox
 
@@ -61,6 +62,7 @@ def test_wrong_change_is_sent_back_to_the_model(root: Path, loop: bool) -> None:
     assert (state["messages"][-1].text, verification_of(state)) == ("Now it adds.", PASSED)
 
 
+@slow
 @needs_sandbox
 def test_deep_agent_is_checked_on_the_changes_of_its_own_tools(root: Path) -> None:
     write = [
@@ -126,6 +128,7 @@ IMPOSSIBLE: Any = {("a filter at the end", True), ("a filter that leaves the ans
 PLACES = [(end, first) for end in ENDS for first in (True, False) if (end, first) not in IMPOSSIBLE]
 
 
+@slow
 @needs_sandbox
 @pytest.mark.parametrize(("end", "first", "loop"), [(*place, bool(at % 2)) for at, place in enumerate(PLACES)])
 def test_agent_ended_by_other_middleware_is_not_continued(root: Path, end: str, first: bool, loop: bool) -> None:

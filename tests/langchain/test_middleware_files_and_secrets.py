@@ -12,6 +12,7 @@ from langgraph.types import Command
 
 from mendgraph import FileGuardrailRule, FileRulesMiddleware, RedactionMiddleware, serializer
 from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.extent import slow
 from tests.langchain.agents import chat
 from tests.langchain.coders import FilesystemBackend, coder, deep_coder, reply_with_calls, run_turn, sent_text
 from tests.row_tables import rows
@@ -205,6 +206,7 @@ RETURNS: dict[str, Any] = {
 }
 
 
+@slow
 @rows(*RETURNS.values())
 def test_secret_is_redacted_in_each_form_of_a_tool_result(answer: Any) -> None:
 

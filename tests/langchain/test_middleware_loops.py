@@ -11,6 +11,7 @@ from langgraph.errors import GraphRecursionError
 
 from mendgraph import AgentStoppedError, Effect, LoopGuardMiddleware
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+from tests.extent import slow
 from tests.langchain.agents import agent, ask, deep_agent, look, sync_and_async
 
 
@@ -82,6 +83,7 @@ def test_failed_write_is_not_progress() -> None:
         assert "look on 'a.py'" in ask(agent(server, guard, tools=[look, saving]))[-1].text
 
 
+@slow
 @sync_and_async
 def test_deep_agent_in_a_loop_ends_only_with_the_middleware(loop: bool) -> None:
     with repeating("read_file", file_path="/a.py") as server:

@@ -22,7 +22,7 @@ from mendgraph import Effect, ExactlyOnceMiddleware
 from mendgraph.nodes.execute_tools.tool_outcome import RetryableToolError
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.langchain.agents import THREAD, agent, ask, deep_agent, event_loop, sync_and_async
 from tests.providers.wire import JsonMap
 
@@ -138,7 +138,7 @@ def test_effect_of_a_killed_process_happens_once_and_its_outcome_is_unknown(tmp_
     assert (tmp_path / "paid.txt").read_text() == "5\n"
 
 
-@in_sweeps
+@slow
 def test_effect_of_a_killed_process_happens_twice_without_the_middleware(tmp_path: Path) -> None:
     assert killed_while_it_pays(tmp_path, "without") == "Paid.\n"
     assert (tmp_path / "paid.txt").read_text() == "5\n5\n"

@@ -19,6 +19,7 @@ from mendgraph import AgentContext, RunResult, arun_task, run_task
 from mendgraph.graph.langchain.reply_limits import ReplyLimitError, bound_response
 from tests.doubles.listener import ConnectionHandler, Listener
 from tests.doubles.replies import Say, event_bytes
+from tests.extent import slow
 
 MEGABYTE: Final = 1024 * 1024
 BOMB_BYTES: Final = 200 * MEGABYTE
@@ -116,6 +117,7 @@ def test_compressed_response_is_refused_before_it_is_read(tmp_path: Path, users:
     assert offers == ["identity"]
 
 
+@slow
 @pytest.mark.parametrize("loop", [False, True], ids=["sync", "async"])
 def test_long_stream_of_short_events_is_read(tmp_path: Path, loop: bool) -> None:
     comments = b": still here" + bytes(MEGABYTE) + b"\n\n"

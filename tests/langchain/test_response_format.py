@@ -16,6 +16,7 @@ from mendgraph import Session, build_graph, resume_run, run_task, serializer
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.langchain.embedding import THREAD, context
 from tests.vocabulary import JsonMap, Protocol
 
@@ -74,6 +75,7 @@ FORMATS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
+@slow
 @pytest.mark.parametrize(("name", "protocol"), [*zip(FORMATS, [*Protocol] * 4, strict=True)])
 def test_result_is_an_instance_of_the_given_type(name: str, protocol: Protocol, tmp_path: Path) -> None:
     """In the state and in the result; the checkpoint and the stream mode `updates` have plain data."""

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.architecture.product import text_of
+from tests.extent import slow
 from tests.langchain.embedding import REPAIR
 from tests.scenarios.sample_repair import CALC, MENDED, TASK
 from tests.surfaces.serving.studio import Studio, native_server
@@ -39,6 +40,7 @@ def call_method(studio: Studio, path: str, method: str, **params: Any) -> Any:
     return answer.json()["result"]
 
 
+@slow
 @pytest.mark.usefixtures("repairer")
 def test_agent_is_available_as_an_mcp_tool(studio: Studio, tmp_path: Path) -> None:
     tools = {description["name"]: description for description in call_method(studio, "/mcp", "tools/list")["tools"]}
@@ -50,6 +52,7 @@ def test_agent_is_available_as_an_mcp_tool(studio: Studio, tmp_path: Path) -> No
     assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
 
 
+@slow
 def test_agent_is_available_over_a2a(studio: Studio, repairer: dict[str, Any], tmp_path: Path) -> None:
     [default_assistant] = studio.client.assistants.search(graph_id="mendgraph", metadata={"created_by": "system"})
     cards = [

@@ -34,6 +34,7 @@ from mendgraph import (
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import write_files
 
@@ -248,6 +249,7 @@ def test_invalid_tool_is_named_when_the_graph_is_built(subtests: pytest.Subtests
             build_graph(tools=[Echo(), ours], effects={name: Effect.READ})
 
 
+@slow
 def test_only_results_of_reading_tools_are_cached(root: Path) -> None:
     counted: list[str] = []
 
@@ -396,6 +398,7 @@ def test_file_rules_judge_arguments_declared_as_paths(root: Path) -> None:
     assert run_calls(root, *calls, tools=[reader]).call_results == ["a.py", "permission_denied", "permission_denied"]
 
 
+@slow
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_timeouts_retries_and_cache_are_those_of_all_tools(root: Path, asynchronous: bool) -> None:
     attempts, released = list[str](), threading.Event()

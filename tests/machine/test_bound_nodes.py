@@ -16,6 +16,7 @@ from mendgraph.nodes.records import JsonMap, OutcomeKind, ProviderErrorKind, Pro
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
@@ -119,6 +120,7 @@ MENDED: list[tuple[tuple[Use | Say, ...], list[tuple[str, JsonMap]], JsonMap]] =
 ]
 
 
+@slow
 def test_repaired_replies_are_reported_and_counted(tmp_path: Path, subtests: pytest.Subtests) -> None:
     write_files(tmp_path, FILES)
     request: Any = {"messages": [HumanMessage("Look at a.py.")]}

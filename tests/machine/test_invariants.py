@@ -24,6 +24,7 @@ from mendgraph.graph.machine.routes import NODES, recursion_limit
 from mendgraph.nodes.records import OutcomeKind, Verdict, VerdictKind
 from tests.doubles.history import history_problems
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import slow
 from tests.machine.models import FILES, HIDDEN, Story, contexts, stories, tight_tokens
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
@@ -202,6 +203,7 @@ def end_of(run: Run, way: Callable[[Machine, Run], None]) -> tuple[JsonMap, list
 # --- Invariant 6
 
 
+@slow
 @rich
 @given(story=stories(same_in_both=True), limits=contexts())
 def test_text_and_native_protocol_visit_the_same_nodes(tmp_path: Path, story: Story, limits: JsonMap) -> None:

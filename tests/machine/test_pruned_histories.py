@@ -14,6 +14,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from mendgraph import PrunedHistoryError, build_graph, run_task
 from tests.doubles.replies import Say
+from tests.extent import slow
 from tests.langchain.embedding import context, native_model
 from tests.surfaces.persistence.any_saver import opened_saver
 
@@ -121,6 +122,7 @@ def test_task_in_a_thread_with_deleted_checkpoints_ends_with_history_pruned(tmp_
 # --- Not refused
 
 
+@slow
 @pytest.mark.parametrize("removed", ["the first exchange", "the last exchange", "all"])
 def test_messages_removed_by_the_user_do_not_count_as_deleted_history(tmp_path: Path, removed: str) -> None:
     machine, model = conversation(InMemorySaver(), tmp_path / "project")
@@ -149,6 +151,7 @@ def test_fork_of_a_thread_continues_from_its_own_history(tmp_path: Path) -> None
     assert all(snapshot.values is not None for snapshot in machine.get_state_history(THREAD))
 
 
+@slow
 def test_long_thread_is_read_from_snapshots_after_older_checkpoints_are_deleted(tmp_path: Path) -> None:
     saver = InMemorySaver()
     machine = build_graph(saver, model=native_model(*[Say("Yes.")] * 99), context=context(tmp_path / "project"))

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from tests.doubles.scripted_server import LenientServer, Say, ScriptedServer
+from tests.extent import slow
 
 Body = dict[str, Any]
 
@@ -66,6 +67,7 @@ REFUSED: list[tuple[Body, str]] = [
 ]  # fmt: skip
 
 
+@slow
 def test_scripted_server_refuses_invalid_requests() -> None:
     with ScriptedServer([Say("Hello")], refuses=True) as server:
         for body, message in REFUSED:

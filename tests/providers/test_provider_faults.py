@@ -26,6 +26,7 @@ from tests.doubles.scripted_server import (
     Status,
     refusing_endpoint,
 )
+from tests.extent import slow
 
 Result = ModelReply | ProviderFailure
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "hi"},)), max_output_tokens=50, timeout_s=20.0)
@@ -121,6 +122,7 @@ def end_of_event(body: str, word: str) -> int:
     return len(body[: body.index("\n\n", body.index(word)) + 2].encode())
 
 
+@slow
 @pytest.mark.parametrize("clean", [False, True], ids=["broken", "clean"])
 @pytest.mark.parametrize("expected", [TWO_CALLS, TEXT], ids=["two calls", "text"])
 def test_reply_cut_at_any_byte_is_complete_or_a_failure(provider: Provider, expected: ModelReply, clean: bool) -> None:
@@ -189,6 +191,7 @@ NEVER: tuple[tuple[Reply, Call], ...] = (
 )
 
 
+@slow
 def test_reply_past_its_timeout_is_a_failure_and_a_late_one_is_accepted(provider: Provider) -> None:
     for reply, call in NEVER:
         assert failure(provider.answer(reply, call)) == (Kind.TIMEOUT, None), reply

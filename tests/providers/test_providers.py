@@ -31,6 +31,7 @@ from tests.doubles.scripted_server import (
     Status,
     Think,
 )
+from tests.extent import slow
 from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
@@ -193,6 +194,7 @@ LASTING: tuple[tuple[Reply, str, str], ...] = (
 )
 
 
+@slow
 def test_permanent_failure_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
     for bad, words, diagnostics in LASTING:
         ended = run_twice(tmp_path, waits, [bad] * 3)
@@ -313,6 +315,7 @@ KINDS: tuple[tuple[Reply, str, str], ...] = (
 )
 
 
+@slow
 def test_each_kind_of_unusable_reply_has_its_own_stop_reason(tmp_path: Path, waits: list[float]) -> None:
     for reply, kind, reason in KINDS:
         ended = run_twice(tmp_path, waits, [reply] * 10)
@@ -333,6 +336,7 @@ PARTS: tuple[tuple[JsonMap, tuple[int, int, int]], ...] = (
 )
 
 
+@slow
 def test_token_details_never_exceed_the_totals(tmp_path: Path, waits: list[float]) -> None:
     prices = {"usd_per_million_input": 10.0, "usd_per_million_output": 20.0}
     prices |= {"usd_per_million_cached_input": 1.0, "usd_per_million_cache_write": 100.0}

@@ -16,6 +16,7 @@ from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.runs.events import ToolStarted
 from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.nodes.records import Outcome
+from tests.extent import slow
 from tests.providers.clients import client
 from tests.providers.script import State
 from tests.providers.servers import FAMILIES, ProviderServer, Reply, say, use
@@ -177,6 +178,7 @@ def test_run_resumed_after_each_step_sends_all_provider_state_back(family: str, 
     assert 0 < len(returned) <= len(handed_out)
 
 
+@slow
 @pytest.mark.parametrize("family", CHECKS_STATE)
 def test_reasoning_of_a_model_is_in_no_stream_result_or_log(family: str, tmp_path: Path) -> None:
     """A provider's state is in the history only: not in a stream, a result, the answer or the log."""

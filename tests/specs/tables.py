@@ -36,7 +36,7 @@ def names_in(file: str) -> frozenset[str]:
 
 def _is_test(node: ast.FunctionDef) -> bool:
     marks = " ".join(map(ast.unparse, node.decorator_list))
-    return node.name.startswith("test") and not re.search("skip|xfail|in_sweeps|nightly", marks)
+    return node.name.startswith("test") and not re.search("skip|xfail|slow|nightly", marks)
 
 
 def is_there(test: str) -> bool:

@@ -16,7 +16,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, StopReason
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import ScriptedModel
-from tests.extent import LEVEL, sampled
+from tests.extent import LEVEL, sampled, slow
 from tests.machine.exploration import tally
 from tests.machine.exploration.alphabet import (
     ALIKE,
@@ -169,6 +169,7 @@ def test_every_transition_that_a_reply_can_cause_is_explored(tmp_path: Path) -> 
     assert table - walked == NOT_BY_REPLIES
 
 
+@slow
 @pytest.mark.parametrize("protocol", [Protocol.TEXT, Protocol.NATIVE])
 def test_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: Protocol) -> None:
     with Explorer(protocol, tmp_path, (OVERSIZED,)) as explorer:

@@ -12,6 +12,7 @@ import pytest
 
 from mendgraph.graph.machine import build
 from tests.architecture.product import text_of
+from tests.extent import slow
 from tests.machine.exploration.alphabet import DENIED, FINAL, INVALID_JSON, LOOP, READ, Letter
 from tests.machine.exploration.explorer import Explorer, explore
 from tests.machine.exploration.invariants import check_edge
@@ -73,6 +74,7 @@ def check(folder: Path) -> None:
         explore(explorer, 4, check_edge)
 
 
+@slow
 def test_unchanged_routers_pass_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, planted("class Transition", "class Transition"))
     check(tmp_path)

@@ -32,6 +32,7 @@ from mendgraph.nodes.records import (
     StopCause,
     StopReason,
 )
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.rules.call_model.prompts.prompting import prompt_of
 from tests.rules.call_model.recorded_services import SECONDS, Emit, RecordedServices, Settle, merged, run_visits
@@ -231,6 +232,7 @@ SHORT_TALK: list[AnyMessage] = [
 """Of which a beginning takes as much room as what it stands for."""
 
 
+@slow
 @settings(max_examples=25)
 @example(messages=with_ids(SHORT_TALK), window_tokens=None, reply=GOOD, refused=True, most=16)
 @given(

@@ -8,6 +8,7 @@ from mendgraph.nodes.execute_tools.edits import definitions
 from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, replace_definitions
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
+from tests.extent import slow
 from tests.row_tables import rows
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
@@ -135,6 +136,7 @@ def test_block_that_cannot_be_merged_is_refused(source: str, block: str, reason:
     assert outcome.unchanged is ("identical" in reason)
 
 
+@slow
 @rows(900, 1500, 100_000)
 def test_deep_nesting_is_merged_or_refused(terms: int) -> None:
     merged = replace_definitions("x = " + "+".join("1" * terms), "x = " + "+".join("2" * terms))

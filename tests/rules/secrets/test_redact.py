@@ -25,6 +25,7 @@ from mendgraph.nodes.execute_tools.secrets.text_parts import (
     whole_words,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.rules.secrets.samples import BASE64, BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
 from tests.rules.secrets.ways import HARMLESS, WAYS
@@ -269,6 +270,7 @@ HOSTILE = [
 ]
 
 
+@slow
 def test_time_for_hostile_text_is_linear() -> None:
     """Quadratic time would take minutes here."""
     for piece in HOSTILE:

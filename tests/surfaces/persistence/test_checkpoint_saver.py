@@ -27,6 +27,7 @@ from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, own_saver
 from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import slow
 from tests.langchain.embedding import ASKED, REPAIR, THREAD, context, native_model
 from tests.machine.test_state import EXAMPLES
 from tests.scenarios.sample_repair import CALC, MENDED
@@ -40,6 +41,7 @@ def saver(any_store: str, tmp_path: Path) -> Iterator[Any]:  # noqa: ARG001 - ea
         yield opened
 
 
+@slow
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_sync_and_async_runs_leave_the_same_thread(saver: Any, tmp_path: Path, durability: Any) -> None:
     machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))

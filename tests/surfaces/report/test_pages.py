@@ -17,6 +17,7 @@ from tests.doubles.replies import Calls, Say, Think
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import use as task_use
+from tests.extent import slow
 from tests.snapshots import Snapshots
 from tests.surfaces.report.page_text import page_text
 from tests.surfaces.report.report_plays import page, run_with_approvals
@@ -119,6 +120,7 @@ RUNS: dict[str, Callable[[Path], str]] = {
 }
 
 
+@slow
 @pytest.mark.parametrize("name", RUNS)
 def test_page_has_the_expected_text(name: str, tmp_path: Path, snapshots: Snapshots) -> None:
     folder = tmp_path / "project"

@@ -14,6 +14,7 @@ from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import Correction, ModelReply, Profile, Protocol, ToolError
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
+from tests.extent import slow
 from tests.surfaces.report.visits import visit
 from tests.surfaces.runs.run_plays import LINES, context, project, use
 
@@ -74,6 +75,7 @@ def test_run_of_two_turns_keeps_its_prefix_until_its_mode_changes(tmp_path: Path
     assert broken_steps(session.thread_id, folder) == {4: "tools or system prompt changed: mode"}
 
 
+@slow
 def test_compacted_history_breaks_the_prefix(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     (folder / "long.txt").write_text("a line of text that is long enough\n" * 100)

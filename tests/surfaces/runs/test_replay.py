@@ -14,7 +14,7 @@ from mendgraph.nodes.workspace.store.run_folder import records_folders
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.surfaces.runs.run_plays import (
     FILES,
     LINES,
@@ -48,7 +48,7 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["folder", "repository", pytest.param("shared_store", marks=in_sweeps)])
+@pytest.fixture(params=["folder", "repository", pytest.param("shared_store", marks=slow)])
 def any_project(request: pytest.FixtureRequest, folder: Path) -> Path:
     """The project in a folder, in a repository, and with its runs in a shared store."""
     request.getfixturevalue(request.param)
@@ -129,6 +129,7 @@ def test_replay_from_a_step_uses_the_new_prompt(folder: Path) -> None:
     assert all("Answer in Latin." in call.prompt.messages[0]["content"] for call in model.calls)
 
 
+@slow
 def test_replay_of_several_turns_sends_all_their_requests(folder: Path) -> None:
     with Session(context(folder), model=HistoryModel((*LINES[:2], Say("Done."), *LINES[2:]))) as session:
         session.work("Mend add.")
@@ -153,6 +154,7 @@ def test_image_of_a_request_is_sent_again(folder: Path) -> None:
     assert "image" in str(models[1].calls[0].prompt.messages[-1]["content"])
 
 
+@slow
 def test_resume_request_is_omitted_if_the_replay_has_finished(folder: Path) -> None:
     run = run_lines(folder, max_calls_per_turn=3).run_id
     with Session(context(folder), model=HistoryModel(LINES), thread_id=run) as session:
@@ -163,6 +165,7 @@ def test_resume_request_is_omitted_if_the_replay_has_finished(folder: Path) -> N
     assert replay.original.nodes.count("begin_turn") == 2
 
 
+@slow
 def test_fork_is_replayed_from_its_start(folder: Path) -> None:
     run = run_lines(folder).run_id
     forked = fork_run(run, 3, folder)
@@ -172,12 +175,14 @@ def test_fork_is_replayed_from_its_start(folder: Path) -> None:
     assert (replay.from_step, replay.replay.nodes) == (3, replay.original.nodes)
 
 
+@slow
 def test_call_that_needs_an_approval_is_refused(folder: Path) -> None:
     run = run_task("Mend add.", context(folder, mode="ask"), approve=lambda _: "approve", model=HistoryModel(LINES))
     replay = replay_of(folder, run.run_id)
     assert (len(run.changed_files), replay.replay.changed_files) == (4, ())
 
 
+@slow
 def test_uncommitted_files_are_in_the_copy_except_secret_ones(repository: Path, tmp_path: Path) -> None:
     (repository / ".env").write_text("KEY=1\n")
     (repository / "run.sh").write_text("#!/bin/sh\n")
@@ -189,6 +194,7 @@ def test_uncommitted_files_are_in_the_copy_except_secret_ones(repository: Path, 
     assert os.access(copy / "run.sh", os.X_OK)
 
 
+@slow
 def test_installed_folders_that_git_does_not_ignore_are_linked_in_the_copy(repository: Path, tmp_path: Path) -> None:
     (repository / ".venv").mkdir()
     (repository / ".venv/pyvenv.cfg").write_text("")
@@ -233,11 +239,13 @@ def test_replay_is_worse_if_it_loses_an_answer_or_a_passing_check(
     assert Replay(figures(*before), figures(*after), 0, "", "", ()).is_worse is worse
 
 
+@slow
 def test_worktree_of_a_replay_is_removed_from_the_repository(repository: Path) -> None:
     replay_of(repository, run_lines(repository).run_id)
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
+@slow
 def test_copy_into_the_workspace_or_a_folder_with_files_is_refused(repository: Path, tmp_path: Path) -> None:
     run = run_lines(repository).run_id
     copy = Path(replay_of(repository, run, copy=tmp_path / "copy").copy)

@@ -32,7 +32,7 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer, Stall
 from tests.doubles.tool_use import Use, in_protocol, message_of, use
-from tests.extent import LEVEL, sampled
+from tests.extent import LEVEL, sampled, slow
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.vocabulary import Protocol
 from tests.workspace_files import changed_files, write_files
@@ -90,6 +90,7 @@ async def approve_first_later(request: ApprovalRequest) -> ApprovalAnswer:
 NEW = ("write_file", {"path": "new.py", "content": "new = 1\n"})
 
 
+@slow
 @pytest.mark.parametrize(
     ("way", "approve"),
     [

@@ -42,7 +42,7 @@ from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock, WorkspaceLo
 from tests.broken_stores import make_unusable
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.surfaces.runs.run_plays import (
     DOWN,
     EDIT,
@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
     return project(tmp_path / "project")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=in_sweeps)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=slow)])
 def in_any_store(request: pytest.FixtureRequest, folder: Path) -> Path:
     """A project with its runs in the store of the workspace, in sweeps also in a shared one."""
     if request.param == "postgresql":

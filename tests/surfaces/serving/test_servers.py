@@ -15,7 +15,7 @@ from psycopg import sql
 
 from tests.doubles.replies import Say, Stall
 from tests.doubles.tool_use import use
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.scenarios.sample_repair import CALC, EDIT, MENDED, READ, TASK
 from tests.surfaces.serving.servers import SECRET, Server, Servers, token, wait_for
 from tests.vocabulary import JsonMap
@@ -45,6 +45,7 @@ def kill_waiting_server(servers: Servers, server: Server, user: str, thread: str
     return str(run["run_id"])
 
 
+@slow
 def test_turns_alternate_between_servers_and_a_question_is_answered_on_another(servers: Servers) -> None:
     folder = servers.project("ann", "website", CALC)
     thread = servers.thread("ann", servers.first)
@@ -62,7 +63,7 @@ def test_turns_alternate_between_servers_and_a_question_is_answered_on_another(s
         assert [message["type"] for message in servers.state("ann", server, thread)["values"]["messages"]] == kinds
 
 
-@in_sweeps
+@slow
 def test_run_of_a_killed_server_continues_on_another_server(servers: Servers) -> None:
     folder = servers.project("ann", "counter", COUNT)
     thread = servers.thread("ann", servers.first)
@@ -84,7 +85,7 @@ def test_run_of_a_killed_server_continues_on_another_server(servers: Servers) ->
     assert servers.ask("ann", servers.first, thread, "Hi.", workspace="counter")["outcome"]["answer"] == "Hello again."
 
 
-@in_sweeps
+@slow
 def test_run_of_a_killed_server_is_resumed_by_the_command(servers: Servers) -> None:
     folder = servers.project("ann", "resumed", COUNT)
     thread = servers.thread("ann", servers.first)
@@ -109,7 +110,7 @@ def test_run_of_a_killed_server_is_resumed_by_the_command(servers: Servers) -> N
     servers.first.wait()
 
 
-@in_sweeps
+@slow
 def test_cancelled_run_frees_its_thread_on_all_servers(servers: Servers) -> None:
     servers.project("ann", "slow", CALC)
     thread = servers.thread("ann", servers.first)
@@ -158,7 +159,7 @@ def test_users_see_nothing_of_each_other(servers: Servers) -> None:
     assert servers.state("ann", servers.first, thread)["values"]["outcome"]["answer"] == "Done."
 
 
-@in_sweeps
+@slow
 def test_concurrent_requests_to_a_thread_run_one_after_the_other(servers: Servers) -> None:
     """A request between the middleware's check and the machine's lock is refused there, and writes nothing."""
     servers.project("ann", "crowd", CALC)
@@ -180,7 +181,7 @@ def test_concurrent_requests_to_a_thread_run_one_after_the_other(servers: Server
     assert kinds == ["human", "ai"] * successes
 
 
-@in_sweeps
+@slow
 def test_clients_that_follow_runs_leave_connections_for_others(servers: Servers) -> None:
     servers.project("ann", "followed", CALC)
     thread = servers.thread("ann", servers.first)
@@ -200,7 +201,7 @@ def test_clients_that_follow_runs_leave_connections_for_others(servers: Servers)
         assert servers.client("cleo", servers.first).threads.search() is not None
 
 
-@in_sweeps
+@slow
 def test_request_without_a_token_is_refused(servers: Servers) -> None:
     for header in ({}, {"Authorization": "Bearer of bad news, for everybody who guesses"}):
         with httpx.Client(base_url=servers.first.url, headers=header) as client:
@@ -210,7 +211,7 @@ def test_request_without_a_token_is_refused(servers: Servers) -> None:
             assert client.get("/health").status_code == 200
 
 
-@in_sweeps
+@slow
 def test_client_cannot_choose_its_identity(servers: Servers) -> None:
     thread = servers.thread("bob", servers.first)
     refused: list[JsonMap] = [
@@ -232,7 +233,7 @@ def test_client_cannot_choose_its_identity(servers: Servers) -> None:
         assert bob.put("/store/items", json={"namespace": ["ann"], "key": "a", "value": {}}).status_code == 404
 
 
-@in_sweeps
+@slow
 def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(servers: Servers) -> None:
     """Our tables, the engine's and those of its checkpointer."""
     servers.project("cleo", "secret", CALC)
@@ -259,7 +260,7 @@ def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(serve
     assert remaining == (0,)
 
 
-@in_sweeps
+@slow
 def test_concurrent_runs_and_tokens_per_day_are_counted_over_all_servers(servers: Servers) -> None:
     servers.project("bob", "busy", CALC)
     threads = [servers.thread("bob", server) for server in (servers.first, servers.second)]

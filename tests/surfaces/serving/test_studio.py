@@ -16,7 +16,7 @@ from mendgraph.graph.machine.routes import NODES, TRANSITIONS
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import in_protocol, use
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.langchain.embedding import REPAIR, workspace
 from tests.sandboxes import sandbox_problem
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
@@ -27,7 +27,7 @@ from tests.workspace_files import changed_files, write_files
 pytestmark = pytest.mark.studio
 
 
-@in_sweeps
+@slow
 def test_graph_is_drawn_completely(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     drawn: Any = studio.client.assistants.get_graph(assistant["assistant_id"])
@@ -59,7 +59,7 @@ def test_thread_is_run_and_continued(studio: Studio, tmp_path: Path) -> None:
     assert studio.complaints() == []
 
 
-@in_sweeps
+@slow
 def test_run_is_streamed_step_by_step(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
@@ -90,7 +90,7 @@ def test_run_is_streamed_step_by_step(studio: Studio, tmp_path: Path) -> None:
 # --- The form
 
 
-@in_sweeps
+@slow
 def test_context_fields_have_help_defaults_and_limits(studio: Studio) -> None:
     [assistant] = studio.client.assistants.search(graph_id="mendgraph")
     schemas: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
@@ -129,7 +129,7 @@ CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
 )
 
 
-@in_sweeps
+@slow
 def test_invalid_context_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
     """None of them causes a model call, and no secret is quoted."""
     with native_server() as model:
@@ -154,6 +154,7 @@ def test_invalid_context_is_refused_by_name(studio: Studio, tmp_path: Path) -> N
     assert "secret@" not in json.dumps(answers) + studio.new_log()
 
 
+@slow
 def test_client_cannot_widen_the_context_in_any_other_way(studio: Studio, tmp_path: Path) -> None:
     """Not in assistants, `configurable` or the state: its endpoint is not called, and nothing is written."""
     turn_input, call = studio.request("Hi."), {"tool": "write_file", "arguments": {"path": "forged", "content": ""}}
@@ -190,7 +191,7 @@ def test_client_cannot_widen_the_context_in_any_other_way(studio: Studio, tmp_pa
     assert (theirs.requests, list(tmp_path.iterdir())) == ([], [])
 
 
-@in_sweeps
+@slow
 def test_unknown_setting_is_never_ignored(studio: Studio) -> None:
     """Nor in `configurable`, where the keys that servers and clients add are no settings."""
     turn_input = studio.request("Hi.")
@@ -204,7 +205,7 @@ def test_unknown_setting_is_never_ignored(studio: Studio) -> None:
     assert ended[1]["outcome"]["answer"] == "Hello."
 
 
-@in_sweeps
+@slow
 def test_relative_workspace_is_in_the_servers_folder(studio: Studio) -> None:
     thread = studio.thread()
     (studio.log.parent / "inside").mkdir()
@@ -238,7 +239,7 @@ ANSWERS: tuple[tuple[Any, dict[str, str], tuple[str, str]], ...] = (
 """What a person answers to `edit_file` and `write_file`, the files that are changed by then, and how the run ends."""
 
 
-@in_sweeps
+@slow
 def test_each_answer_to_an_approval_request_has_its_effect(studio: Studio, tmp_path: Path) -> None:
     """In parallel, as several people at one server; nothing is changed before the answer."""
 
@@ -261,7 +262,7 @@ def test_each_answer_to_an_approval_request_has_its_effect(studio: Studio, tmp_p
     assert studio.complaints() == []
 
 
-@in_sweeps
+@slow
 def test_unanswered_approval_request_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
     """Also by "Mark as Resolved" in a chat page, which sends the thread to its end."""
     write_files(tmp_path, CALC)
@@ -282,7 +283,7 @@ RUN: tuple[str, JsonMap] = ("run_command", {"argv": ["true"]})
 SEARCH: tuple[str, JsonMap] = ("search_files", {"pattern": "return"})
 
 
-@in_sweeps
+@slow
 def test_nothing_blocks_the_event_loop_of_the_server(studio: Studio, tmp_path: Path) -> None:
     """A search, an edit and a command that a person approves, and a missing embedded model."""
 
@@ -324,7 +325,7 @@ def repair_model() -> ScriptedServer:
     return ScriptedServer([in_protocol(reply, Protocol.NATIVE) for reply in REPAIR])
 
 
-@in_sweeps
+@slow
 def test_approval_request_in_a_server_is_answered_through_remote_graph(studio: Studio, tmp_path: Path) -> None:
     remote = RemoteGraph("mendgraph", sync_client=studio.client)
     thread: Any = {"configurable": {"thread_id": studio.thread()["thread_id"]}}

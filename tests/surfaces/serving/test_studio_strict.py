@@ -8,13 +8,13 @@ import pytest
 
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.surfaces.serving.studio import Studio, client_of, native_server, operator_server
 from tests.vocabulary import JsonMap
 from tests.workspace_files import changed_files, write_files
 
-pytestmark = [pytest.mark.studio, in_sweeps]
+pytestmark = [pytest.mark.studio, slow]
 
 SECRET: tuple[str, JsonMap] = ("read_file", {"path": ".env"})
 PLAN: tuple[str, JsonMap] = ("update_plan", {"steps": [{"title": "mend"}]})

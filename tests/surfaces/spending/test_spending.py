@@ -28,6 +28,7 @@ from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.surfaces.spending.spending_play import (
     LIMITS,
     MOVES,
@@ -119,6 +120,7 @@ SCHEMA_UNHEARD: JsonMap = {
 """A second malformed reply is asked for again under a schema, which this provider is not told and so does not count."""
 
 
+@slow
 @settings(max_examples=10)
 @example(rate=0.92, limits=SCHEMA_UNHEARD, forms=["malformed", "malformed", "call", "malformed", "call"])
 @given(rate=st.floats(0.5, 1.0), limits=LIMITS, forms=st.lists(st.sampled_from(["call", "malformed"]), max_size=12))
@@ -151,6 +153,7 @@ def test_process_that_dies_in_every_call_uses_up_the_budget(data: Path) -> None:
     assert outcome.usage["cost_usd"] == pytest.approx(total(model.paid, 2))
 
 
+@slow
 @pytest.mark.parametrize("dies_at", [0, 3])
 def test_reservation_of_a_lost_call_is_charged_once(data: Path, dies_at: int) -> None:
     root = workspace(data)
@@ -172,6 +175,7 @@ def snapshots(machine: Any, config: Any) -> list[Any]:
     return [snapshot for snapshot in machine.get_state_history(config) if snapshot.next == ("call_model",)][::-1]
 
 
+@slow
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4))
 @settings(max_examples=4)
 def test_time_travel_gives_no_budget_back(data: Path, places: list[int]) -> None:
@@ -212,6 +216,7 @@ def test_fork_starts_with_the_spending_of_its_run_at_that_step(data: Path, at: i
 # --- Limits of a day and of an account
 
 
+@slow
 @pytest.mark.parametrize(("span", "kind", "maximum"), [("day", "tokens", 24_000), ("account", "cost_usd", 0.15)])
 def test_two_sessions_in_two_workspaces_share_one_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, maximum: float, span: str
@@ -260,6 +265,7 @@ def test_two_sessions_in_two_workspaces_share_one_limit(
     assert {entry["account"] for entry in entries} == {limit["account"]}
 
 
+@slow
 @pytest.mark.parametrize(
     ("limit", "raised"),
     [

@@ -9,6 +9,7 @@ import pytest
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
+from tests.extent import slow
 from tests.surfaces.spending.spending_entries import Clock, as_reserved, entry, reserve, rows, settle, usage
 
 # --- Lost calls of a thread
@@ -260,6 +261,7 @@ def test_cost_limit_per_day_applies_to_all_accounts_together(store: SpendingStor
 # --- Concurrency
 
 
+@slow
 @pytest.mark.usefixtures("any_store")
 @pytest.mark.parametrize(
     ("limit", "reason"), [("day", StopReason.DAY_LIMIT), ("account", StopReason.ACCOUNT_LIMIT)], ids=["day", "account"]

@@ -12,7 +12,7 @@ from mendgraph.nodes.records import OutcomeKind
 from mendgraph.nodes.workspace.store.database import read_url
 from mendgraph.nodes.workspace.store.postgres import PostgresPool, close_postgres
 from mendgraph.nodes.workspace.store.run_lock import Owner
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.postgres import NO_POOLER, pooler
 from tests.surfaces.runs.run_plays import list_states, project, run_lines, tree
 
@@ -54,7 +54,7 @@ def test_workspace_lock_has_one_holder_behind_a_transaction_pooler(pooled_url: s
         one.close()
 
 
-@in_sweeps
+@slow
 def test_runs_end_behind_a_pooler_as_with_a_direct_connection(
     shared_store: str, tmp_path: Path, pooled_url: str
 ) -> None:

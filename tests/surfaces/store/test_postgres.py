@@ -25,7 +25,7 @@ from mendgraph.nodes.workspace.store.postgres_locks import Locks
 from mendgraph.nodes.workspace.store.run_lock import Owner
 from tests.doubles.system_calls import replaced
 from tests.doubles.wire import Wire
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.postgres import running_postgres
 
 OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")
@@ -317,6 +317,7 @@ def test_caught_error_inside_a_transaction_is_not_a_success(connections: Postgre
     assert ask(connections) == (1,)
 
 
+@slow
 def test_connections_that_died_while_idle_are_replaced(connections: PostgresPool, shared_store: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: ask(connections, "SELECT pg_sleep(0.05)"), range(3)))
@@ -334,7 +335,7 @@ def test_connection_lost_in_a_transaction_is_reported(connections: PostgresPool,
     assert ask(connections) == (1,)
 
 
-@in_sweeps
+@slow
 def test_wrong_password_is_reported_and_never_shown() -> None:
     with running_postgres() as server:
         with psycopg.connect(server, autocommit=True) as admin:

@@ -27,7 +27,7 @@ from mendgraph.nodes.workspace.store.run_lock import Owner
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.wire import Wire
-from tests.extent import LEVEL, in_sweeps
+from tests.extent import LEVEL, slow
 from tests.postgres import SETTINGS, postgres_programs, running_postgres, server_account, wait_for_server
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.run_plays import LINES, context, list_states, project, run_lines, tree, use
@@ -67,7 +67,7 @@ FAILED = (OutcomeKind.SYSTEM_ERROR, "store_failed")
 # --- Many runs
 
 
-@in_sweeps
+@slow
 def test_fifty_concurrent_runs_share_few_connections(shared_store: str, tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(50)]
     for folder in folders:
@@ -127,7 +127,7 @@ class Server:
             self._again.wait(60)
 
 
-@in_sweeps
+@slow
 def test_restarted_server_is_waited_for_and_a_stopped_one_ends_the_run_without_loss(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ CUTS = range(90, 930, 15 if LEVEL == 2 else 45)
 """What of all that a run sends to the server, once it is at work, does not arrive, or is not answered."""
 
 
-@in_sweeps
+@slow
 @pytest.mark.parametrize("late", [False, True])
 def test_run_continues_after_its_connection_is_cut_at_any_point(
     shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
@@ -191,7 +191,7 @@ def test_run_continues_after_its_connection_is_cut_at_any_point(
         assert (steps, sum(message.text == "It adds now." for message in result.messages)) == ([5, 4, 3, 2], 1), at
 
 
-@in_sweeps
+@slow
 def test_process_that_lost_the_workspace_changes_nothing_and_another_continues(
     shared_store: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -222,6 +222,7 @@ def test_process_that_lost_the_workspace_changes_nothing_and_another_continues(
     assert tree(folder) == tree(undisturbed)
 
 
+@slow
 def test_thread_is_active_on_one_machine_and_continues_on_another_after_a_kill(
     shared_store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +287,7 @@ def test_password_and_secrets_are_not_in_the_database_or_in_messages(
     close_postgres()
 
 
+@slow
 @pytest.mark.usefixtures("any_store")
 def test_any_thread_name_and_any_text_are_restored(folder: Path, any_store: str) -> None:
     request = "Look \ue000 at it: 'x' %s ?"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+from tests.extent import slow
 
 WORD = "hunter2-hunter2-hunter2"
 INFO = b"""{"batch_ingest_config": {"use_multipart_endpoint": true, "size_limit": 100, "size_limit_bytes": 20971520,
@@ -73,6 +74,7 @@ def ingest() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         server.server_close()
 
 
+@slow
 def test_run_is_posted_to_langsmith_only_if_tracing_is_on_and_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"one {WORD} two\n", encoding="utf-8")
     script = [Calls([("read_file", '{"path": "a.txt"}'), ("reveal", "{}")]), Say(f"It is {WORD}.")]

@@ -13,6 +13,7 @@ from rich.console import Console
 from mendgraph.graph.terminal.approval import HELP, ask_person, in_editor
 from mendgraph.graph.terminal.output import Screen
 from mendgraph.nodes.records import JsonMap
+from tests.extent import slow
 from tests.row_tables import rows
 
 DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a + b"
@@ -234,6 +235,7 @@ def script(folder: Path, body: str) -> str:
     return f"'{path}' --wait"
 
 
+@slow
 def test_editor_gets_a_private_file_and_not_the_store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://u:plum-51-orchard@h/runs")
     editor = script(tmp_path, f'echo "$2" > {tmp_path}/name; env > {tmp_path}/env; echo "new: $(cat "$2")" > "$2"')

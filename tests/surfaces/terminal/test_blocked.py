@@ -18,6 +18,7 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.surfaces.terminal import blocking_play
 from tests.surfaces.terminal.blocking_play import BEGUN, HOW, NODE_S, WHERE
 from tests.surfaces.terminal.stopping import start_command
@@ -74,6 +75,7 @@ def test_blocked_tool_ends_at_the_time_limit(root: Path, server: ScriptedServer)
     assert "BUDGET_STOP (wall_clock)" in running.err
 
 
+@slow
 def test_blocked_node_ends_at_its_timeout(root: Path, server: ScriptedServer, resumed: Callable[[], str]) -> None:
     with start_command(root, server.base_url, "Look here.", main=play("python", "guard")) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
@@ -90,6 +92,7 @@ def test_uninterruptible_code_ends_with_the_process(
     assert "Done." in resumed()
 
 
+@slow
 @pytest.mark.parametrize(
     ("where", "number", "code"),
     [("tool", signal.SIGINT, ExitCode.INTERRUPTED), ("view", signal.SIGTERM, ExitCode.TERMINATED)],

@@ -23,6 +23,7 @@ from mendgraph.graph.terminal.chat import COMMANDS, KEYS, _files, chat, prompt_f
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import Turns
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
+from tests.extent import slow
 from tests.surfaces.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.surfaces.terminal.signalled_models import STOPPING, Interrupted, Terminated, TerminatedTwice
 
@@ -212,6 +213,7 @@ WRITTEN = f"tool: write_file({json.dumps({'path': 'notes.txt', 'content': number
 NOT_COMMITTED = "it had uncommitted changes"
 
 
+@slow
 @pytest.mark.parametrize(
     ("committed", "words", "script", "left_out", "reason"),
     [
@@ -349,6 +351,7 @@ OPERATIONS = {
 }
 
 
+@slow
 @pytest.mark.parametrize(("name", "end"), OPERATIONS.items())
 def test_commit_during_a_git_operation_is_refused_and_stages_nothing(tmp_path: Path, name: str, end: str) -> None:
     repository(tmp_path)

@@ -20,6 +20,7 @@ from mendgraph.graph.fleet.serving.tenants import token_hash
 from mendgraph.graph.terminal.json_output import line_schema, object_schema
 from mendgraph.nodes.records import StopReason
 from tests.architecture.product import ROOT
+from tests.extent import slow
 from tests.surfaces.conftest import Command, Typed
 
 BUG = "def add(a, b):\n    return a - b\n"
@@ -255,6 +256,7 @@ def test_help_lists_commands_first_and_the_options_of_run_in_groups(
     assert (code, [word for word in words if word not in help_text], str(MOST) in help_text) == (0, [], False)
 
 
+@slow
 def test_help_of_every_command_fits_a_narrow_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     app: Any = typer.main.get_command(cli.app)
@@ -323,6 +325,7 @@ sys.exit(f"loaded: {{heavy}}" if heavy else codes != json.loads(sys.argv[2]))
 """
 
 
+@slow
 def test_command_without_a_run_imports_no_heavy_library() -> None:
     lines = {"--help": 0, "runs": 0, "--version": 0, "Fix it": 2, "--json --nonsense": 2, "model status": 4, "undo": 2}
     words = json.dumps([line.split() for line in lines])
@@ -332,6 +335,7 @@ def test_command_without_a_run_imports_no_heavy_library() -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
+@slow
 def test_closed_pipe_and_full_disk_do_not_crash_the_command() -> None:
     with subprocess.Popen([PROGRAM, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None

@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.sandboxes import set_sandbox_problem
 from tests.surfaces.telemetry.conftest import context
 
@@ -84,7 +84,7 @@ def test_run_database_is_checked(root: Path) -> None:
     assert (damaged.status, str(path) in damaged.remedy) == (Status.PROBLEM, True)
 
 
-@in_sweeps
+@slow
 @pytest.mark.usefixtures("empty_store")
 def test_shared_store_is_checked(root: Path) -> None:
     finding = checks.run_database(Machine(str(root), {}))

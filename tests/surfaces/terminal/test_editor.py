@@ -16,6 +16,7 @@ from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_pro
 from mendgraph import RunState, list_runs
 from tests.doubles.mcp_servers import ECHO, PROGRAM, program, running_processes
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
+from tests.extent import slow
 from tests.vocabulary import JsonMap
 
 COMMAND = Path(sys.executable).parent / "mendgraph"
@@ -219,6 +220,7 @@ def test_forged_markdown_stays_inside_the_code_block_and_a_long_preview_is_cut(f
     assert long.content[0].content.text.endswith("\n\nNot all of it is shown here.")
 
 
+@slow
 def test_call_can_be_rejected_or_allowed_for_the_session(folder: Path, desk: SharedAgent) -> None:
     (folder / "b.txt").write_text("b\n", encoding="utf-8")
     other = ("edit_file", json.dumps({"path": "b.txt", "old_str": "b", "new_str": "c"}))
@@ -370,6 +372,7 @@ def test_disconnect_of_the_client_ends_the_agent_and_the_run_can_be_resumed(fold
     assert [run.standing for run in runs] == [RunState.STOPPED]
 
 
+@slow
 def test_invalid_message_ends_the_agent_with_an_error() -> None:
     done = subprocess.run([COMMAND, "acp"], input="5\n", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")

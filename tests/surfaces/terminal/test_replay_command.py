@@ -14,6 +14,7 @@ from mendgraph.graph.terminal.outcome_lines import path_words
 from mendgraph.nodes.records import ToolError
 from tests.doubles.replies import Calls, Reply, Say, Slow
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.providers.wire import JsonMap
 from tests.surfaces.conftest import Command
 from tests.surfaces.runs.run_plays import context, killed_run, run_lines, tree
@@ -123,6 +124,7 @@ def test_model_of_another_provider_is_not_called_at_the_base_url_of_the_run(
     assert [request["model"] for request in server.requests] == ["m", "m"]
 
 
+@slow
 def test_replay_stopped_by_a_signal_leaves_no_worktree(tmp_path: Path) -> None:
     def waiting(_: JsonMap) -> Reply:
         running.send(signal.SIGTERM)

@@ -18,6 +18,7 @@ from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.sandboxes import without_first_line
 from tests.surfaces.runs.run_plays import (
     DOWN,
@@ -122,6 +123,7 @@ def test_resume_of_a_finished_run_says_so_and_runs_nothing(run: Run, folder: Pat
     assert ("resume" in result, tree(folder)) == (False, after)
 
 
+@slow
 @pytest.mark.parametrize("json_wanted", [True, False])
 def test_run_stopped_by_a_limit_names_the_command_that_continues_it(run: Run, folder: Path, json_wanted: bool) -> None:
     code, out, err = run("Mend add.", "--max-calls", "4", *["--json"] * json_wanted)
@@ -139,6 +141,7 @@ def test_run_stopped_by_a_limit_names_the_command_that_continues_it(run: Run, fo
     assert not (folder / "notes.txt").exists()
 
 
+@slow
 def test_run_continues_after_repeated_outages_with_the_same_result(run: Run, folder: Path) -> None:
     """So does its fork."""
     code, _, err = run("Mend add.", lines=(LINES[0], DOWN))

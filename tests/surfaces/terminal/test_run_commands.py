@@ -11,6 +11,7 @@ from mendgraph.nodes.workspace.store.database import FILE_NAME
 from mendgraph.nodes.workspace.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
 from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.replies import Say
+from tests.extent import slow
 from tests.surfaces.conftest import Command
 from tests.surfaces.runs.run_plays import killed_run, list_states, run_lines, tree, use
 
@@ -107,6 +108,7 @@ COMMANDS = [["runs", "show", "x"], ["undo", "x"], ["fork", "x", "--at", "1"], ["
 EVERYWHERE = [["runs"], ["runs", "prune", "--keep", "1"], *COMMANDS]
 
 
+@slow
 @pytest.mark.parametrize("damage", [b"not a database at all" * 400, b""], ids=["torn", "newer"])
 def test_unreadable_store_is_reported_in_one_line(command: Command, folder: Path, damage: bytes) -> None:
     done = run_lines(folder).thread_id
@@ -133,6 +135,7 @@ def test_active_run_is_named_by_commands_that_change_something(command: Command,
 # --- Files that are written
 
 
+@slow
 def test_report_is_written_and_replaces_a_file_only_with_force(folder: Path, command: Command) -> None:
     run_id = run_lines(folder).thread_id
     path, default_path = folder / "page.html", Path(run_folder_path(run_id), "report.html")
@@ -152,6 +155,7 @@ def test_report_is_written_and_replaces_a_file_only_with_force(folder: Path, com
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@slow
 def test_report_that_cannot_be_made_is_reported_in_one_line(folder: Path, command: Command) -> None:
     run_lines(folder)
     (folder / "link.html").symlink_to("/etc/hostname")

@@ -7,6 +7,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, MOST_PROBLEMS
+from tests.extent import slow
 
 NO_FILES = ("pipe", "endless", "circle", "folder", "sparse")
 
@@ -63,6 +64,7 @@ def test_path_that_is_not_a_regular_file_is_refused_without_waiting(
         assert os.path.lexists(folder / name)
 
 
+@slow
 def test_only_the_first_problems_of_a_large_file_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

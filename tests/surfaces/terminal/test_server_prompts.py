@@ -11,7 +11,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
 from tests.doubles.mcp_servers import PROMPTS, program
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.surfaces.conftest import Command
 from tests.surfaces.terminal.tmux import Tmux, needs_tmux
 from tests.workspace_files import write_files
@@ -147,7 +147,7 @@ def test_name_of_a_server_without_prompts_is_left_to_files_and_the_model(
     assert "/s:look is the file .claude/commands/s/look.md\n" in command(*TEXT, "/s:look", says=("Done.",))[2]
 
 
-@in_sweeps
+@slow
 @needs_tmux
 def test_completion_menu_offers_prompts_after_a_slash(folder: Path, settings: Path) -> None:
     environment = {CONFIG_VARIABLE: str(settings), "PLACE": VALUE, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}

@@ -21,6 +21,7 @@ from mendgraph.nodes.call_model import weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.call_model.weights import Pulled, PullFailure
 from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE
+from tests.extent import slow
 from tests.surfaces.conftest import Command
 
 TODAY = date(2026, 2, 28)
@@ -160,6 +161,7 @@ def context_of_run(command: Command, *words: str) -> AgentContext:
     return AgentContext.model_validate(json.loads(command("runs", "--json")[1])[0]["context"])
 
 
+@slow
 @pytest.mark.parametrize("words", [["Mend it."], ["chat"]])
 def test_options_override_files_and_files_override_defaults(
     words: list[str], folder: Path, user: Path, command: Command

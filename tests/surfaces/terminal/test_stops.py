@@ -14,6 +14,7 @@ from mendgraph import Effect, Ended, ToolContext, ToolOutput, tool
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.tool_play import scripted_model, session
 from tests.surfaces.terminal.stopping import stalled_endpoint, start_command, stopping_message
@@ -89,6 +90,7 @@ def wait_for(path: Path) -> None:
     assert path.exists()
 
 
+@slow
 @needs_sandbox
 def test_signal_during_a_tool_ends_the_run_after_the_step(root: Path) -> None:
     with (
@@ -106,6 +108,7 @@ def test_signal_during_a_tool_ends_the_run_after_the_step(root: Path) -> None:
     assert "→ write_file next.txt  cancelled: The run was stopped before this call, so it did not run.\n" in running.err
 
 
+@slow
 @needs_sandbox
 @pytest.mark.parametrize(
     ("numbers", "code", "by"),
@@ -132,6 +135,7 @@ def test_second_signal_does_not_wait_for_the_tool(
     assert sorted(os.listdir(root)) == ["a.py", "begun"]
 
 
+@slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_signal_at_the_prompt_ends_the_chat(root: Path, number: signal.Signals, code: int) -> None:
     with ScriptedServer([Say("Hello.")]) as server, start_command(root, server.base_url, "chat") as running:

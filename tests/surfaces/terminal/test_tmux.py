@@ -11,7 +11,7 @@ import pytest
 
 from tests.doubles.replies import Calls, Reply, Say, Slow
 from tests.doubles.scripted_server import ScriptedServer
-from tests.extent import in_sweeps
+from tests.extent import slow
 from tests.surfaces.runs.run_plays import project, run_lines
 from tests.surfaces.terminal.tmux import COMMAND, Tmux, needs_tmux
 
@@ -38,7 +38,7 @@ def terminal(
             yield tmux, project / "calc.py", server
 
 
-@in_sweeps
+@slow
 def test_no_color_removes_all_colors(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", no_color="1") as (tmux, _, _):
         tmux.wait("You:")
@@ -53,7 +53,7 @@ def test_no_color_removes_all_colors(tmp_path: Path) -> None:
     assert not re.search("\x1b\\[[0-9;:]*(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;:]*m", screens)
 
 
-@in_sweeps
+@slow
 def test_limit_is_raised_by_a_key_and_by_a_number(tmp_path: Path) -> None:
     words = ("--on-limit", "ask", "--max-calls", "1", "Fix add")
     with terminal(tmp_path, [FIX, Calls([("read_file", '{"path": "calc.py"}')]), DONE], *words) as (tmux, calc, _):
@@ -70,7 +70,7 @@ def test_limit_is_raised_by_a_key_and_by_a_number(tmp_path: Path) -> None:
     assert calc.read_text(encoding="utf-8") == FIXED
 
 
-@in_sweeps
+@slow
 def test_single_key_answers_an_approval_request(tmp_path: Path) -> None:
     """Arrow keys are no answer; a reason is a line."""
     with terminal(tmp_path, [FIX, FIX, FIX, DONE], "--mode", "ask", "Fix add") as (tmux, calc, _):
@@ -88,7 +88,7 @@ def test_single_key_answers_an_approval_request(tmp_path: Path) -> None:
         assert calc.read_text(encoding="utf-8") == FIXED
 
 
-@in_sweeps
+@slow
 def test_narrow_terminal_wraps_between_words(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", width=40) as (tmux, calc, _):
         tmux.wait("You:")
@@ -106,6 +106,7 @@ def test_narrow_terminal_wraps_between_words(tmp_path: Path) -> None:
     assert "→ edit_file calc.py  1 replacement\n" in text
 
 
+@slow
 def test_chat_at_a_terminal_supports_multiple_lines_undo_models_and_history(tmp_path: Path) -> None:
     """Several lines, undo and its note to the model, another model, and the history of the next chat."""
     with terminal(tmp_path, [FIX, DONE, Say("I see."), Say("So be it.")]) as (tmux, calc, server):
@@ -190,7 +191,7 @@ def test_question_is_answered_a_message_added_and_the_answer_shown_as_markdown(t
 BASH = shutil.which("bash")
 
 
-@in_sweeps
+@slow
 @pytest.mark.skipif(BASH is None, reason="bash is not installed: install it")
 def test_tab_completes_in_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))

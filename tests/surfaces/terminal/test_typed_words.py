@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.extent import slow
+
 TERMINAL = """
 import asyncio, os, pty, signal, sys, termios
 from mendgraph.graph.terminal.process_end import leave_at_once
@@ -67,6 +69,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
+@slow
 def test_terminal_is_restored_commands_are_not_sent_and_a_closed_terminal_is_not_read() -> None:
     command = [sys.executable, "-c", TERMINAL]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)

@@ -20,6 +20,7 @@ from mendgraph.graph.machine.serializer import serializer
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.vocabulary import Protocol
 from tests.workspace.attacks.canary_scene import PLANTED, REQUEST, Scene, no_redaction, scene, script
 
@@ -69,6 +70,7 @@ def test_run_writes_no_secret(scene: Scene, run: Any, protocol: Protocol) -> Non
     assert scene.leaks() == {}
 
 
+@slow
 @pytest.mark.usefixtures("no_redaction")
 def test_without_redaction_secrets_are_found_everywhere(scene: Scene) -> None:
     session_run(scene, Protocol.TEXT)

@@ -18,6 +18,7 @@ from tests.doubles.replies import Message, Reply, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import Use, message_of, use
+from tests.extent import slow
 from tests.vocabulary import Protocol
 from tests.workspace.attacks.canary_scene import PLANTED, REQUEST, TOOLS, Scene, no_redaction, scene, script
 
@@ -56,6 +57,7 @@ def terminal(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     return Terminal(scene, capsys, monkeypatch)
 
 
+@slow
 @pytest.mark.parametrize(("protocol", "words"), [(Protocol.TEXT, ()), (Protocol.NATIVE, ("--json", "--debug"))])
 def test_terminal_shows_no_secret(terminal: Terminal, protocol: Protocol, words: tuple[str, ...]) -> None:
     code = terminal.run(script(protocol), "--protocol", protocol.value, *words)
@@ -63,6 +65,7 @@ def test_terminal_shows_no_secret(terminal: Terminal, protocol: Protocol, words:
     assert "[redacted secret]" in str(terminal.scene.places["stdout"])
 
 
+@slow
 @pytest.mark.usefixtures("no_redaction")
 def test_without_redaction_the_terminal_shows_secrets(terminal: Terminal) -> None:
     assert terminal.run(script(Protocol.NATIVE), "--protocol", "native", "--debug") == 0
@@ -75,6 +78,7 @@ def test_without_redaction_the_terminal_shows_secrets(terminal: Terminal) -> Non
 REFUSED = Status(400, {"error": {"message": f"bad key {PLANTED.endpoint_error}, {PLANTED.variable}", "type": "x"}})
 
 
+@slow
 def test_failure_messages_show_no_secret(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (terminal.run([REFUSED], "--debug"), terminal.scene.leaks()) == (4, {})
 
@@ -159,6 +163,7 @@ AROUND = use(("search_files", {"pattern": "limit", "context_lines": 3}))
 MISS = use(("edit_file", {"path": "key.py", "old_str": f"{PLANTED.key_block[:12]}\nlimit = 9", "new_str": "x"}))
 
 
+@slow
 def test_multiline_key_is_never_shown_even_in_part(scene: Scene) -> None:
     (scene.root / "key.py").write_text(PLANTED.key_file(), encoding="utf-8")
     steps: tuple[Use, ...] = (WHOLE, PART, AROUND, MISS)

@@ -17,6 +17,7 @@ from mendgraph.nodes.workspace.copies.workspace_copies import (
     make_branch,
     remove_branch_copy,
 )
+from tests.extent import slow
 from tests.workspace.processes.git_places import git, repository, write
 
 WANTED = BranchRequest("mendgraph/fix-it", "Fix it.", commit=True, report="")
@@ -184,6 +185,7 @@ def parent(project: Path, tmp_path: Path) -> Path:
     return project
 
 
+@slow
 @pytest.mark.parametrize("name", ["vendor/sub/lib.py", "vendor"])
 def test_submodule_is_never_dropped(parent: Path, tmp_path: Path, name: str) -> None:
     copy = branch(parent, tmp_path / "copy")

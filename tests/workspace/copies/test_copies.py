@@ -18,6 +18,7 @@ from mendgraph.nodes.workspace.copies.workspace_copies import (
     open_copy,
     pin_source,
 )
+from tests.extent import slow
 from tests.memory_folder import memory_folder
 from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of
 from tests.workspace.files.journaled_runs import EVENTS, run_until_killed
@@ -48,6 +49,7 @@ def source_of(place: Path, kind: Source) -> Path:
     return main
 
 
+@slow
 @pytest.mark.parametrize("kind", ["repository", "bare", "shallow", "folder"])
 def test_copy_is_made_once_compared_and_deleted(place: Path, kind: Source) -> None:
     source, folder = source_of(place, kind), place / "copies/one"
@@ -138,6 +140,7 @@ def test_concurrent_threads_make_a_copy_once(place: Path) -> None:
     assert git(main, "worktree", "list").count("detached") == 1
 
 
+@slow
 @pytest.mark.parametrize("kind", ["repository", "folder"])
 def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: Source) -> None:
     source, folder = source_of(place, kind), place / "one"

@@ -18,6 +18,7 @@ from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOve
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, ResourceLimits
 from mendgraph.nodes.workspace.sandboxes import bubblewrap, discarded_copy, workspace_copy
 from tests.doubles.system_calls import before_each
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import is_denied
@@ -91,6 +92,7 @@ def test_example_that_writes_or_reads_a_denied_file_is_unknown(root: Path) -> No
     assert [entry["results"][0][0] for entry in runs] == ["unknown", "unknown"]
 
 
+@slow
 def test_endless_example_is_stopped(root: Path) -> None:
     text = "def f():\n    while True: print('x')\n"
     checks = opened(root, examples_timeout_s=0.5)
@@ -155,6 +157,7 @@ WRITING_TEST = """def test_a():
 WRITING_SCRIPT = "set -e; test ! -e out; test ! -s .env; test -d .git; echo 1 > out; echo 1 > app.py; echo 1 > lib/b.py"
 
 
+@slow
 @rows("bubblewrap", "landlock")
 def test_checks_that_write_into_the_workspace_run_on_a_copy_that_is_discarded(sandbox: str, tmp_path: Path) -> None:
     root = tmp_path.resolve()
@@ -183,6 +186,7 @@ for _ in range(1_200): os.mkdir('deep/d'); os.chdir('deep'); os.rename('d', 'dee
 """
 
 
+@slow
 @rows("bubblewrap", "landlock")
 def test_nothing_of_a_check_that_writes_reaches_the_next(sandbox: str, tmp_path: Path) -> None:
     root = tmp_path.resolve()
@@ -217,6 +221,7 @@ def test_first_results_of_a_check_count_if_the_workspace_cannot_be_copied(
         assert checks.run_command("sh write.sh") == RanTests("sh write.sh")
 
 
+@slow
 def test_copying_takes_no_time_of_a_check(tmp_path: Path) -> None:
     checks = writing_checks(tmp_path, timeout_s=1.5)
     for number in range(5):

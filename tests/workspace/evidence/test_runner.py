@@ -13,6 +13,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.evidence import runner
 from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, answer
+from tests.extent import slow
 from tests.row_tables import rows
 
 
@@ -157,6 +158,7 @@ def test_examples_share_names_only_within_their_group(bench: Bench) -> None:
     assert results == [["passed", ""], ["passed", ""], ["unknown", "NameError: name 'x' is not defined"]]
 
 
+@slow
 def test_endless_example_is_reported_and_the_rest_is_unknown(bench: Bench) -> None:
     code = "def f():\n    while True: pass\n"
     results = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
@@ -181,6 +183,7 @@ def count(folder="{}"):
 """
 
 
+@slow
 def test_at_most_sixteen_processes_run_in_parallel(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "running").mkdir()
     bench.put(mod=COUNTED.format(tmp_path / "running"))
@@ -272,6 +275,7 @@ def run_tests(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = 
     return report
 
 
+@slow
 def test_tests_run_with_pytest_despite_options_of_the_project(bench: Bench) -> None:
     bench.put(app="def add(a, b):\n    return a + b\n", test_app=OLD + "def test_loud(): print('{}')\n")
     (bench.root / "pytest.ini").write_text("[pytest]\naddopts = --cov=app --cov-fail-under=100 -n 2\n")
@@ -291,6 +295,7 @@ def test_tests_run_with_pytest_despite_options_of_the_project(bench: Bench) -> N
     }
 
 
+@slow
 @rows("pytest", "unittest")
 def test_changed_tests_are_reported_with_their_lines_and_skips_are_counted(runner_module: str, bench: Bench) -> None:
     cases = (
@@ -324,6 +329,7 @@ def test_test_that_needs_pytest_is_skipped_without_it(bench: Bench) -> None:
     assert (report["skipped"], report["skip_reason"]) == (3, "pytest is not installed")
 
 
+@slow
 def test_end_of_each_failure_is_reported_within_bounds(bench: Bench) -> None:
     parameters = "import pytest\n@pytest.mark.parametrize('n', range(22))\n"
     many = f"{parameters}def test_n(n): raise ValueError('x' * 5_000 + 'end')\n"
@@ -335,6 +341,7 @@ def test_end_of_each_failure_is_reported_within_bounds(bench: Bench) -> None:
     assert all(len(failure) == 300 and failure.endswith("end") for failure in failures[20:])
 
 
+@slow
 @rows(
     ("import no_such_module\n", "", ["test_app.py"], ""),
     ("x = 1\n", "", [], "it has no tests"),

@@ -25,6 +25,7 @@ from mendgraph.nodes.language.installation import how_to_add
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.mcp_servers import ECHO, http_server, program, running_processes
+from tests.extent import slow
 from tests.row_tables import rows
 
 REAL = """
@@ -89,6 +90,7 @@ def called(tool: Tool, context: ToolContext) -> Any:
     return output.result.error or output.result.data["text"]
 
 
+@slow
 def test_tools_of_a_real_server_become_tools(tmp_path: Path, context: ToolContext) -> None:
     (tmp_path / "calc.py").write_text(REAL, encoding="utf-8")
     args = [str(tmp_path / "calc.py")]
@@ -252,6 +254,7 @@ def test_last_output_of_a_server_is_shown_redacted_and_bounded(output: str, quot
     assert outcome == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
+@slow
 def test_engine_waits_until_a_hanging_server_is_gone(tmp_path: Path, context: ToolContext) -> None:
     assert SELF_TIMED_GRACE_S > END_S
     [echo] = loaded({"s": program(tmp_path, "hang")})
@@ -263,12 +266,14 @@ def test_engine_waits_until_a_hanging_server_is_gone(tmp_path: Path, context: To
     assert running_processes(tmp_path) == []
 
 
+@slow
 def test_server_that_timed_out_may_clean_up(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang tidy")})
     called(echo, replace(context, timeout_s=0.5))
     assert (tmp_path / "pids.tidied").exists()
 
 
+@slow
 def test_cancelled_call_leaves_no_server_running(tmp_path: Path, context: ToolContext) -> None:
     [echo] = loaded({"s": program(tmp_path, "hang")})
 

@@ -12,6 +12,7 @@ from mendgraph.nodes.workspace.files.atomic_write import TEMPORARY_SUFFIX
 from mendgraph.nodes.workspace.files.change_records import ChangeState
 from mendgraph.nodes.workspace.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, Workspace, WriteFile
 from tests.doubles.system_calls import after_each, before_each, failing, noted, replaced
+from tests.extent import slow
 from tests.workspace.files.file_trees import A, B, changes_of_all_kinds, file_states, modes
 from tests.workspace.files.layout import DENIAL, SECRET, build, no_env, sha, tree_of
 from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal, recovered
@@ -56,6 +57,7 @@ def test_files_are_created_changed_moved_and_deleted_together(root: Path, worksp
 # --- Each failing system call
 
 
+@slow
 @pytest.mark.parametrize("function", ["rename", "link", "fsync", "mkdir", "write", "open"])
 def test_failed_change_is_rolled_back_or_reported(root: Path, function: str) -> None:
     failed = 0

@@ -21,6 +21,7 @@ from mendgraph.nodes.workspace.files.tree_walk import (
 )
 from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.system_calls import after_each
+from tests.extent import slow
 from tests.workspace.files.layout import DENIAL, allow, no_env
 
 
@@ -150,6 +151,7 @@ def test_time_for_any_ignore_pattern_is_bounded() -> None:
         assert not hidden(f"{line}\n" * 5, parts, "a" * 255)
 
 
+@slow
 def test_ignore_files_are_bounded_and_what_exceeds_the_bound_hides_nothing() -> None:
     assert hidden("x\n" * (LARGEST_IGNORE_FILE // 2), [], "x")
     assert not hidden("x\n" * (LARGEST_IGNORE_FILE // 2 + 1), [], "x")

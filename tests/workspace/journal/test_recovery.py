@@ -15,6 +15,7 @@ from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffe
 from mendgraph.nodes.workspace.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.workspace.journal.recovery import Recovered
 from tests.doubles.system_calls import after_each, before_each, failing, noted, replaced
+from tests.extent import slow
 from tests.workspace.files.layout import allow, sha
 from tests.workspace.files.recorder_doubles import MemoryJournal, WatchingJournal, killed_at, recovered
 
@@ -169,6 +170,7 @@ EACH = 5
 """Of the points at which a change may be killed each deed is shown at each fifth, and all deeds together at all."""
 
 
+@slow
 def test_change_by_somebody_else_is_kept_and_reported(fresh: Callable[[], Place]) -> None:
     for number, (deed, path) in enumerate(DEEDS):
         check_foreign_changes_are_kept(fresh, deed, path, 1 + number % EACH)
@@ -281,6 +283,7 @@ def test_file_that_cannot_be_restored_is_named_and_left_unchanged(fresh: Callabl
 # --- The disk
 
 
+@slow
 @pytest.mark.parametrize("function", ["rename", "unlink", "open"])
 def test_failing_disk_leaves_the_change_open_for_the_next_recovery(fresh: Callable[[], Place], function: str) -> None:
     before = fresh().tree()

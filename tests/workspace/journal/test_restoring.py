@@ -30,6 +30,7 @@ from mendgraph.nodes.workspace.journal.restoring import (
 )
 from mendgraph.nodes.workspace.store.database import FILE_NAME, open_database, transaction
 from tests.doubles.system_calls import failing, noted
+from tests.extent import slow
 from tests.memory_folder import memory_folder
 from tests.workspace.files.journaled_runs import Tree, World, files, swap, tree
 from tests.workspace.files.layout import no_env, sha
@@ -177,6 +178,7 @@ def many(world: World, number: int) -> Tree:
     return before
 
 
+@slow
 def test_many_files_are_restored_in_batches(world: World) -> None:
     before = many(world, 2 * MOST_CHANGES + 5)
     assert isinstance(undo(world), Restored)
@@ -386,6 +388,7 @@ def act(some: Random, root: Path) -> None:
             (root / "made" / name).mkdir(parents=True, exist_ok=True)
 
 
+@slow
 @pytest.mark.parametrize("seed", range(5))
 def test_undo_restores_every_file_and_mode_after_many_changes(world: World, seed: int) -> None:
     some, before = Random(seed), files(tree(world.root))

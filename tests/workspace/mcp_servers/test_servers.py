@@ -18,6 +18,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.mcp_servers import http_server, program, running_processes
+from tests.extent import slow
 
 
 def load_echo(connection: dict[str, object]) -> Tool:
@@ -85,6 +86,7 @@ def test_garbage_collected_session_ends_its_servers(tmp_path: Path) -> None:
     assert running_processes(tmp_path) == []
 
 
+@slow
 @pytest.mark.parametrize("behaviour", ["stubborn", "stubborn hang"])
 def test_server_that_ignores_eof_and_sigterm_is_killed_with_its_children(tmp_path: Path, behaviour: str) -> None:
     echo = load_echo(program(tmp_path, behaviour))
@@ -94,6 +96,7 @@ def test_server_that_ignores_eof_and_sigterm_is_killed_with_its_children(tmp_pat
     assert running_processes(tmp_path) == []
 
 
+@slow
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
@@ -147,6 +150,7 @@ def test_too_deeply_nested_message_is_ignored(tmp_path: Path) -> None:
         assert call(echo, context_of(tmp_path, session)) == "The MCP server 's' failed: said"
 
 
+@slow
 def test_server_that_never_answers_initialize_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "START_S", 0.5)
     tools = load_mcp_tools_sync({"s": program(tmp_path, "mute")})

@@ -26,6 +26,7 @@ from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOve
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput
 from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
 from tests.architecture.product import ROOT
+from tests.extent import slow
 from tests.workspace.processes.command_place import Place, command_place, is_alive, opened, unique_seconds
 
 
@@ -71,6 +72,7 @@ def test_forbidden_working_folder_is_an_error(place: Place) -> None:
     assert {cwd: place.error("true", cwd=cwd) for cwd in FORBIDDEN_FOLDERS} == FORBIDDEN_FOLDERS
 
 
+@slow
 def test_slow_program_is_terminated_and_then_killed(place: Place) -> None:
     mark = unique_seconds()
     result = opened(place.root, grace_s=60.0, sandbox=place.sandbox).run(["sleep", mark], timeout_s=1.0)

@@ -2,8 +2,10 @@ import os
 from pathlib import Path
 
 from mendgraph.nodes.workspace.sandboxes.private_folder import remove_tree
+from tests.extent import slow
 
 
+@slow
 def test_deep_folder_is_removed_without_following_links(tmp_path: Path) -> None:
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     outside.mkdir()

@@ -14,6 +14,7 @@ from mendgraph.nodes.workspace.processes import resource_limits
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, ResourceLimits, usable_memory
 from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
 from mendgraph.nodes.workspace.sandboxes.sandbox import Guarantee
+from tests.extent import slow
 from tests.sandboxes import open_handles
 from tests.workspace.processes.command_place import Place, is_alive, opened, unique_seconds
 
@@ -86,6 +87,7 @@ ROWS = [
 """The others share what watches a program and what sets its limits."""
 
 
+@slow
 @pytest.mark.parametrize(("sandbox", "name"), ROWS)
 def test_program_over_a_limit_is_ended_and_the_limit_is_named(tmp_path: Path, sandbox: str, name: str) -> None:
     program, limit = TOO_MUCH[name]

@@ -27,6 +27,7 @@ from mendgraph.nodes.workspace.processes.git import linked_repository
 from mendgraph.nodes.workspace.sandboxes.backends import AUTOMATIC
 from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE, read_settings_file
 from tests.doubles.system_calls import before_each
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.workspace.processes.command_place import Place, command_place, opened
 
@@ -346,6 +347,7 @@ USER_SETTINGS = [
 """What there is, and what a command does: it makes them, renames a folder above them, or makes a link of one."""
 
 
+@slow
 @pytest.mark.parametrize("sandbox", AUTOMATIC)
 def test_user_settings_in_the_workspace_are_not_created_or_replaced(tmp_path: Path, sandbox: str) -> None:
     for number, (existing, attack) in enumerate(USER_SETTINGS):
@@ -382,6 +384,7 @@ def test_bare_repository_cannot_be_changed_or_replaced(place: Place) -> None:
 # --- A lock held by another process
 
 
+@slow
 def test_foreign_lock_on_a_folder_without_a_repository_is_an_error(bubblewrap_place: Place) -> None:
     place = bubblewrap_place
     (place.root / ".git/config").unlink()

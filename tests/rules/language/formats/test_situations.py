@@ -15,6 +15,7 @@ from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import JsonMap, ModelReply, Reading, ToolCall
 from tests.architecture.product import ROOT
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.rules.parse.readings import NATIVE, REGISTRY, TEXT
 from tests.snapshots import Snapshots
@@ -145,6 +146,7 @@ SITUATIONS = {
 }
 
 
+@slow
 def test_every_format_in_every_situation(snapshots: Snapshots) -> None:
     columns = [*SITUATIONS]
     rows = {form.name: [SITUATIONS[column](form) for column in columns] for form in FORMATS}

@@ -36,6 +36,7 @@ from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import scripted_model
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
@@ -325,6 +326,7 @@ def test_stopping_a_run_ends_its_children(root: Path) -> None:
     assert calls == len(model.calls) < 15
 
 
+@slow
 @pytest.mark.parametrize("turn_input", [None, {"messages": [HumanMessage("MAIN again")]}])
 def test_cancelling_a_run_in_its_event_loop_cancels_its_children(root: Path, turn_input: Any) -> None:
     """Their calls are charged to the next turn, whether it continues them or not."""

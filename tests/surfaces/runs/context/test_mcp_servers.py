@@ -14,6 +14,7 @@ from mendgraph import AgentContext, ToolError, arun_task, build_graph, default_t
 from tests.doubles.mcp_servers import ECHO, PROGRAM, running_processes
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.tool_play import play, scripted_model, session
 from tests.vocabulary import Protocol
@@ -143,6 +144,7 @@ SCRIPTS = (
 )
 
 
+@slow
 @needs_sandbox
 def test_program_cannot_change_a_file_that_a_server_executes(workspace: Path) -> None:
     before = (workspace / "tools" / "server.py").read_bytes()

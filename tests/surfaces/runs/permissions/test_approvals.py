@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from mendgraph import Asked, Denied, Ended, Event, Forked, ToolError, fork_run, steps_of
+from tests.extent import slow
 from tests.surfaces.runs.approval_play import AFTER, ANSWER, BUG, THREE, files, last, requested_calls, session
 
 APPEND = 'tool: append_file({"path": "log.txt", "content": "%s"})'
@@ -135,6 +136,7 @@ def test_edited_call_cannot_reach_a_denied_path(root: Path) -> None:
 UNREADABLE: list[object] = [None, True, {}, [], 7, "yes", {"0": "approve"}]
 
 
+@slow
 def test_invalid_answer_runs_nothing_and_the_request_is_shown_again(root: Path) -> None:
     for number, answer in enumerate(UNREADABLE):
         with session(root, THREE, "I may not.", thread=f"t{number}") as now:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import slow
 from tests.sandboxes import sandbox_problem
 from tests.workspace.processes.command_place import is_alive, unique_seconds
 
@@ -124,17 +124,24 @@ def test_file_that_a_job_changes_after_an_edit_is_restored(root: Path) -> None:
     assert (root / "note.txt").read_text() == "remember\n"
 
 
+class EndlessModel(ScriptedModel):
+    """Starts a job, and never begins its second reply."""
+
+    def __init__(self, reply: str) -> None:
+        super().__init__([Say(reply), Say("Done.")])
+        self.waits = asyncio.Event()
+
+    async def wait_for_reply(self) -> None:
+        if len(self.calls) == 2:
+            self.waits.set()
+            await asyncio.Event().wait()
+
+
+@slow
 @pytest.mark.parametrize("way", ["session", "graph"])
 def test_cancelled_turn_ends_its_jobs(root: Path, way: str) -> None:
     mark = unique_seconds()
-    calls_model = threading.Event()
-    may_answer = threading.Event()
-
-    def wait() -> None:
-        calls_model.set()
-        may_answer.wait(30)
-
-    model = Model(job(f"sleep {mark}"), meanwhile=wait)
+    model = EndlessModel(job(f"sleep {mark}"))
     session = Session(context_of(root), model=model, thread_id="t")
 
     async def work() -> None:
@@ -146,7 +153,7 @@ def test_cancelled_turn_ends_its_jobs(root: Path, way: str) -> None:
 
     async def cancel() -> bool:
         task = asyncio.create_task(work())
-        await asyncio.to_thread(calls_model.wait, 30)
+        await asyncio.wait_for(model.waits.wait(), 30)
         began = is_alive(f"sleep {mark}")
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -156,5 +163,4 @@ def test_cancelled_turn_ends_its_jobs(root: Path, way: str) -> None:
     try:
         assert asyncio.run(cancel())
     finally:
-        may_answer.set()
         session.close()

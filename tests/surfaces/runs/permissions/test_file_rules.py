@@ -8,6 +8,7 @@ import pytest
 
 from mendgraph import DEFAULT_GUARDRAIL_RULES, AgentContext, FileGuardrailRule
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.tool_play import DONE, PlayedRun, play, reads
 from tests.workspace_files import write_files
@@ -62,6 +63,7 @@ def results_of(run: PlayedRun) -> list[str]:
     return [message.text for message in run.result.messages if message.type == "tool"]
 
 
+@slow
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_rule_for_an_absolute_path_blocks_each_tool(root: Path, check: Callable[[Path], Check]) -> None:
     calls = calls_on_salaries(root)

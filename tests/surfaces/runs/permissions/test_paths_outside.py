@@ -8,6 +8,7 @@ import pytest
 
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import PROTOCOLS, Line, play, results_of
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
@@ -80,6 +81,7 @@ def test_path_outside_the_workspace_is_never_read_as_one_inside(folder: Path, pa
     assert (folder.parent / "other" / "notes.txt").read_text() == "theirs\n"
 
 
+@slow
 def test_suggestion_is_the_workspace_path_with_the_same_name(folder: Path) -> None:
     write_files(folder, {"src/.env": "", ".env": ""})
     for path, suggested in (
@@ -127,6 +129,7 @@ def test_absolute_path_in_a_request_names_that_file(folder: Path, form: str) -> 
     assert "There is no" not in run.sent(0)
 
 
+@slow
 def test_backslashes_are_not_part_of_a_new_file_name(folder: Path) -> None:
     for path in ("src\\calc.py", ".\\src\\calc.py", "src\\new.py"):
         meant = path.removeprefix(".\\").replace("\\", "/")

@@ -10,6 +10,7 @@ import pytest
 from tests.doubles.replies import Say
 from tests.doubles.task_model import TaskModel
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox, sandbox_problem
 from tests.surfaces.runs.tool_play import DONE, play, reads
 from tests.vocabulary import JsonMap
@@ -25,6 +26,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
+@slow
 @pytest.mark.parametrize(
     ("request_", "settings", "variables", "written"),
     [

@@ -25,6 +25,7 @@ from mendgraph import (
     tool,
 )
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import DONE, FILES, PROTOCOLS, play, reads, scripted_model
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
@@ -75,6 +76,7 @@ CHANGES: tuple[tuple[str, JsonMap], ...] = (
 )
 
 
+@slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_patch_with_a_denied_file_changes_nothing(root: Path, protocol: Protocol) -> None:
     for patch, rule in PATCHES:
@@ -159,6 +161,7 @@ def without_times(value: Any) -> Any:
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
+@slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_sync_and_async_runs_have_the_same_trace_log_and_files(
     tmp_path: Path, protocol: Protocol, monkeypatch: pytest.MonkeyPatch

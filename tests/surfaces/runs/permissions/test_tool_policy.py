@@ -15,6 +15,7 @@ from mendgraph import AgentContext, Alerted, Effect, Ended, Event, Waiting, buil
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.model_clock import set_clock
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import (
     DONE,
     FILES,
@@ -158,6 +159,7 @@ def test_circuit_opens_for_a_tool_whose_server_is_down_and_then_allows_one_call(
     assert [*sorted(requests[:2]), *requests[2:]] == [1, 2, 3, 4, 5, 7, 9, 9]
 
 
+@slow
 def test_errors_of_callers_and_tools_open_no_circuit(root: Path) -> None:
     @tool(effect=Effect.NETWORK)
     def fail(number: int) -> str:

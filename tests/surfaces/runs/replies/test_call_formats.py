@@ -15,6 +15,7 @@ from mendgraph.nodes.language.formats.table import FORMAT_OF, FORMATS
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.langchain.agents import agent, ask
 from tests.surfaces.runs.tool_play import new_workspace
 from tests.vocabulary import JsonMap
@@ -48,6 +49,7 @@ def test_call_in_any_format_changes_the_file_and_becomes_a_native_call(tmp_path:
         assert outcome.usage["replies_in_format"] == {form.name: 1}
 
 
+@slow
 def test_call_inside_a_file_that_is_copied_does_not_run(tmp_path: Path) -> None:
     for form in FORMATS:
         smuggled = form.example("write_file", {"path": "smuggled.txt", "content": "x"})

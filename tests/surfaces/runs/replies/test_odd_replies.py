@@ -21,6 +21,7 @@ from tests.doubles.history import history_problems
 from tests.doubles.replies import Calls, Message, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
@@ -246,6 +247,7 @@ def with_value_at(document: Any, place: Sequence[str | int], value: Any) -> Any:
     return copy
 
 
+@slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), JSON, st.booleans(), st.booleans())
 def test_run_has_one_outcome_for_any_value_at_any_place_of_a_reply(
@@ -319,6 +321,7 @@ MODELS: tuple[tuple[JsonMap, Any], ...] = (
 """Where the calls are left open, the reply may as well be a failure of its provider: one that says why."""
 
 
+@slow
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_any_shape_of_a_chat_models_reply_is_handled(folder: Path, is_async: bool) -> None:
     for fields, expected in MODELS:
@@ -369,6 +372,7 @@ def test_step_of_many_calls_ends_at_the_time_limit_of_its_run(folder: Path) -> N
     assert [message == used_up for message in run.messages] == [False, False, True, True]
 
 
+@slow
 def test_resumed_step_has_only_the_remaining_time(folder: Path) -> None:
     timeouts: list[float] = []
     seconds_left: list[float] = []

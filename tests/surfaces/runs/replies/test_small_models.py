@@ -13,6 +13,7 @@ from mendgraph.nodes.small_model.examples import foreign_lines
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.scenarios.sample_repair import BROKEN, EDIT, READ, TASK
 from tests.surfaces.runs.tool_play import PROTOCOLS, PlayedRun, new_workspace, play, reads
 from tests.vocabulary import Protocol
@@ -39,6 +40,7 @@ def last_words(model: ScriptedModel, call: int) -> str:
     return str(model.calls[call].prompt.messages[-1]["content"])
 
 
+@slow
 @pytest.mark.parametrize("between", [(), (Say("b.py is right as it is."),)], ids=["edits", "words"])
 def test_file_listed_in_the_request_must_be_changed(tmp_path: Path, between: tuple[Say, ...]) -> None:
     write_files(tmp_path, FILES)
@@ -49,6 +51,7 @@ def test_file_listed_in_the_request_must_be_changed(tmp_path: Path, between: tup
     assert len(model.calls) == 2 + len(between)
 
 
+@slow
 def test_repeated_claim_is_accepted_at_the_last_try(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([block("a.py")], then=Say("All is well."))
@@ -125,6 +128,7 @@ def test_question_about_a_large_file_is_sent_with_its_relevant_part(tmp_path: Pa
     assert [(mark.kind, mark.path) for mark in outcome.marks] == [("unread", "bills.py")]
 
 
+@slow
 def test_function_in_a_large_file_is_changed_and_the_rest_stays(tmp_path: Path) -> None:
     write_files(tmp_path, LARGE)
     new = FEE.replace("return days", "return 2 * days")
@@ -162,6 +166,7 @@ def test_line_of_a_prompt_example_is_written_only_if_the_request_has_it(tmp_path
     assert has_request or message in last_words(run.model, 1)
 
 
+@slow
 @settings(max_examples=10)
 @given(st.sampled_from(sorted(foreign_lines(""))), st.sampled_from(["", "    # ", '"', "- "]), st.booleans())
 def test_file_with_a_line_of_a_prompt_example_is_edited_as_usual(line: str, mark: str, is_read: bool) -> None:
@@ -195,6 +200,7 @@ def test_small_model_may_claim_work_that_a_tool_did_elsewhere(tmp_path: Path, ef
     assert len(run.model.calls) == calls
 
 
+@slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_strong_model_pays_nothing_for_the_help_for_small_models(tmp_path: Path, protocol: Protocol) -> None:
     documented = BROKEN.replace("return", '"""Add.\n\n    >>> add(2, 3)\n    5\n    """\n    return')

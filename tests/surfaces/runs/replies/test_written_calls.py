@@ -21,6 +21,7 @@ from mendgraph.nodes.records import Profile
 from tests.doubles.history import history_problems
 from tests.doubles.replies import Message, Say
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import PROTOCOLS, new_workspace, play as play_run, reads, results_of
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files
@@ -88,6 +89,7 @@ def reply_at(position: str, form: str, protocol: Protocol) -> Message:
     return Say(text)
 
 
+@slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("form", [LINE, JSON])
 def test_call_in_a_fence_runs_or_is_reported(tmp_path: Path, form: str, protocol: Protocol) -> None:
@@ -117,6 +119,7 @@ EXPLAINED = (
 EDIT = use(("edit_file", {"path": "a.py", "old_str": "x = 1", "new_str": "x = 2"}))
 
 
+@slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_final_answer_may_quote_calls_in_fences(tmp_path: Path, protocol: Protocol) -> None:
     for call in EXPLAINED:
@@ -199,6 +202,7 @@ CONVERSATIONS: list[list[str]] = [
 ]
 
 
+@slow
 @pytest.mark.parametrize("retries", [3, 1, 0])
 def test_documents_healing_loop_and_the_graph_ask_again_alike(tmp_path: Path, retries: int) -> None:
     tools = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, ())

@@ -17,6 +17,7 @@ from mendgraph import AgentContext, Asked, Ended, RunResult, Session, Text, Trac
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use
+from tests.extent import slow
 from tests.surfaces.runs import run_plays
 from tests.surfaces.runs.tool_play import play, reads, scripted_model, session as open_session
 from tests.vocabulary import Protocol
@@ -116,6 +117,7 @@ def test_run_interrupted_at_any_event_resumes_with_the_same_result(
     assert ending_after_cut(workspace(places), lines, after, max_calls_per_turn=limit) == expected
 
 
+@slow
 def test_run_with_all_tools_resumes_with_the_same_result_after_every_third_event(places: Path) -> None:
     lines: list[Use | Say] = [use(*CALLS[:5]), use(*CALLS[5:9]), use(*CALLS[9:]), Say("All done.")]
     places_to_stop, expected = undisturbed(workspace(places), lines)
@@ -123,6 +125,7 @@ def test_run_with_all_tools_resumes_with_the_same_result_after_every_third_event
     assert endings == [expected] * len(places_to_stop[::3])
 
 
+@slow
 def test_received_reply_is_not_requested_again(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if threads deliver their results a moment late, as on a busy machine."""
     hand_over: Callable[[Future[Any]], None] = Future._invoke_callbacks  # type: ignore[attr-defined]

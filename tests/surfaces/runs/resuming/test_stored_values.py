@@ -12,6 +12,7 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.workspace.store.database import StoreError
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import slow
 
 BIG = "1" + "0" * 30
 
@@ -65,6 +66,7 @@ ARGUMENTS = (
 )
 
 
+@slow
 @pytest.mark.parametrize("protocol", ["native", "text"])
 def test_arguments_that_cannot_be_stored_are_a_malformed_call(store: Store, tmp_path: Path, protocol: str) -> None:
     for arguments in ARGUMENTS:

@@ -10,6 +10,7 @@ import pytest
 from mendgraph import Asked, Ended, undo_run
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.tool_play import PlayedRun, play, scripted_model, session
 from tests.vocabulary import JsonMap, Protocol
@@ -57,6 +58,7 @@ def program(root: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
+@slow
 def test_each_configured_linter_reports_what_is_new(tmp_path: Path) -> None:
     played = run(tmp_path, use(edit("a - b", "a + c")), files={**RUFF, **MYPY})
     new = ["calc.py:5: F821 Undefined name `c`", 'calc.py:5: error: Name "c" is not defined  [name-defined]']
@@ -76,6 +78,7 @@ def test_only_the_last_edit_of_a_reply_is_linted(tmp_path: Path) -> None:
     assert played.outcome.verified.diagnostics == ()
 
 
+@slow
 def test_diagnostics_of_a_new_file_are_new_and_those_of_a_moved_file_are_not(tmp_path: Path) -> None:
     moved = use(("move_file", {"path": "calc.py", "target": "sums.py"}))
     played = run(tmp_path, moved, use(write("new.py", "import os\n")), files=RUFF)
@@ -176,6 +179,7 @@ def test_file_that_was_not_formatted_before_is_not_formatted(tmp_path: Path) -> 
     assert (tmp_path / "calc.py").read_text() == loose.replace("a - b", "a+b")
 
 
+@slow
 @pytest.mark.parametrize("output", ["", "echo", "echo 'def ((('"])
 def test_formatter_that_loses_or_breaks_the_text_is_ignored(tmp_path: Path, output: str) -> None:
     program(tmp_path, "black", f"cat >/dev/null; {output}")
@@ -186,6 +190,7 @@ def test_formatter_that_loses_or_breaks_the_text_is_ignored(tmp_path: Path, outp
     assert (tmp_path / "two.py").read_text() == "y = 2\n"
 
 
+@slow
 def test_slow_formatter_and_linter_leave_time_for_the_edit(tmp_path: Path) -> None:
     program(tmp_path, "black", "sleep 0.5; cat")
     (tmp_path / ".venv/bin/ruff").symlink_to("black")
@@ -197,6 +202,7 @@ def test_slow_formatter_and_linter_leave_time_for_the_edit(tmp_path: Path) -> No
     assert len(played.outcome.changed_files) == 6
 
 
+@slow
 def test_person_approves_the_formatted_text(tmp_path: Path) -> None:
     write_files(tmp_path, {"calc.py": CALC, **RUFF})
     model = scripted_model(Protocol.NATIVE, use(edit("a - b", "a+b")), DONE)

@@ -11,6 +11,7 @@ import pytest
 from mendgraph import AgentContext, Ended, Outcome, Session
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.tool_play import PROTOCOLS, play, reads, scripted_model
 from tests.workspace_files import write_files
@@ -176,6 +177,7 @@ MAKEFILE = {"Makefile": "test:\n\tsh test_add.sh\n"}
 PLUS, TIMES = (edit("$1 - $2", f"$1 {sign} $2", "add.sh") for sign in "+*")
 
 
+@slow
 @needs_make
 @pytest.mark.parametrize(
     ("test", "others", "kind"),
@@ -195,6 +197,7 @@ def test_check_command_reruns_on_the_old_files_if_its_tests_changed(
     assert bool(outcome.verified.indistinct) is ("0 0" in test)
 
 
+@slow
 def test_users_check_command_verifies_if_it_passes_with_the_old_tests(tmp_path: Path) -> None:
     added = (*CHANGE, write("test_calc.py", HEAD + ZERO))
     one = finish(tmp_path / "one", *added, checks=("grep -q test_zero test_calc.py",))
@@ -202,6 +205,7 @@ def test_users_check_command_verifies_if_it_passes_with_the_old_tests(tmp_path: 
     assert (one.verified.kind, two.verified.kind) == ("indistinct", "passed")
 
 
+@slow
 @needs_make
 @pytest.mark.parametrize("command", ["make test", "make -s test"], ids=["of the project", "of the person"])
 def test_command_that_passes_only_with_the_changed_makefile_verifies_nothing(tmp_path: Path, command: str) -> None:
@@ -236,6 +240,7 @@ SUM_TEST = "import calc\n\n\ndef test_sum():\n    assert calc.add(2, 3) == 5\n"
 TWO_TEST = SUM_TEST + "\n\ndef test_two(two):\n    assert calc.add(two, 3) == 5\n"
 
 
+@slow
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [

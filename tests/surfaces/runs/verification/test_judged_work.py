@@ -8,6 +8,7 @@ import pytest
 from mendgraph import default_tools
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
 from tests.surfaces.runs.tool_play import PROTOCOLS, new_workspace, play, reads
 from tests.vocabulary import JsonMap
@@ -101,6 +102,7 @@ UNCHECKED: tuple[tuple[tuple[Use | Say, ...], JsonMap, str, str], ...] = (
 )
 
 
+@slow
 def test_outcome_says_first_that_the_changes_were_not_checked(tmp_path: Path) -> None:
     for number, (replies, more, kind, message) in enumerate(UNCHECKED):
         settings = {"evidence": True, **more}
@@ -147,6 +149,7 @@ AREA = "def area(a, b):\n    return a * b\n"
 AREA_WITH = AREA.replace("    return", '    """\n    >>> area(2, 3)\n    6\n    """\n    return')
 
 
+@slow
 @needs_sandbox
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
@@ -181,6 +184,7 @@ def test_rename_is_done_and_checked_without_a_model_call(root: Path) -> None:
     assert run.outcome.verified.kind == "passed"
 
 
+@slow
 def test_definition_is_moved_if_it_is_removed_and_imported_in_its_old_file(root: Path) -> None:
     """The importing file is neither named in the request nor changed by the first reply."""
     cart = CART["cart.py"]

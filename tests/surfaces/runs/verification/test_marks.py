@@ -10,6 +10,7 @@ from mendgraph.graph.terminal.outcome_lines import outcome_lines
 from mendgraph.nodes.records import Mark
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.runs.tool_play import new_workspace, play, reads as read
 from tests.workspace_files import write_files
@@ -104,6 +105,7 @@ CI_CHANGES = (
 )
 
 
+@slow
 def test_new_version_of_a_ci_action_is_not_marked(tmp_path: Path) -> None:
     hooks = "repos:\n- repo: https://example.org/a\n  rev: 1.0\n"
     for path, after, marked in CI_CHANGES:
