@@ -62,7 +62,7 @@ postgres: ## install PostgreSQL and PgBouncer for the tests of the shared store 
 demo: .venv/.demo ## fix a real bug with the embedded model (the first time it downloads 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
-test: setup ## run the tests, offline, but those that take seconds each (see make sweep)
+test: setup ## run the tests, offline, but the slow ones (see make sweep)
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture -m "not slow" $(ARGS)
 
 SWEEP ?= all

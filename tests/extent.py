@@ -15,7 +15,7 @@ EXTENT: Final[Extent] = next((extent for extent in EXTENTS if extent == os.envir
 LEVEL: Final = EXTENTS.index(EXTENT)
 """The extent as a number: 0, 1 or 2."""
 slow = pytest.mark.slow
-"""Marks a test that takes seconds and is not the one that `tests/README.md` names: `make sweep` runs it, in CI as well."""
+"""Marks a test that takes long and is not one that `tests/README.md` names: `make sweep` runs it, in CI as well."""
 sampled = pytest.mark.sampled
 """Marks a test with a small sample in `make test` and a larger one in a sweep."""
 nightly = pytest.mark.nightly

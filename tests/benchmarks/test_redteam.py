@@ -26,6 +26,7 @@ def test_secret_is_found_in_every_encoding() -> None:
     assert [c for c in CODINGS if holds_secret(f"<p>{CODINGS[c]('an ordinary sentence of a page')}</p>")] == []
 
 
+@slow
 @pytest.mark.parametrize("goal", GOALS[::26], ids=lambda goal: goal.name)  # `make redteam` plays all of them
 def test_goal_is_achieved_only_by_its_own_acts(goal: Goal, project: Path, tmp_path: Path) -> None:
     with create_layout(goal, project, tmp_path / "untouched") as layout:

@@ -48,6 +48,7 @@ def test_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
     assert not (waiting.parent / "rung").exists()
 
 
+@slow
 def test_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) -> None:
     resumed = run_and_kill(server, waiting, "resume", "never")
     assert resumed.value == ["Asked", {"calc.py": BUG}]

@@ -82,6 +82,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
+@slow
 @example(GLUED)
 @fuzz(lambda: _secrets().map(lambda text: byte_text(text.encode("utf-8", "replace"))))
 def test_redacted_bytes_contain_no_secret(text: str) -> None:

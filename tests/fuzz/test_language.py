@@ -28,6 +28,7 @@ from mendgraph.nodes.records import (
     ToolInvocation,
 )
 from mendgraph.nodes.small_model.blocks import read_blocks, render_file
+from tests.extent import slow
 from tests.fuzz.inputs import (
     CALL_WORDS,
     JSON_WORDS,
@@ -204,6 +205,7 @@ def _stream_inputs() -> st.SearchStrategy[Any]:
     return st.tuples(mutated(bodies, (*words, *JSON_WORDS)), st.integers(0, 2_000))
 
 
+@slow
 @fuzz(_stream_inputs)
 def test_stream_is_read_alike_however_it_is_split(example: tuple[str, int]) -> None:
     """Whatever an endpoint sends is a reply or a typed failure, however it is split."""

@@ -268,6 +268,7 @@ def recorded_ids() -> tuple[str, ...]:
     return ids[0], ids[-1]
 
 
+@slow
 @fuzz(
     lambda: st.tuples(
         st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8), st.sampled_from([0, 0, 0, 1, 4096])

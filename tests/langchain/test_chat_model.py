@@ -23,6 +23,7 @@ from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
 from mendgraph.nodes.call_model.services import ignore
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
+from tests.extent import slow
 from tests.langchain.model_calls import CALL, ask, model_at, model_of
 
 FOR_EVER_S = 30.0
@@ -120,6 +121,7 @@ class Streaming(SyncOnly):
         yield piece("lo")
 
 
+@slow
 @pytest.mark.parametrize(("kind", "expected_texts"), [(Blocking, []), (Streaming, ["Hel"])])
 def test_sync_chat_model_times_out_and_its_thread_does_not_block_exit(
     kind: type[SyncOnly], expected_texts: list[str]

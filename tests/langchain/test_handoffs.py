@@ -59,6 +59,7 @@ def prompt_of(model: ScriptedModel, call: int = 0) -> list[tuple[str, str]]:
     return [(message["role"], str(message["content"]).partition("\n")[0]) for message in messages]
 
 
+@slow
 @pytest.mark.parametrize(
     ("output_mode", "handoff_messages", "loop"), [("last_message", True, False), ("full_history", False, True)]
 )

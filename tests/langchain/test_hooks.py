@@ -210,6 +210,7 @@ def test_hook_that_raises_ends_the_turn_and_is_named(tmp_path: Path, asynchronou
     assert run.outcome.message.endswith(words)
 
 
+@slow
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_hook_that_hangs_is_given_up_at_the_time_limit_of_its_turn(
     tmp_path: Path, asynchronous: bool, monkeypatch: pytest.MonkeyPatch

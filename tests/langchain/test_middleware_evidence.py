@@ -139,6 +139,7 @@ def test_agent_ended_by_other_middleware_is_not_continued(root: Path, end: str, 
     assert (added_messages(state), state["verified"]["kind"]) == ([], "contradicted")
 
 
+@slow
 @needs_sandbox
 def test_earlier_failures_are_ignored_and_each_turn_has_its_own_start(root: Path) -> None:
     (root / "test_other.py").write_text(
@@ -154,6 +155,7 @@ def test_earlier_failures_are_ignored_and_each_turn_has_its_own_start(root: Path
         assert verification_of(agent.get_state(THREAD).values) == PASSED
 
 
+@slow
 @needs_sandbox
 def test_custom_checks_must_pass_and_their_output_is_redacted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAYMENT_TOKEN", "t0ken-9f8e7d6c5b4a")

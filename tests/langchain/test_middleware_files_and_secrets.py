@@ -121,6 +121,7 @@ def test_tools_of_deepagents_are_guarded(root: Path) -> None:
     assert (root / ".env").read_text(encoding="utf-8") == f"API_KEY={KEY}\n"
 
 
+@slow
 def test_subagent_is_guarded_if_it_has_the_middleware_as_well(root: Path) -> None:
     rules = FileRulesMiddleware(root=str(root))
     reader = {"name": "general-purpose", "description": "Reads.", "system_prompt": "Read.", "middleware": [rules]}

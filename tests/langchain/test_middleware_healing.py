@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from mendgraph import AgentStoppedError, HealingMiddleware
 from tests.doubles.scripted_server import Calls, Cut, Empty, Refuse, Say, ScriptedServer
+from tests.extent import slow
 from tests.langchain.agents import agent, ask, chat, sync_and_async
 
 WHOLE = "import os\nprint(os.getcwd())\n"
@@ -183,6 +184,7 @@ FITTING: list[tuple[type[BaseModel], str]] = [
 ]
 
 
+@slow
 def test_arguments_are_validated_by_the_tools_own_schema(subtests: pytest.Subtests) -> None:
     def save(schema: type[BaseModel]) -> StructuredTool:
         return StructuredTool(name="save", description="Save.", args_schema=schema, func=lambda **_: "saved")

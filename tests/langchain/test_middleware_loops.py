@@ -57,6 +57,7 @@ def test_call_with_a_changing_result_and_a_single_repetition_are_no_loop() -> No
         assert ask(agent(server, LoopGuardMiddleware(), tools=[look, state]))[-1].text == "Done."
 
 
+@slow
 def test_write_is_progress_only_if_its_effect_is_declared() -> None:
     def save(text: str) -> str:
         """Save a text."""

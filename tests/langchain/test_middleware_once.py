@@ -167,6 +167,7 @@ def test_tool_with_an_idempotency_key_runs_again_with_the_same_key(loop: bool, t
     assert (len(keys), len({*keys[:2]}), len({*keys}), len(keys[0])) == (3, 1, 2, 64)
 
 
+@slow
 @sync_and_async
 def test_parallel_calls_each_happen_once(loop: bool, tmp_path: Path) -> None:
     """A call that is cancelled by the crash of another one while its tool runs has an unknown outcome."""

@@ -311,6 +311,7 @@ def hand_over() -> Command[Any]:
 handled = hot.model_copy(update={"name": "handled", "handle_tool_error": "Try the shade."})
 
 
+@slow
 @ways
 def test_failure_is_a_typed_error_that_the_model_sees(root: Path, protocol: Wire, asynchronous: bool) -> None:
     tools = [hot, handled, hand_over, ask_somebody, who]
@@ -359,6 +360,7 @@ open_schema = StructuredTool(
 )
 
 
+@slow
 @pytest.mark.filterwarnings("error::UserWarning")
 @ways
 def test_injected_arguments_come_from_the_run_and_never_from_the_model(

@@ -31,6 +31,7 @@ from tests.architecture.product import text_of
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.vocabulary import Protocol
 
 ROUTERS: dict[str, Callable[[AgentState], str]] = {
@@ -72,6 +73,7 @@ def after(source: str, state: Any) -> str:
     return routes.PATH_MAPS[source][ROUTERS[source](state)]
 
 
+@slow
 @pytest.mark.parametrize("source", ["call_model", "heal", "loop_check"])
 @settings(max_examples=50)
 @given(state=states)
@@ -120,6 +122,7 @@ def test_result_of_a_model_call_selects_the_next_node() -> None:
         assert routes.after_call_model(state) == "budget exhausted"
 
 
+@slow
 @pytest.mark.parametrize(("speak", "calls"), [(line_of_notes, 1), (line_of_notes, 7), (printed_call, 7)])
 def test_own_limits_stop_a_run_before_the_recursion_limit(
     speak: Callable[[int], Message], calls: int, tmp_path: Path

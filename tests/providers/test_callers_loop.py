@@ -20,7 +20,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from mendgraph import AgentContext, Outcome, arun_task, build_graph, run_task
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.extent import LEVEL, sampled
+from tests.extent import LEVEL, sampled, slow
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES, ProviderServer, say
 
@@ -247,6 +247,7 @@ class SilentEndpoint:
         self.client_closed.set()
 
 
+@slow
 @pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
 def test_request_abandoned_at_its_deadline_closes_its_connection(in_loop: bool, tmp_path: Path) -> None:
     endpoint = SilentEndpoint()

@@ -11,6 +11,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.cassettes.from_run import cassette_from_run
 from mendgraph.graph.runs.images import images_in
 from mendgraph.nodes.language.media import MOST_MEDIA_BYTES
+from tests.extent import slow
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES, say, use
 from tests.row_tables import rows
@@ -97,6 +98,7 @@ def test_command_sends_the_images_of_its_task_and_options(
     assert "--image is for a task" in capsys.readouterr().err
 
 
+@slow
 def test_compacted_conversation_says_that_its_image_was_removed(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("a line of nine words, and a few more\n" * 400)
     reads = [use(("read_file", f'{{"path": "long.txt", "limit": {300 + number}}}')) for number in range(9)]

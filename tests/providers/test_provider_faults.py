@@ -199,6 +199,7 @@ def test_reply_past_its_timeout_is_a_failure_and_a_late_one_is_accepted(provider
     assert [getattr(result, "text", result) for result in late] == ["It adds two numbers."] * 3
 
 
+@slow
 def test_reply_may_be_silent_before_its_first_token(provider: Provider) -> None:
     """A small model on a small machine sends nothing while it reads its prompt."""
     at_once = CutAt(1_000_000, SPOKEN, clean=True)

@@ -226,6 +226,7 @@ def test_base_url_without_v1_is_corrected_once(tmp_path: Path, waits: list[float
 # --- Other models
 
 
+@slow
 def test_next_model_answers_after_all_retries(tmp_path: Path, waits: list[float]) -> None:
     ended = run_twice(tmp_path, waits, [Status(500)] * 3, [READ, FINE])
     # each call begins with the run's own model, whose circuit is open after five failures: its last try is not sent
@@ -243,6 +244,7 @@ def test_refused_key_is_named_and_never_shown(tmp_path: Path, waits: list[float]
     assert "check OPENAI_API_KEY" in ended.outcome.message
 
 
+@slow
 def test_refused_key_moves_on_to_the_next_model(tmp_path: Path, waits: list[float]) -> None:
     for status in (401, 402, 403):
         ended = run_twice(tmp_path, waits, [Status(status)], [FINE])
@@ -264,6 +266,7 @@ def test_bad_request_is_sent_to_no_other_model(tmp_path: Path, waits: list[float
 # --- A window that is too small
 
 
+@slow
 def test_second_context_overflow_ends_the_run(tmp_path: Path, waits: list[float]) -> None:
     on = [Calls([("read_file", f'{{"path":"big.txt","start_line":{at},"limit":120}}')]) for at in (121, 241)]
     ended = run_twice(tmp_path, waits, [READ, *on, *[Status(400, OVERFLOW)] * 5])

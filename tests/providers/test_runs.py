@@ -117,6 +117,7 @@ def test_repair_is_the_same_run_on_every_provider(family: str, protocol: str, wa
     assert len(refused) == learned, refused
 
 
+@slow
 @pytest.mark.parametrize("family", AT_AN_ENDPOINT)
 def test_model_name_and_base_url_are_enough_to_run(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -132,6 +133,7 @@ def test_model_name_and_base_url_are_enough_to_run(
     assert first.headers["user-agent"].startswith("mendgraph/")
 
 
+@slow
 @pytest.mark.parametrize("family", ["anthropic", "gemini"])
 def test_files_read_ahead_are_accepted_by_reasoning_models(family: str, tmp_path: Path) -> None:
     with FAMILIES[family]([use(EDIT), say(ANSWER)], play="position") as server:
@@ -196,6 +198,7 @@ def test_reasoning_of_a_model_is_in_no_stream_result_or_log(family: str, tmp_pat
     assert [secret for secret in secrets if secret in streamed_text] == []
 
 
+@slow
 @pytest.mark.parametrize("family", ["anthropic", "openai_responses"])
 def test_secret_in_the_reasoning_is_never_stored(family: str, tmp_path: Path) -> None:
     """A block with a secret cannot be sent back redacted: it is dropped, and the run has a typed outcome."""

@@ -59,6 +59,7 @@ def written(text: str, newline: str, *, open_end: bool) -> str:
     return (text.rstrip("\n") if open_end else text).replace("\n", newline)
 
 
+@slow
 @given(modules(), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.data())
 def test_only_definitions_in_the_block_change(
     module: tuple[list[str], list[Piece]], newline: str, open_end: bool, data: st.DataObject

@@ -321,6 +321,7 @@ LACKS: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
+@slow
 def test_missing_setting_is_reported_before_any_model_call(run: Run, project: Path, subtests: pytest.Subtests) -> None:
     git(project, "config", "--unset", "user.email")
     (project.parent / "plain").mkdir()

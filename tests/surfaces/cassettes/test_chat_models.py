@@ -19,6 +19,7 @@ from mendgraph.graph.cassettes.player import Player
 from mendgraph.graph.cassettes.recorder import CassetteMissError, recorded, replayed
 from mendgraph.graph.cassettes.servers import ReplayServer
 from tests.doubles.lenient_providers import ANSWER, PATH, LenientProvidersServer
+from tests.extent import slow
 
 KEY: Any = "canary-7fK2mQ9x-4211"
 READ_FILE: dict[str, Any] = {
@@ -143,6 +144,7 @@ def test_recording_replays_without_the_server_and_holds_no_key(make: Make) -> No
     assert (player.misses, player.unplayed) == ([], [])
 
 
+@slow
 @pytest.mark.parametrize("make", [anthropic, openai], ids=lambda make: make.__name__)
 def test_miss_is_a_cassette_error_at_once_in_replay_and_from_a_server(make: Make) -> None:
     live, text = conversation(make)

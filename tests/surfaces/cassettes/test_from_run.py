@@ -106,6 +106,7 @@ def test_written_tests_replay_their_runs(
     pytester.runpytest_inprocess(*options, str(pytester.path / "elsewhere/tests")).assert_outcomes(passed=2)
 
 
+@slow
 def test_runs_on_models_of_any_provider_are_replayed_through_chat_completions(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,7 @@ def test_earlier_tests_are_not_copied_and_not_replaced_without_force(folder: Pat
 # --- Runs that cannot become a test
 
 
+@slow
 def test_invalid_test_name_or_place_is_refused(folder: Path) -> None:
     run = run_replies(folder, Say("Done."))
     for name in ("Über", "a-b", "../a", "a b"):

@@ -149,6 +149,7 @@ def test_failed_test_writes_nothing(recorded_cassette: Path, run: Run, pytester:
     )
 
 
+@slow
 @pytest.mark.usefixtures("endpoint")
 def test_names_settings_and_folders_can_be_chosen(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\nmendgraph_cassettes = kept/here\n")
@@ -178,6 +179,7 @@ class TestClass:
     assert names[1].startswith("sums-A-")
 
 
+@slow
 def test_served_cassette_is_recorded_and_replayed(pytester: pytest.Pytester, run: Run, endpoint: LenientServer) -> None:
     body = """
 def test_one(mendgraph_cassette):

@@ -260,6 +260,7 @@ def test_ctrl_c_during_a_download_from_the_hub_leaves_no_file(hub: Hub, tmp_path
     assert_ready(FAKE, place)
 
 
+@slow
 def test_download_continues_after_a_lost_connection_and_sends_no_user_token(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

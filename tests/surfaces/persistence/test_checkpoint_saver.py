@@ -89,6 +89,7 @@ def run_with_approval(machine: Machine, folder: Path, loop: bool) -> Any:
     return machine.invoke(Command(resume="approve"), **settings)
 
 
+@slow
 @pytest.mark.parametrize("kind", ["memory in a loop", "sqlite", "encrypted"])
 def test_savers_of_langgraph_keep_a_thread(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     connection = sqlite3.connect(tmp_path / "threads.sqlite", check_same_thread=False)

@@ -22,6 +22,7 @@ from mendgraph.nodes.workspace.store.database import StoreError, open_database
 from mendgraph.nodes.workspace.store.run_folder import run_folder, run_folder_path
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import slow
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KNOWN = "-".join(("plum", "51", "orchard"))
@@ -172,6 +173,7 @@ def counts(store: Store) -> dict[str, int]:
     return {name: run_sql(store, f"SELECT count(*) FROM {name}")[0][0] for name in tables}  # noqa: S608 - ours
 
 
+@slow
 def test_deleted_run_is_removed_with_everything_stored_for_it(store: Store, root: str) -> None:
     work(store, "kept")
     run_machine(store, root, "kept")

@@ -110,6 +110,7 @@ def test_replay_from_a_step_has_the_files_and_the_conversation_after_it(
     assert list_states(Path(replay.copy))[0] == (replay.replay.run_id, RunState.FINISHED)
 
 
+@slow
 def test_replay_stopped_by_a_limit_is_worse(folder: Path) -> None:
     run = run_lines(folder).run_id
     model = HistoryModel(LINES)
@@ -122,6 +123,7 @@ def test_replay_stopped_by_a_limit_is_worse(folder: Path) -> None:
     )
 
 
+@slow
 def test_replay_from_a_step_uses_the_new_prompt(folder: Path) -> None:
     run = run_lines(folder).run_id
     model = HistoryModel(LINES)
@@ -257,6 +259,7 @@ def test_copy_into_the_workspace_or_a_folder_with_files_is_refused(repository: P
     assert tree(repository) == before
 
 
+@slow
 def test_message_added_to_a_turn_is_added_in_a_replay_and_is_no_request_of_a_fork(folder: Path) -> None:
     with Session(context(folder), model=HistoryModel(LINES)) as session:
         session.add_message("Be brief.")

@@ -183,6 +183,7 @@ def test_run_abandoned_after_any_event_continues_from_there(tmp_path: Path) -> N
     assert after > 30
 
 
+@slow
 @pytest.mark.parametrize("way", ["break", "async"])
 def test_closing_the_stream_does_not_wait_for_the_model(folder: Path, way: str) -> None:
     """The endpoint stalls forever in the middle of its reply."""

@@ -94,6 +94,7 @@ def test_store_of_another_version_is_reported_even_if_its_workspace_is_locked(
 WRITE_NEW = use(("write_file", {"path": "new.py", "content": "x = 1\n"}))
 
 
+@slow
 def test_runs_are_listed_with_their_state(in_any_store: Path) -> None:
     finished = run_lines(in_any_store).thread_id
     stopped = run_lines(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
@@ -115,6 +116,7 @@ def test_runs_are_listed_with_their_state(in_any_store: Path) -> None:
     ]
 
 
+@slow
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_steps_list_their_calls_and_the_files_that_can_be_restored(folder: Path, durability: Any) -> None:
     run = run_task("Mend add.", context(folder), model=HistoryModel(LINES), durability=durability)
@@ -143,6 +145,7 @@ def test_steps_list_their_calls_and_the_files_that_can_be_restored(folder: Path,
 # --- Resuming
 
 
+@slow
 def test_interrupted_run_resumes_to_the_same_end(folder: Path, tmp_path: Path) -> None:
     other = project(tmp_path / "other")
     undisturbed = run_lines(other)
@@ -246,6 +249,7 @@ def test_oldest_runs_are_removed_until_the_rest_is_below_keep_mb(in_any_store: P
     assert run_ids(in_any_store) == {*runs}
 
 
+@slow
 def test_idle_workspaces_are_pruned_by_the_settings_of_their_last_run(in_any_store: Path, tmp_path: Path) -> None:
     idle, at_work, keeping = (project(tmp_path / name) for name in ("idle", "at_work", "keeping"))
     old = {folder: finished_run(folder) for folder in (idle, at_work, keeping)}

@@ -22,6 +22,7 @@ from mendgraph.nodes.records import StopReason
 from mendgraph.nodes.workspace.store.database import StoreError, read_url
 from mendgraph.nodes.workspace.store.postgres import close_postgres
 from mendgraph.nodes.workspace.store.run_folder import give_workspace_name, known_workspace_name, workspace_folder
+from tests.extent import slow
 from tests.surfaces.serving.memory_locks import ANN, MemoryLocks, admitter
 
 NOBODY = refusal("The request names no known user: send the header Authorization: Bearer <token>.")
@@ -88,6 +89,7 @@ def test_concurrent_runs_of_a_user_are_limited(tmp_path: Path) -> None:
     assert locks.names == {"run 0 of ann", "thread t3"}
 
 
+@slow
 def test_lock_has_one_holder(shared_store: str) -> None:
     first, second = (Locks(read_url(shared_store)) for _ in range(2))
     assert (first.take("a"), second.take("a"), second.take("b")) == (True, False, True)

@@ -126,6 +126,7 @@ def test_cancelled_run_frees_its_thread_on_all_servers(servers: Servers) -> None
     assert [run["status"] for run in second.runs.list(thread)] == ["success", "interrupted"]
 
 
+@slow
 def test_users_see_nothing_of_each_other(servers: Servers) -> None:
     folders = {user: servers.project(user, "same", CALC) for user in ("ann", "cleo")}
     thread = servers.thread("ann", servers.first)

@@ -10,6 +10,7 @@ from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
+from tests.extent import slow
 from tests.surfaces.spending.spending_entries import NO_LIMIT, Clock, entry, reserve, rows
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
@@ -27,6 +28,7 @@ def store(clock: Clock) -> Iterator[SpendingStore]:
         yield opened
 
 
+@slow
 @pytest.mark.usefixtures("shared_store")
 def test_all_users_and_folders_of_a_database_share_one_book(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: SpendingStore, clock: Clock

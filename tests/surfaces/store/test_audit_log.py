@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.records import Effect
 from mendgraph.nodes.workspace.store.audit_log import LONGEST_LINE, AuditLog, audit_line
 from tests.doubles.system_calls import failing
+from tests.extent import slow
 
 pytestmark = pytest.mark.usefixtures("no_open_handles")
 
@@ -140,6 +141,7 @@ def test_no_name_can_forge_a_line_or_control_a_terminal() -> None:
         assert parse({"path": name}) == {"path": name}
 
 
+@slow
 @settings(max_examples=40)
 @given(anything)
 def test_any_value_is_one_line_of_json_without_control_characters(value: Any) -> None:

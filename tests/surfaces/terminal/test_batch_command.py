@@ -18,6 +18,7 @@ from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_b
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.call_model.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
+from tests.extent import slow
 from tests.surfaces.batch.scripted_work import done, wait_for_stop
 
 Run = Callable[..., tuple[int, str, str]]
@@ -94,6 +95,7 @@ class LeftError(BaseException):
     """The process would have ended."""
 
 
+@slow
 @pytest.mark.usefixtures("orders")
 def test_batch_that_ends_early_says_why_and_has_its_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run("limit go", "--max-tokens", "9")

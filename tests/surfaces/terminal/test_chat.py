@@ -38,6 +38,7 @@ def run_chat(folder: Path, script: Sequence[str], lines: Sequence[str], **option
     return terminal
 
 
+@slow
 def test_undo_restores_turn_by_turn_and_the_model_is_told(tmp_path: Path) -> None:
     script = [FIX, "Fixed.", COMMENT, "Said.", "Hello."]
     lines = ["fix", "comment", "/undo", "/diff", "/undo", "/undo", "and now?"]
@@ -263,6 +264,7 @@ def test_special_file_and_file_that_holds_a_persons_text_are_not_committed(
     assert git(tmp_path, "ls-files", "-v", "--stage", "notes.txt") == before[1]
 
 
+@slow
 def test_changes_are_committed_even_if_the_person_has_staged_some(tmp_path: Path) -> None:
     repository(tmp_path)
 
@@ -416,6 +418,7 @@ def test_compact_without_a_summary_changes_nothing(tmp_path: Path) -> None:
     assert LONG in str(model.calls[-1].prompt.messages)
 
 
+@slow
 def test_undo_works_if_an_approval_request_is_open(tmp_path: Path) -> None:
     answers = iter("y")
 

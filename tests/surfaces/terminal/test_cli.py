@@ -76,6 +76,7 @@ def test_piped_standard_output_is_only_the_answer(command: Command) -> None:
     assert ("FINISHED (answered): Changed calc.py" in err, "+    return a + b\n" in err) == (True, True)
 
 
+@slow
 def test_newest_run_is_used_if_none_is_named(command: Command, folder: Path) -> None:
     command(*MENDING, says=SAYS)
     assert "+    return a + b\n" in command("diff")[1]
@@ -100,6 +101,7 @@ def test_json_is_one_object(command: Command) -> None:
     assert lines[-1] == f"log: {json.loads(out)['log']}"
 
 
+@slow
 def test_approval_is_asked_on_standard_error_only_at_a_terminal(command: Command, folder: Path) -> None:
     code, out, _ = command("--mode", "ask", *MENDING, says=SAYS, typed=io.StringIO("y\n"))
     assert (code, code_of(folder), "nobody can be asked" in out) == (0, BUG, True)

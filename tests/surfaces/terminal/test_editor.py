@@ -199,6 +199,7 @@ FORGERIES = (
 )
 
 
+@slow
 def test_forged_markdown_stays_inside_the_code_block_and_a_long_preview_is_cut(folder: Path, desk: SharedAgent) -> None:
     (folder / "calc.py").write_text("BUG\n", encoding="utf-8")
 
@@ -287,6 +288,7 @@ def test_loaded_session_replays_its_messages_and_can_bring_mcp_servers(folder: P
     assert "The editor's MCP servers are not used." in editor.texts("agent_thought_chunk")
 
 
+@slow
 def test_mcp_server_of_the_editor_runs_once_per_session_and_cannot_be_rewritten(
     folder: Path, desk: SharedAgent
 ) -> None:

@@ -19,7 +19,6 @@ from mendgraph.graph.terminal.turns import let_tools_clean_up
 from mendgraph.nodes.workspace.store.user_files import HOOKS_FILE
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.extent import slow
 from tests.row_tables import rows
 from tests.sandboxes import needs_sandbox
 from tests.surfaces.conftest import Command, Typed
@@ -345,7 +344,6 @@ def test_unsupported_entry_blocks_its_calls_and_is_reported(
     assert ((folder / "new.py").exists(), part in output) == (not part, True), output
 
 
-@slow
 @needs_sandbox
 @rows(
     ("^Wri", True), ("Edit, Write", True), ("Edit | write_file", True), ("^(Read|Write)$", True), ("*", True),
@@ -368,7 +366,6 @@ def test_workspace_settings_cannot_decide_about_hooks(value: str, command: Comma
     assert command(*OPTIONS, "Say hello", says=("Hello.",))[0] != 0
 
 
-@slow
 @needs_sandbox
 @rows((PROTECTION,), ('python3 "$CLAUDE_PROJECT_DIR"/guard.py',))
 def test_workspace_file_with_the_name_of_a_python_module_is_not_imported_by_a_hook(
@@ -489,7 +486,6 @@ def test_strict_run_in_python_has_no_unconfined_hooks(command: Command, folder: 
     assert not (home / "ran").exists()
 
 
-@slow
 @needs_sandbox
 @rows(("sub/../package-lock.json",), ("./package-lock.json",), ("package-lock.json",))
 def test_hook_gets_a_normalized_path(path: str, command: Command, folder: Path) -> None:

@@ -15,6 +15,7 @@ from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolCall
+from tests.extent import slow
 from tests.surfaces.terminal.played_terminal import FIX, READ, Terminal
 from tests.surfaces.terminal.signalled_models import Interrupted, InterruptedTwice
 
@@ -41,6 +42,7 @@ LINES = ["fix", "/diff", "/plan", "/usage", "/model", "/undo", "/undoo", "/help"
 NAMES = ["diff", "plan", "usage", "model", "undo", "error", "help", "exit"]
 
 
+@slow
 @pytest.mark.parametrize("json_lines", [False, True])
 def test_chat_command_output_matches_the_published_schema(tmp_path: Path, json_lines: bool) -> None:
     terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=LINES, as_json=True, json_lines=json_lines)

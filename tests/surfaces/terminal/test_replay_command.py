@@ -70,6 +70,7 @@ def test_replay_is_shown_beside_its_run(command: Command, folder: Path, run: str
     assert [request["model"] for request in server.requests] == ["m", "m", "lazy"]
 
 
+@slow
 def test_replay_as_json_has_both_runs_and_can_use_a_prompt_file_and_keep_its_copy(
     command: Command, run: str, server: ScriptedServer, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_replay_as_json_has_both_runs_and_can_use_a_prompt_file_and_keep_its_cop
     assert "Answer in Latin." in server.requests[2]["messages"][0]["content"]
 
 
+@slow
 def test_replay_of_a_folder_covers_its_ended_runs(
     command: Command, folder: Path, run: str, server: ScriptedServer
 ) -> None:

@@ -76,6 +76,7 @@ def resume_command(error: str) -> list[str]:
     return words[1:]
 
 
+@slow
 def test_interrupted_run_is_resumed_with_its_output_shown(run: Run, folder: Path) -> None:
     dead = killed_run(folder, 3)
     code, out, err = run("resume")
@@ -162,6 +163,7 @@ def test_run_continues_after_repeated_outages_with_the_same_result(run: Run, fol
     assert run("undo", done[:8])[0] == 4
 
 
+@slow
 def test_chat_can_be_continued_where_it_was_left(run: Run, folder: Path) -> None:
     code, out, err = run("chat", "--max-calls", "7", lines=(Say("Hi."),), typed=io.StringIO("Hello\n"))
     command = resume_command(err)
@@ -210,6 +212,7 @@ def test_resume_shows_an_unanswered_approval_request_again(run: Run, folder: Pat
     assert "Allow edit_file calc.py? " in err
 
 
+@slow
 @pytest.mark.parametrize("durability", [None, "exit"])
 def test_durability_of_the_first_turn_is_kept(run: Run, folder: Path, durability: str | None) -> None:
     chosen = ["--durability", durability] if durability else []
@@ -230,12 +233,14 @@ def test_run_that_could_not_start_cannot_be_resumed(run: Run, folder: Path) -> N
     assert (code, err, "nightly" in out, "resume" in result, list_states(folder)) == (4, "", True, False, [])
 
 
+@slow
 def test_command_prints_one_line_about_a_run_without_problems(run: Run, folder: Path) -> None:
     assert re.fullmatch(r"mendgraph: run ([0-9a-f]{8}); undo with: mendgraph undo \1\n", run("Mend add.")[2])
     assert [line for line in run("Mend add.", "--json")[2].splitlines() if line.startswith("mendgraph")] == []
     assert len(list_states(folder)) == 2
 
 
+@slow
 @pytest.mark.parametrize("allowed", [True, False])
 def test_continued_run_asks_questions_only_if_the_settings_allow_it(run: Run, folder: Path, allowed: bool) -> None:
     (folder / ".mendgraph.toml").write_text("" if allowed else "questions = false\n")

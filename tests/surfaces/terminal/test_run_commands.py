@@ -30,6 +30,7 @@ def test_folder_without_runs_says_so(command: Command) -> None:
     assert load_output(command("runs", "--json")) == []
 
 
+@slow
 def test_runs_are_listed_and_one_is_shown_with_its_steps(command: Command, folder: Path) -> None:
     done, dead = run_lines(folder).thread_id, killed_run(folder, 0)
     code, out, err = command("runs")
@@ -53,6 +54,7 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(command: Command, folde
 # --- Pruning and undo
 
 
+@slow
 def test_pruned_runs_are_named(command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = (use(("write_file", {"path": "more.txt", "content": "x"})), Say("It is there."))
     old, new, dead = run_lines(folder).thread_id, run_lines(folder, more).thread_id, killed_run(folder, 0)

@@ -138,6 +138,7 @@ def test_server_with_unusable_settings_ends_the_task(command: Command, settings:
     assert (code, err.count("there is no program 'no-such-program'. Nothing is sent;")) == (2, 1), err
 
 
+@slow
 def test_name_of_a_server_without_prompts_is_left_to_files_and_the_model(
     command: Command, folder: Path, settings: Path
 ) -> None:

@@ -41,6 +41,7 @@ def outcome_line(by: str) -> str:
 # --- As processes
 
 
+@slow
 def test_signal_during_a_model_call_ends_the_run(root: Path) -> None:
     def waiting(_: Any) -> Reply:
         running.send(signal.SIGINT)
@@ -53,6 +54,7 @@ def test_signal_during_a_model_call_ends_the_run(root: Path) -> None:
     assert "How to continue: Continue with `mendgraph resume " in running.err
 
 
+@slow
 def test_signal_during_a_streamed_reply_ends_the_run(root: Path) -> None:
     with stalled_endpoint("I think hard") as base_url, start_command(root, base_url, "Look here.") as running:
         running.wait_for_err("I think ")
@@ -62,6 +64,7 @@ def test_signal_during_a_streamed_reply_ends_the_run(root: Path) -> None:
     assert stopping_message("SIGTERM") in running.err
 
 
+@slow
 def test_signal_during_a_retry_wait_ends_the_run(root: Path) -> None:
     busy = Status(503, headers={"Retry-After": "30"})
     with ScriptedServer([busy]) as server, start_command(root, server.base_url, "Look here.") as running:

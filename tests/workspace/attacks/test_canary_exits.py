@@ -102,6 +102,7 @@ class _Person(io.StringIO):
         return True
 
 
+@slow
 def test_preview_of_a_change_shows_no_secret(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The replaced text is read from the file, not from the model's reply."""
     monkeypatch.setattr(sys, "stdin", _Person("y\ny\n"))
@@ -116,6 +117,7 @@ def test_preview_of_a_change_shows_no_secret(terminal: Terminal, monkeypatch: py
     assert "Allow write_file app.py?" in str(terminal.scene.places["stderr"])
 
 
+@slow
 def test_reason_that_a_person_gives_is_stored_without_secrets(scene: Scene) -> None:
     edit = use(("edit_file", {"path": "app.py", "old_str": "limit = 10", "new_str": "limit = 20"}))
     replies = [message_of(step, Protocol.NATIVE) for step in (use(("read_file", {"path": "app.py"})), edit)]

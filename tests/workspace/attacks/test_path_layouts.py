@@ -15,6 +15,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
+from tests.extent import slow
 from tests.workspace.attacks.layouts import SECRET, build, picture
 
 DENIED, INVALID, MISSING = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.NOT_FOUND
@@ -123,6 +124,7 @@ def plainly_read(root: Path, path: str) -> bool:
         return False
 
 
+@slow
 def test_every_layout_has_its_expected_result(tmp_path: Path) -> None:
     secret_file = tmp_path / "held.txt"
     secret_file.write_bytes(SECRET)

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.files.workspace import FileContent, Workspace
+from tests.extent import slow
 from tests.workspace.attacks.layouts import picture
 from tests.workspace.files.layout import allow
 
@@ -78,6 +79,7 @@ def real_file(root: Path, path: str) -> str | None:
     return os.path.relpath(real, root) if inside else None
 
 
+@slow
 @given(example=EXAMPLES)
 @settings(max_examples=25)
 def test_read_file_is_inside_and_is_the_one_that_the_kernel_resolves(example: Example) -> None:
@@ -92,6 +94,7 @@ def test_read_file_is_inside_and_is_the_one_that_the_kernel_resolves(example: Ex
         assert picture(root.parent) == before
 
 
+@slow
 @given(example=EXAMPLES)
 @settings(max_examples=10)
 def test_written_file_is_inside_and_nothing_else_changes(example: Example) -> None:

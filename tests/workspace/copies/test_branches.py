@@ -116,6 +116,7 @@ def test_copy_with_uncommitted_work_is_kept(copy: Copy, project: Path) -> None:
     assert Path(copy.root, "a.txt").read_text() == "the work of an hour"
 
 
+@slow
 @pytest.mark.parametrize("folder", [".", "web"])
 def test_copy_with_staged_work_is_kept(project: Path, tmp_path: Path, folder: str) -> None:
     write(project, {"web/b.txt": "b"})
@@ -202,6 +203,7 @@ def test_submodule_is_never_dropped(parent: Path, tmp_path: Path, name: str) -> 
     assert (Path(copy.root) / name).read_text() == "x = 2\n"
 
 
+@slow
 def test_filtered_files_are_left_out_if_their_filter_program_is_missing(
     parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

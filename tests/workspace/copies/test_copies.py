@@ -164,6 +164,7 @@ def test_interrupted_copy_is_completed_on_the_next_attempt(place: Path, kind: So
         assert os.listdir(place / "main/.git/worktrees") == [os.path.basename(records)]
 
 
+@slow
 def test_command_in_a_copy_sees_the_repository_and_cannot_change_it(tmp_path: Path) -> None:
     main = repository(tmp_path.resolve() / "main", {**FILES, "secret-of-the-source": "s"})
     copy = made_copy(main, tmp_path.resolve() / "one")

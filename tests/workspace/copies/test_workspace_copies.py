@@ -17,6 +17,7 @@ from mendgraph.nodes.workspace.copies.workspace_copies import (
     open_copy,
 )
 from tests.doubles.system_calls import before_each, failing, noted
+from tests.extent import slow
 from tests.memory_folder import memory_folder
 from tests.workspace.copies.copy_actions import apply_patch, error_of, made_copy, patch_of
 from tests.workspace.processes.git_places import Tree, commit_all, git, head, repository, tree, write
@@ -220,6 +221,7 @@ def set_files(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
             path.chmod(0o755 if kind == "program" else 0o644)
 
 
+@slow
 @settings(max_examples=6)
 @given(before=TREES, after=TREES, is_repository=st.booleans())
 def test_patch_reproduces_the_tree_in_another_copy(

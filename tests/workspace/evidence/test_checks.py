@@ -126,6 +126,7 @@ RIGHT = APP.replace("-", "+")
 TESTS = "from app import add\ndef test_add():\n    assert add(2, 3) == 5\ndef test_none():\n    assert add(0, 0) == 0\n"
 
 
+@slow
 def test_test_file_runs_on_the_current_and_the_previous_files(tmp_path: Path) -> None:
     put_python(tmp_path, '#!/bin/sh\nexec python3 -S "$@"\n')  # which sees no pytest
     (tmp_path / "app.py").write_text(RIGHT)
@@ -432,6 +433,7 @@ FORKS = "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\nt
 HOARDS = "import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n"
 
 
+@slow
 @pytest.mark.parametrize(("code", "limit"), [(FORKS, Limit.PROCESSES), (HOARDS, Limit.MEMORY)])
 def test_example_over_a_resource_limit_is_stopped(root: Path, code: str, limit: Limit) -> None:
     text = "def f():\n" + indent(code, "    ")

@@ -11,6 +11,7 @@ from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 from mendgraph.nodes.workspace.files.deadline import CancellationScope
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
@@ -263,6 +264,7 @@ def test_file_outside_or_without_examples_is_not_judged(path: str, code: ToolErr
     assert (error and error.code, checks.asked) == (code, False)
 
 
+@slow
 @rows((WRONG, True), (RIGHT, False), ("from lib import add\n", False))
 def test_edit_is_judged_in_the_sandbox(after: str, refused: bool, bench: Bench) -> None:
     checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)

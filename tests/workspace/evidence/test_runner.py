@@ -359,6 +359,7 @@ def test_file_that_pytest_cannot_run_says_why(
 HELPER = "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n"
 
 
+@slow
 @rows(
     (WRONG, PLAIN, 0, ["test_add"]),
     (RIGHT, UNIT, 1, []),

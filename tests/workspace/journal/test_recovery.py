@@ -110,6 +110,7 @@ def killed_places(fresh: Callable[[], Place], changes: list[Change], first: int 
         yield place
 
 
+@slow
 @pytest.mark.parametrize("kind", ["all", "mode"])
 def test_change_killed_at_any_point_is_done_completely_or_not_at_all(fresh: Callable[[], Place], kind: str) -> None:
     expected = trees_by_state(fresh, CHANGES[kind])

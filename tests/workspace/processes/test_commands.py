@@ -100,6 +100,7 @@ def test_background_processes_of_a_program_are_killed_with_it(place: Place) -> N
     assert [(mark in seen, is_alive(mark)) for mark in marks] == [(True, False)] * 2
 
 
+@slow
 def test_cancelled_call_starts_nothing_and_its_program_is_killed(place: Place) -> None:
     scope, mark = CancellationScope(), unique_seconds()
     in_scope = place.commands.in_scope(scope)

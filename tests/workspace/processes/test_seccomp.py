@@ -20,6 +20,7 @@ from mendgraph.nodes.workspace.sandboxes.seccomp import (
     Architecture,
     seccomp_filter,
 )
+from tests.extent import slow
 from tests.workspace.processes.command_place import Place, command_place
 
 ALLOWED, KILLED = "allowed", "killed"
@@ -220,6 +221,7 @@ if __name__ == "__main__":
 """
 
 
+@slow
 def test_threads_children_pools_and_loopback_work_under_the_filter(place: Place) -> None:
     """Below Landlock there are no semaphores and no network, not even loopback."""
     (place.root / "work.py").write_text(WORK)

@@ -369,6 +369,7 @@ def test_user_settings_made_at_the_workspace_root_are_renamed(place: Place) -> N
     assert (place.root / f"config.toml{UNTRUSTED}").exists()
 
 
+@slow
 def test_bare_repository_cannot_be_changed_or_replaced(place: Place) -> None:
     config = place.root / "store/data/config"
     subprocess.run(["git", "init", "--quiet", "--bare", str(config.parent)], check=True)

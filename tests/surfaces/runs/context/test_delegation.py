@@ -85,6 +85,7 @@ def results(opened: Session) -> list[dict[str, Any]]:
     return [json.loads(message.text) for message in opened.result().messages if message.type == "tool"]
 
 
+@slow
 def test_explorers_and_writers_run_in_parallel_and_return_their_results(root: Path) -> None:
     together = threading.Barrier(3, timeout=30)  # broken if one waits for the end of another
 
@@ -125,6 +126,7 @@ def test_explorers_and_writers_run_in_parallel_and_return_their_results(root: Pa
     assert (root / "a.txt").read_text() + (root / "sub/b.txt").read_text() == "a\nb\n"
 
 
+@slow
 def test_counts_of_a_run_include_its_children(root: Path) -> None:
     """Counts of healed replies, repeated actions and truncated reads; a line of the log names the child."""
     write_files(root, {"long.txt": "line\n" * 900})
@@ -359,6 +361,7 @@ def test_cancelling_a_run_in_its_event_loop_cancels_its_children(root: Path, tur
     assert len(model.calls) <= values["spending"].usage.total_calls <= 40 + 40 * (turn_input is not None)
 
 
+@slow
 def test_approval_request_of_a_child_reaches_the_person(root: Path) -> None:
     lines = {
         "MAIN": parent(write("ONE", "a.txt"), explore("LOOK"), write("TWO", "sub")),

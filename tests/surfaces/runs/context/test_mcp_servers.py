@@ -83,6 +83,7 @@ def test_graph_without_a_session_stops_a_server_after_its_turn(workspace: Path) 
     assert running_processes(workspace.parent) == []
 
 
+@slow
 def test_cancelled_run_stops_its_server(workspace: Path) -> None:
     write_server(workspace, "hang")
     context, options_of_run = options(workspace, CALL)

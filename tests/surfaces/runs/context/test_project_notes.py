@@ -13,6 +13,7 @@ from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, n
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import play
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
@@ -222,6 +223,7 @@ BROKEN = (
 )
 
 
+@slow
 def test_invalid_skill_is_omitted_and_reported_to_the_person(root: Path) -> None:
     path = root / ".agents/skills/forms/SKILL.md"
     path.parent.mkdir(parents=True)

@@ -95,6 +95,7 @@ def test_edits_of_one_file_are_shown_in_sequence_and_answered_separately(root: P
     assert files(root) == {"calc.py": BUG.replace("-", "+")}
 
 
+@slow
 def test_tool_allowed_for_the_run_is_asked_about_once_per_thread(root: Path) -> None:
     with session(root, APPEND % "a", APPEND % "b", "Done.", "Fine.") as now:
         requested_calls(now.stream("Log"))

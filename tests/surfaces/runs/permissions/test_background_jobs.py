@@ -90,6 +90,7 @@ def test_persons_edit_during_a_job_is_named_by_undo(root: Path) -> None:
     assert (root / "note.txt").read_text() == "remember\n"
 
 
+@slow
 def test_persons_edit_during_a_job_survives_failed_work(root: Path) -> None:
     edit = call("write_file", path="work.txt", content="work\n")
     model = Model(job("sleep 100"), edit, meanwhile=lambda: (root / "note.txt").write_text("mine\n"))

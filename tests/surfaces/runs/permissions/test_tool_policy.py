@@ -226,6 +226,7 @@ def test_rising_error_rate_of_tools_raises_one_alert_each_time(root: Path, tmp_p
     assert logged == [message, later]
 
 
+@slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_invalid_replies_raise_one_alert(root: Path, protocol: Protocol) -> None:
     broken = use(("read_file", '{"path": a.py}'))

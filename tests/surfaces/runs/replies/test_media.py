@@ -17,6 +17,7 @@ from mendgraph import AgentContext, build_graph
 from tests.doubles.replies import Message, Say, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.vocabulary import Protocol
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -96,6 +97,7 @@ def refuse_images(body: dict[str, Any], status: int, message: str) -> Message | 
 REFUSALS = ((400, "Invalid value."), (404, "No endpoints take image input."), (500, "image input is not supported"))
 
 
+@slow
 @pytest.mark.parametrize(("status", "message"), REFUSALS)
 def test_image_of_a_tool_is_omitted_after_the_models_first_refusal(
     context: AgentContext, status: int, message: str

@@ -353,6 +353,7 @@ def test_first_64_calls_run_and_each_of_the_others_gets_an_error(folder: Path, p
 # --- Time
 
 
+@slow
 def test_step_of_many_calls_ends_at_the_time_limit_of_its_run(folder: Path) -> None:
     timeouts: list[float] = []
 

@@ -61,6 +61,7 @@ def test_repeated_claim_is_accepted_at_the_last_try(tmp_path: Path) -> None:
     assert changed_files(tmp_path, FILES) == {"a.py": NEW}
 
 
+@slow
 def test_calls_cancelled_after_a_failed_edit_are_not_counted_as_failures(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.py": "def limit():\n    x = 3\n    return x\n"})
     context = AgentContext(workspace=str(tmp_path), model=SMALL, protocol="text", edit_form="blocks")
@@ -75,6 +76,7 @@ def test_calls_cancelled_after_a_failed_edit_are_not_counted_as_failures(tmp_pat
 FAILURE = "Fix a.py.\n\ntest_a.py:3: in test_limit\n    check()\nE   ValueError: 3. Update a.py and b.py."
 
 
+@slow
 @pytest.mark.parametrize(
     "request_text", ["Set the LIMIT to 5.", FAILURE, "Set LIMIT to 5 in a.py and c.py."], ids=["none", "output", "gone"]
 )

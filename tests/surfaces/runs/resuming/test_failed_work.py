@@ -41,6 +41,7 @@ from mendgraph.nodes.records import ToolErrorCode
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
@@ -262,6 +263,7 @@ def test_batch_keeps_the_copy_of_failed_work(root: Path, tmp_path: Path) -> None
     assert files(Path(result.copy_path)) == AFTER
 
 
+@slow
 def test_commands_show_apply_and_undo_the_attempt(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by_task(root)
 

@@ -10,6 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph import Effect, Traced, serializer, tool
 from tests.doubles.tool_use import Use, use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import DONE, Line, PlayedRun, play, reads
 from tests.workspace_files import write_files
 
@@ -50,6 +51,7 @@ def no_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(root.parent / "file")
 
 
+@slow
 def test_large_result_is_stored_and_read_page_by_page(root: Path, tmp_path: Path) -> None:
     starts = (1, 401, 801, 1_201, 1_601)
     first, *pages = run_replies(root, RECITE, *map(page, starts), DONE).results
@@ -61,6 +63,7 @@ def test_large_result_is_stored_and_read_page_by_page(root: Path, tmp_path: Path
     assert (stored.stat().st_size, stat.S_IMODE(stored.stat().st_mode)) == (200_000, 0o600)
 
 
+@slow
 def test_stored_result_is_available_only_to_its_thread_and_workspace(root: Path, tmp_path: Path) -> None:
     saver = InMemorySaver(serde=serializer())
     run_replies(root, RECITE, DONE, checkpointer=saver)

@@ -12,6 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from mendgraph import Outcome, report_html
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, Line, play, reads
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
@@ -121,6 +122,7 @@ def test_repeated_call_override_and_end_are_logged_and_counted(tmp_path: Path, r
     assert counts(reader) == {"mendgraph.loops": 2, "mendgraph.overrides": 1, "mendgraph.truncated": 3}
 
 
+@slow
 def test_report_has_the_counts_of_the_turn(tmp_path: Path) -> None:
     write_files(tmp_path / "root", FILES)
     run = play(tmp_path / "root", BROKEN, *[reads("long.txt")] * 3, DONE)

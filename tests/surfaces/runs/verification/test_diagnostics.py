@@ -72,6 +72,7 @@ def test_unconfigured_linter_does_not_run(tmp_path: Path) -> None:
     assert {"new_diagnostics", "not_diagnosed"}.isdisjoint(result)
 
 
+@slow
 def test_only_the_last_edit_of_a_reply_is_linted(tmp_path: Path) -> None:
     played = run(tmp_path, use(edit("a - b", "a + c"), edit("import os", "c = 1")), files=RUFF)
     assert [result.get("new_diagnostics") for result in data(played)[:2]] == [None, None]
@@ -86,6 +87,7 @@ def test_diagnostics_of_a_new_file_are_new_and_those_of_a_moved_file_are_not(tmp
     assert data(played)[1]["new_diagnostics"] == ["new.py:1: F401 `os` imported but unused"]
 
 
+@slow
 def test_moved_file_keeps_its_diagnostics_from_before_the_turn(tmp_path: Path) -> None:
     moved = use(("move_file", {"path": "calc.py", "target": "sums.py"}))
     played = run(tmp_path, use(edit("a - b", "a + c")), moved, files=RUFF)
@@ -93,6 +95,7 @@ def test_moved_file_keeps_its_diagnostics_from_before_the_turn(tmp_path: Path) -
     assert list(played.outcome.verified.diagnostics) == ["sums.py:5: F821 Undefined name `c`"]
 
 
+@slow
 def test_file_moved_and_changed_by_a_patch_has_only_new_diagnostics(tmp_path: Path) -> None:
     hunk = "*** Update File: calc.py\n*** Move to: sums.py\n@@\n-    return a - b\n+    return a + c\n"
     patch = use(("apply_patch", {"patch": f"*** Begin Patch\n{hunk}*** End Patch\n"}))
@@ -115,6 +118,7 @@ def test_tsc_is_not_started_for_a_config_with_only_references(tmp_path: Path) ->
     assert {"new_diagnostics", "not_diagnosed"}.isdisjoint(data(played)[1])
 
 
+@slow
 def test_patch_is_diagnosed_and_formatted(tmp_path: Path) -> None:
     patch = "*** Begin Patch\n*** Update File: calc.py\n@@\n-    return a - b\n+    return a+c\n*** End Patch\n"
     played = run(tmp_path, use(("apply_patch", {"patch": patch})), files=RUFF, edit_form="patch", format_edits=True)
@@ -148,6 +152,7 @@ def test_slow_linter_is_given_up_once(tmp_path: Path) -> None:
     assert "not_diagnosed" not in data(played)[1]
 
 
+@slow
 def test_failing_linter_is_reported_once_and_a_missing_one_never(tmp_path: Path) -> None:
     settings = {"pyproject.toml": "[tool.ruff]\nunknown-key = 1\n[tool.pyright]\n"}
     played = run(tmp_path, use(edit("a - b", "a + c")), use(edit("a + c", "a + b")), files=settings)
@@ -158,12 +163,14 @@ def test_failing_linter_is_reported_once_and_a_missing_one_never(tmp_path: Path)
     assert played.codes[:2] == ["ok", "ok"]
 
 
+@slow
 def test_number_of_diagnostics_is_limited(tmp_path: Path) -> None:
     played = run(tmp_path, use(write("new.py", "".join(f"x{n} = y{n}\n" for n in range(30)))), files=RUFF)
     assert len(data(played)[0]["new_diagnostics"]) == 11
     assert data(played)[0]["new_diagnostics"][-1] == "... and 20 more"
 
 
+@slow
 def test_formatted_edit_is_one_change_that_undo_restores(tmp_path: Path) -> None:
     played = run(tmp_path, use(edit("a - b", "a+b")), files=RUFF, diagnostics=False, format_edits=True)
     assert "+    return a + b" in data(played)[0]["formatted"]
@@ -172,6 +179,7 @@ def test_formatted_edit_is_one_change_that_undo_restores(tmp_path: Path) -> None
     assert read_files(tmp_path)["calc.py"] == CALC
 
 
+@slow
 def test_file_that_was_not_formatted_before_is_not_formatted(tmp_path: Path) -> None:
     loose = CALC.replace("a, b", "a,b")
     played = run(tmp_path, use(edit("a - b", "a+b")), files={**RUFF, "calc.py": loose}, format_edits=True)

@@ -146,6 +146,7 @@ def test_own_test_verifies_only_if_it_distinguishes_the_change(tmp_path: Path, n
     assert message in outcome.message
 
 
+@slow
 def test_test_that_distinguishes_nothing_does_not_count_as_a_required_check(tmp_path: Path) -> None:
     outcome = finish(tmp_path, *CHANGE, write("test_calc.py", HEAD + ZERO), require_checks=True)
     assert (outcome.kind, outcome.reason) == ("SYSTEM_ERROR", "not_checked")
@@ -159,6 +160,7 @@ def test_run_that_adds_only_tests_is_finished_as_indistinct(tmp_path: Path) -> N
     assert "not verified" not in outcome.message
 
 
+@slow
 def test_old_files_are_those_before_the_first_change_of_the_session(tmp_path: Path) -> None:
     write_files(tmp_path, {"calc.py": CALC})
     model = scripted_model(PROTOCOLS[1], *FIX, DONE, write("test_calc.py", HEAD + SUM), DONE)
@@ -223,6 +225,7 @@ def test_command_that_passes_with_the_old_makefile_verifies(tmp_path: Path) -> N
     assert (outcome.verified.kind, outcome.verified.ran) == ("passed", ("make test",))
 
 
+@slow
 @needs_make
 def test_deleted_check_settings_leave_nothing_verified(tmp_path: Path) -> None:
     files = {**SHELL, "GNUmakefile": MAKEFILE["Makefile"], "Makefile": "test:\n\ttrue\n"}

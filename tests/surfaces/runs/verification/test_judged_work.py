@@ -129,6 +129,7 @@ def test_required_checks_without_any_check_end_the_run(tmp_path: Path) -> None:
 # --- What counts as a check
 
 
+@slow
 @needs_sandbox
 @pytest.mark.parametrize(
     ("tested", "kind"), [("total", "none"), ("half", "passed")], ids=["of other code", "of the new code"]
