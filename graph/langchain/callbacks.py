@@ -66,6 +66,9 @@ def reported_tool_call(call: ToolCall) -> Iterator[Callable[[ToolOutcome], None]
 
         def end(tool_run: ToolOutcome) -> None:
             observe(tool_run)
+            if not run.handlers:
+                return
+
             status: Any = "error"
             if tool_run.result.ok:
                 status = "success"

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final, Self
 
 import openai
+from langchain_core.load.serializable import SerializedNotImplemented
 from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import ToolCallChunk
@@ -36,6 +37,10 @@ class CompleteReplies(BaseChatOpenAI, defer_build=True):
 
     Each reply is an `AIMessageChunk`, whose `tool_call_chunks` hold the raw text of all arguments.
     """
+
+    def to_json(self) -> SerializedNotImplemented:
+        """Return no fields: LangChain serializes the model at each request, for callbacks that `UNHEARD` lacks."""
+        return {"lc": 1, "type": "not_implemented", "id": [], "repr": None}
 
     def _convert_chunk_to_generation_chunk(
         self,

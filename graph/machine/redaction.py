@@ -55,7 +55,8 @@ class WrittenLiterals:
 
     def mask(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
         """Return a node's update with marks for the literals in these channels, and keep its replies and calls."""
-        masked = {name: self._mask(run_id, update[name]) for name in channels if update.get(name)}
+        redactor = self._redactor()
+        masked = {name: self._mask(run_id, update[name], redactor) for name in channels if update.get(name)}
         return {**update, **masked}
 
     def restore(self, run_id: str, value: Value) -> Value:
@@ -78,11 +79,11 @@ class WrittenLiterals:
         with self._lock:
             self._originals.pop(run_id, None)
 
-    def _mask(self, run_id: str, value: Any) -> Any:
+    def _mask(self, run_id: str, value: Any, redactor: Redactor) -> Any:
         if isinstance(value, list):
-            return [self._mask(run_id, item) for item in value]
+            return [self._mask(run_id, item, redactor) for item in value]
 
-        redacted = _redact(value, self._redactor())
+        redacted = _redact(value, redactor)
         if isinstance(value, ModelReply | ToolCall):
             key = _key(redacted)
             if MARK in key:

@@ -184,6 +184,11 @@ def _next_batch(waiting: Sequence[tuple[int, ToolCall]], using: StepResources) -
     return batch, are_children
 
 
+def _is_edit(tool_name: str, using: StepResources) -> bool:
+    tool = using.registry.get(tool_name)
+    return tool is not None and tool.effect is Effect.WRITE
+
+
 def _is_child(call: ToolCall, using: StepResources) -> bool:
     tool = using.registry.get(call.tool)
     return using.children is not None and tool is not None and tool.child
@@ -206,7 +211,6 @@ def _run_batch(
         return _out_of_time(batch)
 
     repeated = any(call.tool in later_tools for call in batch.values())
-    edits = {spec.name for spec in using.registry.specs() if spec.effect is Effect.WRITE}
     context = replace(
         using.context,
         files_read={**using.context.files_read, **step.files_read},
@@ -215,7 +219,7 @@ def _run_batch(
         timeout_s=min(using.context.timeout_s, remaining_s),
         seconds_left=remaining_s,
         evidence_required=using.context.evidence_required and not repeated,
-        is_last_edit=edits.isdisjoint(later_tools),
+        is_last_edit=not any(_is_edit(tool, using) for tool in later_tools),
     )
     started_s = monotonic_s()
 

@@ -91,7 +91,16 @@ def context_in_scope(tool: Tool, context: ToolContext, scope: CancellationScope,
     if commands is not None and not isinstance(commands, ToolError):
         commands = commands.in_scope(scope)
 
+    network, search = context.network, context.search
     if tool.effect not in {Effect.NETWORK, Effect.EXECUTE}:
-        context = replace(context, network=None, search=None)
+        network = search = None
 
-    return replace(context, workspace=workspace, commands=commands, timeout_s=timeout_s, scope=scope)
+    return replace(
+        context,
+        workspace=workspace,
+        commands=commands,
+        network=network,
+        search=search,
+        timeout_s=timeout_s,
+        scope=scope,
+    )

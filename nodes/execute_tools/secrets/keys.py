@@ -15,14 +15,15 @@ _NAME_PARTS = """
 """
 SECRET_WORDS: Final = tuple(_NAME_PARTS.split())
 """Each secret's name has one of these words, in any case. Source: the key names of spec 4, and their synonyms."""
+_WORDS_WITHOUT_KEY: Final = tuple(word for word in SECRET_WORDS if "key" not in word)
 
 _SECRET_KEY = re.compile(
     r"passw(?:or)?d|passphrase|passcode|secret|token|(?:api|access|private)_?-?key|authorization|bearer|credential"
     r"|cookie",
     re.IGNORECASE,
 )
-_SECRET_STEM = re.compile(r"pass|secret|token|key|auth|bearer|credential|cookie", re.IGNORECASE)
-"""Matches in every name in which `_SECRET_KEY` matches."""
+_SECRET_STEM = re.compile(r"pass|pwd|psk|secret|token|key|auth|bearer|cred|cookie", re.IGNORECASE)
+"""Matches in every name in which `_SECRET_KEY` or `_SHORT_KEY` matches."""
 _NO_SECRET = re.compile(
     r"secretar(?:y|ies|iat)"
     r"|(?:stop|eos|bos|pad|unk|sep|cls|mask|page|pagination|next|continuation|cursor|sync|skip)_?-?tokens?",
@@ -102,6 +103,9 @@ def is_secret_key(name: str) -> bool:
 
 def names_a_literal(name: str) -> bool:
     """Return whether a literal under this name may be a secret: `password`, and not `password_field` or `token_url`."""
+    if not _SECRET_STEM.search(name):
+        return False
+
     return (is_secret_key(name) and not is_about(name)) or bool(_SHORT_KEY.search(name))
 
 
@@ -255,7 +259,8 @@ def fold(text: str) -> str:
 
 def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of literals under secrets' names. `folded` is the text in lower case."""
-    for word in SECRET_WORDS:
+    words = SECRET_WORDS if "key" in folded else _WORDS_WITHOUT_KEY
+    for word in words:
         at = folded.find(word)
         while at >= 0:
             end, span = _assigned(text, at, at + len(word))

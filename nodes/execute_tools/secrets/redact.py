@@ -301,12 +301,10 @@ class Redactor:
         """Return a redacted copy of a value under the name `secret`; "" if it is not the name of a secret."""
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, str | int | float) and kind.removes(value, secret):
-            return kind.mark
         if isinstance(value, str):
-            return self._document(value, kind)
+            return kind.mark if kind.removes(value, secret) else self._document(value, kind)
         if isinstance(value, int | float):
-            return value
+            return kind.mark if kind.removes(value, secret) else value
 
         if isinstance(value, Mapping):
             redacted = {}
@@ -321,7 +319,7 @@ class Redactor:
         return self._redacted_value(_plain(value), kind, secret=secret)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Kind:
     """The mark for a secret, and whether every value under a secret's name is one (`strict`)."""
 
@@ -346,7 +344,7 @@ class _Kind:
         if keys.names_a_literal(key):
             return key
 
-        return "" if keys.is_about(key) else outer
+        return "" if not outer or keys.is_about(key) else outer
 
 
 _SHORT: Final = 100
@@ -378,7 +376,7 @@ def redact(value: Any) -> Any:
 def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tuple[str, Any, str]]:
     """Key and item of each field of an object, and the secret's name for it: of the field, or the one next to it."""
     setting = "".join(str(item) for key, item in value.items() if str(key).lower() in _NAME_FIELDS)
-    if len(setting) > _LONGEST_NAME or not keys.names_a_literal(setting):
+    if len(setting) > _LONGEST_NAME or (setting and not keys.names_a_literal(setting)):
         setting = ""
 
     for key, item in value.items():

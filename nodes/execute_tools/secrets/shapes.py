@@ -6,7 +6,7 @@ Only single characters repeat possessively: Python before 3.11.5 is wrong about 
 import base64
 import re
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -316,12 +316,12 @@ folded | signature | sig= signature= -credential= security-token= ?key= &key=
     (?<=[?&;])(?:sig|signature|key|x-(?:amz|goog)-(?:signature|credential|security-token))=
     (?P<secret>[a-z0-9%+/_~.@-]{20,}+=*+)
 
-folded | hash | $1$ $5$ $6$ $7$ $y$ $gy$ $2a$ $2b$ $2x$ $2y$ $apr1$ $argon2 $scrypt$ $pbkdf2 $p$ $h$ $bcrypt- pbkdf2_sha
+folded | hash | $ pbkdf2_sha
     (?P<secret>\$(?:[1567]|g?y|2[abxy]|apr1|argon2(?:id|i|d)|scrypt|pbkdf2(?:-sha[0-9]{1,3})?|bcrypt-sha256)
     \$[a-z0-9./$=,+-]{22,}+
     |\$[ph]\$[a-z0-9./]{31}(?![a-z0-9./])|pbkdf2_sha(?:1|256|512)\$[0-9]{1,9}\$[a-z0-9./$=+]{22,}+)
 
-folded | hash | {sha {ssha {smd5
+folded | hash | {s
     (?P<secret>\{(?:s?sha(?:256|512)?|smd5)\}[a-z0-9./$+]{20,}+=*+)
 
 folded | key | _gitlab_session=
@@ -424,6 +424,11 @@ def _other_shapes() -> Iterator[Shape]:
 SHAPES: Final = (*_command_shapes(), *_prefixed_shapes(), URL_LOGIN, *_other_shapes())
 """All shapes except blocks of private keys, see `key_blocks`."""
 
+_WORDS: Final = {
+    scope: [(word, shape) for shape in SHAPES if shape.scope is scope for word in shape.words] for scope in Scope
+}
+"""The words of each scope, with their shapes."""
+
 
 # --- The search
 
@@ -433,7 +438,7 @@ SHORTEST_TOKEN: Final = 15
 _TOKEN_SIGNS: Final = (string.ascii_letters + string.digits + "_-.+/=~:").encode()
 _TOKEN_BYTES: Final = bytes(byte if byte in _TOKEN_SIGNS else ord(" ") for byte in range(256))
 """A table for `bytes.translate`: a space for each byte that no key has."""
-_OPTION: Final = re.compile(r"""[ \t"'`]-[a-zA-Z-]""")
+_OPTION: Final = re.compile(r"""-(?<=[ \t"'`]-)[a-zA-Z-]""")
 
 
 def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
@@ -458,21 +463,20 @@ def url_password(url: str) -> str:
     return ""
 
 
-def _candidates(text: str, folded: str) -> Iterator[Shape]:
-    """Yield the shapes of which the text has a word."""
+def _candidates(text: str, folded: str) -> Iterable[Shape]:
+    """Return the shapes of which the text has a word."""
     searched = {Scope.TOKEN: _long_tokens(text), Scope.TEXT: folded, Scope.FOLDED: folded, Scope.COMMAND: ""}
     if _OPTION.search(text):
         searched[Scope.COMMAND] = folded
 
-    for shape in SHAPES:
-        words_text = searched[shape.scope]
-        for word in shape.words:
-            if word in words_text:
-                yield shape
-                break
+    shapes: list[Shape] = []
+    for scope, words_text in searched.items():
+        shapes += [shape for word, shape in _WORDS[scope] if word in words_text]
+
+    return dict.fromkeys(shapes)
 
 
 def _long_tokens(text: str) -> str:
-    """Return the words that are long enough for a key, which are a small part of an ordinary text."""
+    """Return the different words that are long enough for a key, which are a small part of an ordinary text."""
     words = text.encode("utf-8", "surrogatepass").translate(_TOKEN_BYTES).split()
-    return b" ".join([word for word in words if len(word) >= SHORTEST_TOKEN]).decode("ascii")
+    return b" ".join({word for word in words if len(word) >= SHORTEST_TOKEN}).decode("ascii")
