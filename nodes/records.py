@@ -400,8 +400,8 @@ class Verdict(Record):
     """Guard's decision about one call. `rule` names the rule; `error` is what the model sees of a denial.
 
     `blocked` is the text of `format_guardrail_violations`, `refused` who refused the call, such as "you refused".
-    `pins` are the only changes that a person allowed (path, hash of the file, mark); None allows any. `edited` are the
-    arguments that the person changed. `answer` is the person's answer to a question, "" if they gave none.
+    A person allowed only the changes `pins` (path, hash of the file, mark; None: any) and the `hunks` (none: all), did
+    not allow the hunks `declined`, changed the arguments `edited`, and gave an `answer` to a question ("": none).
     """
 
     kind: VerdictKind
@@ -413,6 +413,8 @@ class Verdict(Record):
     pins: tuple[tuple[str, str, str], ...] | None = None
     edited: tuple[str, ...] = ()
     answer: str | None = None
+    hunks: tuple[int, ...] = ()
+    declined: str = ""
 
 
 class OverrideConstraint(Record):

@@ -21,12 +21,18 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.call_model.ledger import spent_by_limit
-from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
+from mendgraph.nodes.execute_tools.edits.diffs import (
+    MAX_DIFF_CHARACTERS,
+    MAX_DIFF_LINES,
+    change_diff,
+    count_hunks,
+    with_hunks,
+)
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approval_formats import ApprovalRequest, ShownPreview
+from mendgraph.nodes.guard.approval_formats import ApprovalRequest, ShownPreview, hunk_texts
 from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalPorts, GuardUpdate, Preview
 from mendgraph.nodes.guard.node import ask_person, judge_step
 from mendgraph.nodes.guard.permissions import Permission, call_subject, covers
@@ -46,8 +52,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from mendgraph.nodes.workspace.files.text_files import decode_text, why_not_text
-from mendgraph.nodes.workspace.files.workspace import DryChange, DryWorkspace, change_mark
+from mendgraph.nodes.workspace.files.workspace import DryChange, DryWorkspace, Pin, change_mark
 
 SECONDS = 10.0
 """The time limit of one dry run."""
@@ -259,15 +264,17 @@ class Previewer:
         if not changes:
             return Preview(NO_PREVIEW.shown, names, ())
 
-        text = "".join(map(_diff, changes))
-        pins = tuple(
-            (change.path, change.sha256, change_mark(change.before, change.after, change.target)) for change in changes
-        )
+        diff = self._shown_preview("diff", "".join(map(change_diff, changes)))
         changed = dict.fromkeys(
             [*(change.name for change in changes), *(change.target for change in changes if change.target), *names]
         )
 
-        return Preview(self._shown_preview("diff", text), tuple(changed), pins)
+        preview = Preview(diff, tuple(changed), _pins(changes))
+        count = count_hunks(changes)
+        if count < 2 or diff["truncated"] or len(hunk_texts(diff["text"])) != count:
+            return preview
+
+        return preview._replace(pins_of_hunks=lambda numbers: _pins(with_hunks(changes, numbers)))
 
     def _context(self, dry: DryWorkspace, known: Mapping[str, str]) -> ToolContext:
         context = self._turn.context
@@ -333,22 +340,12 @@ def _visible(line: str) -> str:
     )
 
 
-def _diff(change: DryChange) -> str:
-    moved = ""
-    if change.target:
-        moved = f"rename from {change.name}\nrename to {change.target}\n"
-
-    if change.before == change.after:
-        return moved
-
-    texts = [None if data is None else decode_text(data) for data in (change.before, change.after)]
-    if any(text is None and data is not None for text, data in zip(texts, (change.before, change.after), strict=True)):
-        gone = ", and would be gone" if change.after is None else ""
-        return f"{moved}{change.target or change.name} is {why_not_text(change.before or change.after or b'')}{gone}\n"
-
-    old, new = (text.text if text else None for text in texts)
-    diff = unified_diff(change.target or change.name, old, new)
-    return moved + (diff or "".join(header(change.name, old, new)))
+def _pins(changes: Sequence[DryChange | None]) -> tuple[Pin, ...]:
+    return tuple(
+        (change.path, change.sha256, change_mark(change.before, change.after, change.target))
+        for change in changes
+        if change is not None
+    )
 
 
 def _question_text(arguments: JsonMap) -> str:

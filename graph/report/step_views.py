@@ -348,6 +348,8 @@ def _person_words(call: JudgedCall, texts: Texts) -> str:
     if call.verdict.kind is VerdictKind.ALLOW:
         if isinstance(call.item, ToolCall) and call.request.get("arguments") != call.item.arguments:
             return f"{rule} asked a person, who edited the arguments and approved"
+        if call.verdict.hunks:
+            return f"{rule} asked a person, who approved hunks {', '.join(map(str, call.verdict.hunks))} of the diff"
 
         return f"{rule} asked a person, who approved"
 

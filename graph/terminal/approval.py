@@ -27,6 +27,7 @@ from mendgraph.nodes.guard.approval_formats import (
     ApprovalAnswer,
     AskedCall,
     CallDecision,
+    hunk_texts,
     is_about_limit,
     is_question,
 )
@@ -44,11 +45,13 @@ HELP: Final = (
     "p  run it, and in this run all commands that begin with the same words",
     "a  run it, and all calls like it in this run",
     "w  run it, and all calls like it in this folder, also in later runs; mendgraph permissions lists and removes that",
+    "h  choose the hunks of its diff that are written; the model is told which are not",
     "e  change its arguments; the changed call is checked again",
     "n  do not run it; the model reads what follows the n: n use the other file",
     "s  stop the run; nothing of this reply runs",
     "v  show all of its arguments",
 )
+_HUNK_HELP: Final = "y  write this hunk; n  do not write it; q  write none of the rest"
 _CHOICES: Final = "[y]es, {}[e]dit, [n]o, [s]top, [v]iew, [?]"
 _LASTING: Final = {
     "p": ("approve_prefix", "all that begin with this [p]refix, "),
@@ -56,6 +59,7 @@ _LASTING: Final = {
     "w": ("approve_always", "al[w]ays in this folder, "),
 }
 """The answers that allow more than the call: the action of each, and its words in the question."""
+_PLAIN: Final[Mapping[str, Action]] = {"y": "approve", "yes": "approve", "s": "stop", "stop": "stop"}
 
 _BAR: Final = "│ "
 _NARROWEST: Final = 20
@@ -168,12 +172,10 @@ class _Question:
         text = plain(preview["text"])
 
         if preview["kind"] == "diff":
-            lines = diff_lines([text])
+            yield from self._diff(text)
         else:
-            lines = (Line(part) for part in text.split("\n"))
-
-        for line in lines:
-            yield from self._fitted(line)
+            for part in text.split("\n"):
+                yield from self._fitted(Line(part))
 
         if preview["truncated"]:
             yield from self._fitted(Line("this is not all of it: v shows all arguments", "bold yellow"), "")
@@ -181,15 +183,19 @@ class _Question:
     def ask(self) -> CallDecision:
         """Return the person's decision; the question is repeated after an unknown answer."""
         for _ in range(_MOST_TRIES):
-            lasting = (words for answer, words in _LASTING.values() if answer in self.call["choices"])
-            self._say(_CHOICES.format("".join(lasting)), "dim")
+            more = [words for answer, words in _LASTING.values() if answer in self.call["choices"]]
+            if "hunks" in self.call:
+                more.append("[h]unks, ")
+
+            self._say(_CHOICES.format("".join(more)), "dim")
 
             try:
                 reply = self.read_key(f"Allow {without_middle(self.name, self.width - 9)}? ").strip()
+                decision = self._decision(reply)
             except EOFError:
                 break
 
-            if (decision := self._decision(reply)) is not None:
+            if decision is not None:
                 return decision
 
         return CallDecision(action="reject")
@@ -242,20 +248,20 @@ class _Question:
         word, _, argument = reply.partition(" ")
         if word.lower() in {*_LASTING, "all"} and not argument:
             return self._lasting(word[0].lower())
+        if word.lower() in _PLAIN and not argument:
+            return CallDecision(action=_PLAIN[word.lower()])
 
         match word.lower():
-            case "y" | "yes" if not argument:
-                return CallDecision(action="approve")
+            case "h" | "hunks" if not argument:
+                return self._hunks()
             case "e" | "edit" if not argument:
                 return self._edited()
             case "n" | "no":
                 return CallDecision(action="reject", reason=argument.strip() or self._reason())
-            case "s" | "stop" if not argument:
-                return CallDecision(action="stop")
             case "v" | "view" if not argument:
                 for line in json.dumps(self.call["arguments"], indent=2, ensure_ascii=False).split("\n"):
                     self._say(line, bar=_BAR)
-            case "?" | "h" | "help":
+            case "?" | "help":
                 for line in HELP:
                     self._say(line)
 
@@ -280,6 +286,43 @@ class _Question:
             return self.read_line("Why not (Enter: no reason)? ").strip()
         except EOFError:
             return ""
+
+    def _hunks(self) -> CallDecision | None:
+        """Return the approval of the hunks that the person chooses, as in `git add -p`; without any, a rejection."""
+        if "hunks" not in self.call:
+            self._say("This call has no hunks to choose from: answer y or n.")
+            return None
+
+        texts = hunk_texts(plain(self.call["preview"]["text"]))
+        chosen: list[int] = []
+
+        for number, text in enumerate(texts, start=1):
+            for line in self._diff(text):
+                self.screen.line(*line)
+
+            key = self._hunk_key(f"Write hunk {number} of {len(texts)} [y,n,q,?]? ")
+            if key == "y":
+                chosen.append(number)
+            if key == "q":
+                break
+
+        if chosen:
+            return CallDecision(action="approve", hunks=chosen)
+        return CallDecision(action="reject", reason=self._reason())
+
+    def _hunk_key(self, prompt: str) -> str:
+        for _ in range(_MOST_TRIES):
+            key = self.read_key(prompt).strip().lower()
+            if key in {"y", "n", "q"}:
+                return key
+
+            self._say(_HUNK_HELP)
+
+        raise EOFError
+
+    def _diff(self, text: str) -> Iterator[Line]:
+        for line in diff_lines([text]):
+            yield from self._fitted(line)
 
     def _edited(self) -> CallDecision | None:
         """Return the call with other arguments, or None if the person cancels."""

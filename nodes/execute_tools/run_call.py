@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
+from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change, with_hunks
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.trace import RunLog
@@ -31,7 +31,7 @@ from mendgraph.nodes.records import (
 from mendgraph.nodes.workspace.files.change_records import ChangeState, FileEffect
 from mendgraph.nodes.workspace.files.deadline import CancellationScope
 from mendgraph.nodes.workspace.files.text_files import escaped_name, text_of
-from mendgraph.nodes.workspace.files.workspace import ApprovedWorkspace, FileContent, Workspace
+from mendgraph.nodes.workspace.files.workspace import ApprovedWorkspace, FileContent, PartlyApprovedWorkspace, Workspace
 from mendgraph.nodes.workspace.journal.journal import CallKey, Journal, RecordedCall, call_fingerprint, idempotency_key
 from mendgraph.nodes.workspace.store.database import StoreError
 
@@ -97,7 +97,11 @@ def run_call(place: int, call: ToolCall, verdict: Verdict, using: StepResources,
     if verdict.pins is not None:  # a person approved this version of the files
         earlier = context.changes[len(using.context.changes) :]  # those of this step
         changed = {change.path: change.sha256_after for change in earlier}
-        workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
+        if verdict.hunks:
+            part = partial(with_hunks, numbers=verdict.hunks)
+            workspace = PartlyApprovedWorkspace.of_part(workspace, verdict.pins, changed, part)
+        else:
+            workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
 
     key = idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments)
     context = replace(context, workspace=workspace, idempotency_key=key, call_id=call.call_id, answer=verdict.answer)

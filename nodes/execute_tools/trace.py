@@ -148,6 +148,8 @@ def _call_fields(step: int, item: ToolCall | CallError, verdict: Verdict) -> Jso
         "verdict": verdict.kind.value,
         "rule": verdict.rule,
     }
+    if verdict.hunks:
+        record["hunks"] = list(verdict.hunks)
 
     if isinstance(item, ToolCall):
         record["arguments_sha256"] = call_fingerprint(item.tool, item.arguments)

@@ -4,6 +4,7 @@ Source: LangChain's human-in-the-loop middleware (`action_requests`, `decisions`
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -40,7 +41,8 @@ class AskedCall(TypedDict):
 
     `why` says what kind of file it is if every change of such a file needs approval. `choices` say what
     "approve_prefix", "approve_for_run" and "approve_always" would allow beside this call; an answer without an entry
-    counts as "approve". An answer that repeats the `digest` is only valid for what was shown.
+    counts as "approve". An answer that repeats the `digest` is only valid for what was shown. `hunks` is the number of
+    hunks of the diff if single ones can be approved: if it has several and is shown as a whole.
     """
 
     index: int
@@ -52,6 +54,7 @@ class AskedCall(TypedDict):
     preview: ShownPreview
     choices: dict[str, str]
     digest: str
+    hunks: NotRequired[int]
 
 
 class ApprovalRequest(TypedDict):
@@ -68,7 +71,8 @@ class ApprovalRequest(TypedDict):
 class CallDecision(TypedDict, total=False):
     """The answer about one call: all `arguments` of an "edit", a `reason` for the model, the `digest` of the call.
 
-    `answer` is the text for a question.
+    `answer` is the text for a question. `hunks` are the numbers, from 1, of the hunks of the diff that an "approve"
+    allows; without them it allows all.
     """
 
     action: Required[Action]
@@ -76,6 +80,7 @@ class CallDecision(TypedDict, total=False):
     arguments: JsonMap
     reason: str
     digest: str
+    hunks: list[int]
 
 
 class ApprovalAnswer(TypedDict):
@@ -96,13 +101,17 @@ def response_schema() -> JsonMap:
 
 
 class Decision(NamedTuple):
-    """The decision about one call; `arguments` are None unless they were edited, `answer` is for a question."""
+    """The decision about one call; `arguments` are None unless they were edited, `answer` is for a question.
+
+    `hunks` are empty if all are allowed.
+    """
 
     action: Action
     reason: str = ""
     arguments: JsonMap | None = None
     digest: str = ""
     answer: str = ""
+    hunks: tuple[int, ...] = ()
 
 
 UNREADABLE: Final = "the answer could not be read"
@@ -171,10 +180,49 @@ def _decision(call: AskedCall, fields: object) -> Decision:
     if action == "answer" and not (is_question(call) and isinstance(answer, str)):
         return Decision("reject", UNREADABLE)
 
+    hunks = _chosen_hunks(call, action, fields.get("hunks"))
+    if hunks is None:
+        return Decision("reject", UNREADABLE)
+
     reason = fields.get("reason")
     return Decision(
-        cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "", str(answer)
+        cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "", str(answer), hunks
     )
+
+
+# --- Hunks
+
+
+def _chosen_hunks(call: AskedCall, action: str, numbers: object) -> tuple[int, ...] | None:
+    """Return the chosen hunks in order, none if all are allowed; None if they cannot be read."""
+    if numbers is None or action in {"reject", "stop", "nobody"}:
+        return ()
+
+    count = call.get("hunks", 0)
+    if action != "approve" or not isinstance(numbers, list | tuple) or not numbers:
+        return None
+    if not all(type(number) is int and 0 < number <= count for number in numbers):
+        return None
+
+    chosen = sorted(set(numbers))
+    return tuple(chosen) if len(chosen) < count else ()
+
+
+_HUNKS: Final = re.compile(r"^(?=(?:--- .*\n\+\+\+ .*\n)?@@ )", re.MULTILINE)
+
+
+def hunk_texts(diff: str) -> list[str]:
+    """Return the hunks of a unified diff of one or more files, each with the names of its file."""
+    hunks: list[str] = []
+    names = ""
+
+    for part in _HUNKS.split(diff):
+        if part.startswith("@@ "):
+            hunks.append(names + part)
+        else:
+            names = part
+
+    return hunks
 
 
 # --- Chat pages

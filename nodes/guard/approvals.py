@@ -22,6 +22,7 @@ from mendgraph.nodes.guard.approval_formats import (
     AskedCall,
     Decision,
     ShownPreview,
+    hunk_texts,
     read_answer,
 )
 from mendgraph.nodes.guard.permissions import CallSubject, Permission, call_subject, covers, permissions_for
@@ -41,13 +42,20 @@ from mendgraph.nodes.records import (
     VerdictKind,
 )
 
+Pins = tuple[tuple[str, str, str], ...]
+"""As in `Verdict`."""
+
 
 class Preview(NamedTuple):
-    """What a call would do: for a person, the real names of its files, and `pins` as in `Verdict`."""
+    """What a call would do: for a person, the real names of its files, and its changes.
+
+    `pins_of_hunks` returns the changes with only these hunks of the diff; None if single ones cannot be approved.
+    """
 
     shown: ShownPreview
     names: tuple[str, ...] = ()
-    pins: tuple[tuple[str, str, str], ...] | None = None
+    pins: Pins | None = None
+    pins_of_hunks: Callable[[Sequence[int]], Pins] | None = None
 
 
 NO_PREVIEW: Final = Preview(ShownPreview(kind="arguments", text="", truncated=False))
@@ -262,6 +270,8 @@ def _waiting(
         choices={answer: choice.allows for answer, choice in choices.items()},
         digest=digest_of(call, preview),
     )
+    if preview.pins_of_hunks is not None:
+        request["hunks"] = len(hunk_texts(preview.shown["text"]))
 
     return _Waiting(
         call=call,
@@ -294,13 +304,23 @@ def _settle(index: int, waiting: _Waiting, decision: Decision, settled: Settled,
         _settle_edit(index, waiting, decision.arguments, allowed, settled, ports)
         return
 
-    settled.verdicts[index] = allowed
+    settled.verdicts[index] = _with_hunks(waiting.preview, decision.hunks, allowed)
     permission = waiting.choices.get(decision.action)
 
     if permission is not None and permission.scope == "thread":
         settled.granted.append(permission)
     elif permission is not None and ports.keep is not None:
         ports.keep(permission)
+
+
+def _with_hunks(preview: Preview, hunks: tuple[int, ...], allowed: Verdict) -> Verdict:
+    """Return the verdict that allows only these hunks; all if there are none."""
+    if not hunks or preview.pins_of_hunks is None:
+        return allowed
+
+    texts = enumerate(hunk_texts(preview.shown["text"]), start=1)
+    declined = "\n".join(text.removesuffix("\n") for number, text in texts if number not in hunks)
+    return allowed.model_copy(update={"pins": preview.pins_of_hunks(hunks), "hunks": hunks, "declined": declined})
 
 
 def _settle_edit(
@@ -374,7 +394,7 @@ def _outdated(waiting: _Waiting, decision: Decision, ports: ApprovalPorts) -> Ve
     return denied(verdict.rule, ToolErrorCode.CONFLICT, message, path=verdict.path)
 
 
-def _allowed(verdict: Verdict, pins: tuple[tuple[str, str, str], ...] | None) -> Verdict:
+def _allowed(verdict: Verdict, pins: Pins | None) -> Verdict:
     return verdict.model_copy(update={"kind": VerdictKind.ALLOW, "pins": pins})
 
 

@@ -111,7 +111,14 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
 
 
 def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResult:
-    """Return the result of a call that a person changed, with a note on the changed arguments."""
+    """Return the result of a call that a person changed or allowed in part, with a note on that."""
+    if verdict.hunks and result.changes:
+        chosen = ", ".join(map(str, verdict.hunks))
+        notice = f"Of the hunks of this diff a person approved only {chosen}: the declined ones are not written."
+        note = {"notice": notice, "declined": _short(verdict.declined)}
+        data = {**result.result.data, "approved_in_part": note}
+        return result.model_copy(update={"result": ToolResult(ok=True, data=data)})
+
     if not verdict.edited or not isinstance(item, ToolCall):
         return result
 

@@ -56,6 +56,47 @@ def test_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) ->
     assert answered.value == ["Ended", AFTER]
 
 
+@pytest.fixture
+def two_hunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The workspace of a run that waits for an answer about two hunks, whose process has ended."""
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "long.py").write_text("a = 1\n" + "\n" * 9 + "b = 1\n", encoding="utf-8")
+    edits = ", ".join(f'{{"old_str": "{name} = 1", "new_str": "{name} = 2"}}' for name in "ab")
+    with session(root, f'tool: multi_edit({{"path": "long.py", "edits": [{edits}]}})') as now:
+        requested_calls(now.stream("Edit"))
+    return root
+
+
+def choose_and_kill(server: ForkServer, root: Path, death: str) -> None:
+    """Choose the second hunk in a process that is killed at `death`."""
+    chosen = {"decisions": {"0": {"action": "approve", "hunks": [2]}}}
+    assert server.run("taken_up", {"root": str(root), "way": "answer", "death": death, "answer": chosen}).killed
+
+
+@sampled
+@pytest.mark.parametrize("death", ["before", "after"] if LEVEL else ["after"])
+def test_kill_after_the_choice_of_hunks_writes_them_once_and_tells_the_model(
+    server: ForkServer, two_hunks: Path, death: str
+) -> None:
+    choose_and_kill(server, two_hunks, death)
+    resumed = run_and_kill(server, two_hunks, "resume", "never")
+    assert resumed.value == ["Ended", {"long.py": "a = 1\n" + "\n" * 9 + "b = 2\n"}]
+    with session(two_hunks) as now:
+        texts = "".join(message.text for message in now.result().messages)
+    assert texts.count("a person approved only 2:") == 1
+
+
+@slow
+def test_chosen_hunks_that_are_gone_before_the_effect_are_a_conflict(server: ForkServer, two_hunks: Path) -> None:
+    choose_and_kill(server, two_hunks, "before")
+    (two_hunks / "long.py").write_text("a = 1\nb = 1\n", encoding="utf-8")
+    assert run_and_kill(server, two_hunks, "resume", "never").value == ["Ended", {"long.py": "a = 1\nb = 1\n"}]
+    with session(two_hunks) as now:
+        assert "The hunks that a person approved are not in the diff" in now.result().messages[2].text
+
+
 def test_question_is_asked_again_after_a_kill_and_its_answer_is_stored_once(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,29 @@ ASK = {"mode": "ask", "role": "editor"}
 
 NEW_FILE = ("write_file", {"path": "test_calc.py", "content": "from calc import add\n\nassert add(2, 3) == 5\n"})
 
+PRICES = """def total(prices):
+    return sum(prices)
+
+
+def count(prices):
+    return len(prices)
+
+
+def net(price, rate):
+    return price / (1 + rate)
+"""
+PATCH = """*** Begin Patch
+*** Update File: prices.py
+@@
+-def total(prices):
++def total_eur(prices):
+@@
+-def net(price, rate):
++def net_eur(price, rate):
+*** Add File: units.md
++Prices are in euros.
+*** End Patch"""
+
 SENSITIVE = (".env", "server.pem", "server.key", "credentials.json", ".git/config", "id_rsa")
 SYSTEM_FILES = ("/etc/passwd", "/usr/lib/os-release", "../../../../../../../../../../etc/passwd")
 CONFIGURATION = ("config.yaml", "settings.py", "pyproject.toml")
@@ -153,6 +176,25 @@ APPROVALS: tuple[Scenario, ...] = (
             ),
         ),
         expected=Expectation(files={"calc.py": MENDED.replace("(a, b)", "(a, b, /)")}),
+    ),
+    Scenario(
+        name="approval_of_hunks",
+        story="A patch changes two places of one file and adds another file. The person approves the first place and"
+        " the new file, and the model reads which part was not written.",
+        files={"prices.py": PRICES},
+        settings={**ASK, "edit_form": "patch"},
+        turns=(
+            Turn(
+                "Prices are in euros. Rename total to total_eur.",
+                (use(("apply_patch", {"patch": PATCH})), Say("Renamed total. net stays as it was.")),
+                decisions=({"decisions": {"0": {"action": "approve", "hunks": [1, 3]}}},),
+            ),
+        ),
+        expected=Expectation(
+            files={"prices.py": PRICES.replace("total(", "total_eur("), "units.md": "Prices are in euros.\n"},
+            in_requests=("a person approved only 1, 3: the declined ones are not written",),
+        ),
+        resumed=True,
     ),
     Scenario(
         name="stopped_instead_of_approving",

@@ -1,21 +1,24 @@
-"""Unified diffs of two texts, limited in length and time."""
+"""Unified diffs of texts and changes, limited in length and time, and changes with only some hunks of their diffs."""
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from posixpath import commonprefix
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks
 from mendgraph.nodes.records import ChangeKind, FileChange
-from mendgraph.nodes.workspace.files.text_files import to_unix
+from mendgraph.nodes.workspace.files.text_files import decode_text, encode_text, to_unix, why_not_text
+from mendgraph.nodes.workspace.files.workspace import DryChange
 
 MAX_DIFF_LINES = 200
 MAX_DIFF_CHARACTERS = 20_000
 _CONTEXT = 3
 _MAX_COMPARED_LINES = 4000
 _FIRST: Final = re.compile(r"(?<=[-+])\d+")
+_RANGES: Final = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$", re.MULTILINE)
+_LINE_ENDS: Final = re.compile(r"(?<=\n)")
 
 
 class Version(NamedTuple):
@@ -125,3 +128,87 @@ def _bounded(lines: list[str], *, complete: bool) -> str:
         parts.append(line)
 
     return "".join(parts)
+
+
+# --- Changes that were not made
+
+
+def change_diff(change: DryChange, *, complete: bool = False) -> str:
+    """Return the unified diff of a change, with its move; for binary data a line that says so."""
+    moved = ""
+    if change.target:
+        moved = f"rename from {change.name}\nrename to {change.target}\n"
+
+    if change.before == change.after:
+        return moved
+
+    texts = [None if data is None else decode_text(data) for data in (change.before, change.after)]
+    if any(text is None and data is not None for text, data in zip(texts, (change.before, change.after), strict=True)):
+        gone = ", and would be gone" if change.after is None else ""
+        return f"{moved}{change.target or change.name} is {why_not_text(change.before or change.after or b'')}{gone}\n"
+
+    old, new = (text.text if text else None for text in texts)
+    diff = unified_diff(change.target or change.name, old, new, complete=complete)
+    return moved + (diff or "".join(header(change.name, old, new)))
+
+
+def count_hunks(changes: Sequence[DryChange]) -> int:
+    """Return the number of hunks of all changes; 0 if one is a move, or has no hunks, as one of binary data."""
+    counts = [0 if change.target else len(_hunks_of(change)) for change in changes]
+    return sum(counts) if all(counts) else 0
+
+
+def with_hunks(changes: Sequence[DryChange], numbers: Collection[int]) -> list[DryChange | None]:
+    """Return the changes with only these hunks, counted from 1 over all changes; None for one without any of them."""
+    parts: list[DryChange | None] = []
+    last = 0
+
+    for change in changes:
+        hunks = _hunks_of(change)
+        chosen = [hunk for number, hunk in enumerate(hunks, last + 1) if number in numbers]
+        last += len(hunks)
+
+        if not chosen:
+            parts.append(None)
+        elif chosen == hunks:
+            parts.append(change)
+        else:
+            parts.append(change._replace(after=_replaced(change, chosen)))
+
+    return parts
+
+
+class _Hunk(NamedTuple):
+    """The lines of a hunk in the old and in the new text."""
+
+    old: slice
+    new: slice
+
+
+def _hunks_of(change: DryChange) -> list[_Hunk]:
+    hunks: list[_Hunk] = []
+
+    for ranges in _RANGES.findall(change_diff(change, complete=True)):
+        old, new = (_slice(*ranges[at : at + 2]) for at in (0, 2))
+        hunks.append(_Hunk(old, new))
+
+    return hunks
+
+
+def _slice(first: str, count: str) -> slice:
+    length = int(count or 1)
+    start = int(first) - (length > 0)  # without lines, it is the line before
+    return slice(start, start + length)
+
+
+def _replaced(change: DryChange, hunks: Sequence[_Hunk]) -> bytes | None:
+    """Return the old data with the new lines of these hunks."""
+    old, new = (decode_text(data or b"") for data in (change.before, change.after))
+    if old is None or new is None:
+        return change.after
+
+    old_lines, new_lines = (_LINE_ENDS.split(file.text) for file in (old, new))
+    for hunk in reversed(hunks):
+        old_lines[hunk.old] = new_lines[hunk.new]
+
+    return encode_text("".join(old_lines), old.form)

@@ -1,7 +1,8 @@
 """Loading and saving texts for the tools that write: the checks, the write, and the changes for the run's state."""
 
+import hashlib
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from mendgraph.nodes.workspace.files.text_files import (
     to_unix,
     why_not_text,
 )
+from mendgraph.nodes.workspace.files.workspace import DryChange, PartlyApprovedWorkspace
 
 _SHARE = 3  # examples may take this fraction of the call's time
 
@@ -111,10 +113,22 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
 
 
 def changed(context: ToolContext, changes: Sequence[FileChange], **data: Any) -> ToolOutput:
-    """Return a result with these fields, changes and new diagnostics; the thread knows the new content of the files."""
+    """Return a result with these fields, changes and new diagnostics; the thread knows the new content of the files.
+
+    If a person approved only some hunks, the changes and fields are those of the part that was made.
+    """
+    if isinstance(context.workspace, PartlyApprovedWorkspace):
+        changes = [file_change(effect.name, *_versions(effect)) for effect in context.workspace.effects]
+        data = {"files": [{"path": change.path, "action": change.kind.value} for change in changes]}
+
     data |= diagnostics_of(context, changes)
     hashes = {change.path: change.sha256_after for change in changes}
     return replace(ToolOutput.ok(**data), changes=tuple(changes), files_read=hashes)
+
+
+def _versions(effect: DryChange) -> Iterator[Version]:
+    for data in (effect.before, effect.after):
+        yield NO_FILE if data is None else Version(hashlib.sha256(data).hexdigest(), text_of(data))
 
 
 def judged_syntax(context: ToolContext, path: str, before: str | None, after: str) -> JsonMap | ToolError:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from posixpath import basename
 from typing import BinaryIO, NamedTuple, Self, TypeVar
@@ -382,6 +382,10 @@ def _view(kind: type[_View], workspace: Workspace) -> _View:
     return view
 
 
+PartOf = Callable[[Sequence[DryChange]], Sequence[DryChange | None]]
+"""Returns the part of each change that is made, None for one that is not."""
+
+
 class ApprovedWorkspace(Workspace):
     """A workspace that refuses (CONFLICT) all changes but the pinned ones, also if a file has changed since."""
 
@@ -424,6 +428,57 @@ class ApprovedWorkspace(Workspace):
             return _conflict(f"This call would change {quoted(dry.name)} in another way than a person was shown")
 
         return None
+
+
+class PartlyApprovedWorkspace(ApprovedWorkspace):
+    """A workspace that makes only a part of the changes of a call; `effects` are those that it has made.
+
+    The tool gets the results of all its changes.
+    """
+
+    effects: list[DryChange]
+    _part: PartOf
+
+    @classmethod
+    def of_part(cls, workspace: Workspace, pins: Sequence[Pin], changed: Mapping[str, str], part: PartOf) -> Self:
+        """Do the same as `of`; `part` returns the approved part of each change, or None."""
+        view = cls.of(workspace, pins, changed)
+        view.effects = []
+        view._part = part  # noqa: SLF001 - its own kind
+        return view
+
+    def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
+        """Make the part of the changes that is approved: exactly the pinned ones."""
+        planned: list[DryChange] = []
+        for change in changes:
+            dry = self.dry_change(change)
+            if isinstance(dry, ToolError):
+                return dry
+
+            planned.append(dry)
+
+        approved: list[Change] = []
+        effects: list[DryChange] = []
+
+        for change, part in zip(changes, self._part(planned), strict=True):
+            if part is None:
+                continue
+
+            effects.append(part)
+            if isinstance(change, WriteFile) and part.after is not None:
+                approved.append(replace(change, data=part.after))
+            else:
+                approved.append(change)
+
+        if len(effects) != len(self._pins):
+            return _conflict("The hunks that a person approved are not in the diff of this call any more")
+
+        done = super().change_files(approved)
+        if isinstance(done, ToolError):
+            return done
+
+        self.effects.extend(effects)
+        return tuple(map(_changed_file, planned))
 
 
 def _lines(data: bytes | None) -> list[bytes]:

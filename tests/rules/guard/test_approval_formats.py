@@ -128,3 +128,29 @@ def test_edited_answer_cannot_change_the_tool(answer: object) -> None:
 )
 def test_unreadable_answer_counts_as_a_rejection(answer: object, decision: Decision) -> None:
     assert read_answer(answer, [ONE]) == {0: decision}
+
+
+HUNKS: Any = {**ONE, "hunks": 3}
+
+
+@rows(
+    ({"action": "approve", "hunks": [3, 1, 1]}, Decision("approve", hunks=(1, 3))),
+    ({"action": "approve", "hunks": (2,)}, Decision("approve", hunks=(2,))),
+    ({"action": "approve", "hunks": [1, 2, 3]}, APPROVED),
+    ({"action": "approve", "hunks": None}, APPROVED),
+    ({"action": "reject", "hunks": [9]}, REJECTED),
+    ({"action": "approve", "hunks": []}, NO_WORD),
+    ({"action": "approve", "hunks": [0]}, NO_WORD),
+    ({"action": "approve", "hunks": [1, 4]}, NO_WORD),
+    ({"action": "approve", "hunks": [True]}, NO_WORD),
+    ({"action": "approve", "hunks": ["1"]}, NO_WORD),
+    ({"action": "approve", "hunks": "1"}, NO_WORD),
+    ({"action": "approve_for_run", "hunks": [1]}, NO_WORD),
+    ({"action": "edit", "arguments": EDIT, "hunks": [1]}, NO_WORD),
+)
+def test_hunks_are_numbers_of_the_shown_diff(fields: object, decision: Decision) -> None:
+    assert read_answer({"decisions": {"0": fields}}, [HUNKS]) == {0: decision}
+
+
+def test_hunks_of_a_call_that_offers_none_cannot_be_approved() -> None:
+    assert read_answer({"decisions": {"0": {"action": "approve", "hunks": [1]}}}, [ONE]) == {0: NO_WORD}

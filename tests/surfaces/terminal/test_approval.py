@@ -129,6 +129,51 @@ def test_approval_request_shows_the_diff_or_command_and_the_choices() -> None:
     assert (f"a would allow: {GRANT}" in screen_lines, '│   "old_str": "a - b",' in screen_lines) == (True, True)
 
 
+# --- Hunks
+
+
+SECOND = "@@ -9 +9 @@\n-old\n+new"
+NEW_FILE = "--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x"
+LONG: JsonMap = {
+    **EDIT,
+    "preview": {"kind": "diff", "text": f"{DIFF}\n{SECOND}\n{NEW_FILE}", "truncated": False},
+    "hunks": 3,
+}
+
+
+@rows(
+    (("h", "y", "n", "y"), {"action": "approve", "hunks": [1, 3]}),
+    (("hunks", "Y", "", "perhaps", "y", "y"), {"action": "approve", "hunks": [1, 2, 3]}),
+    (("h", "n", "y", "q"), {"action": "approve", "hunks": [2]}),
+    (("h", "q", "use b.py"), {**NO, "reason": "use b.py"}),
+    (("h", "n", "n", "n"), {**NO, "reason": ""}),
+    (("h", "y", "y"), NO),
+    (("h", "y"), NO),
+    (("h",), NO),
+)
+def test_hunks_are_chosen_one_by_one(lines: tuple[str, ...], decision: JsonMap) -> None:
+    assert decide(Person(*lines), LONG)[0] == {"0": {**decision, "digest": "d0"}}
+
+
+def test_each_hunk_is_shown_with_its_file_and_number() -> None:
+    person = Person("h", "y", "n", "q")
+    _, screen_lines = decide(person, LONG)
+    assert person.prompts == [
+        "Allow edit_file calc.py? ",
+        *(f"Write hunk {number} of 3 [y,n,q,?]? " for number in (1, 2, 3)),
+    ]
+    names = "--- a/calc.py\n+++ b/calc.py"
+    hunks = [f"│ {line}" for line in f"{DIFF}\n{names}\n{SECOND}\n{NEW_FILE}".splitlines()]
+    assert screen_lines[-len(hunks) :] == hunks
+    assert CHOICES.replace("[e]dit", "[h]unks, [e]dit") in " ".join(screen_lines)
+
+
+def test_hunks_cannot_be_chosen_where_none_are_offered() -> None:
+    decisions, screen_lines = decide(Person("h", "y"), EDIT)
+    assert decisions["0"]["action"] == "approve"
+    assert "This call has no hunks to choose from: answer y or n." in screen_lines
+
+
 # --- Permissions for later calls
 
 

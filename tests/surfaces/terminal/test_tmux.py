@@ -25,12 +25,12 @@ DONE = Say("It adds now. I changed the sign in calc.py, so that the function ret
 
 @contextmanager
 def terminal(
-    folder: Path, script: Sequence[Reply], *words: str, width: int = 100, no_color: str = ""
+    folder: Path, script: Sequence[Reply], *words: str, width: int = 100, no_color: str = "", text: str = BUG
 ) -> Iterator[tuple[Tmux, Path, ScriptedServer]]:
     """A project with a bug, and mendgraph running in it."""
     project = folder / "project"
     project.mkdir()
-    (project / "calc.py").write_text(BUG, encoding="utf-8")
+    (project / "calc.py").write_text(text, encoding="utf-8")
     with ScriptedServer(script) as server:
         environment = {"OPENAI_BASE_URL": server.base_url} | ({"NO_COLOR": no_color} if no_color else {})
         arguments = ("--no-evidence", "--model", "scripted", *words)
@@ -86,6 +86,28 @@ def test_single_key_answers_an_approval_request(tmp_path: Path) -> None:
         tmux.press("y")
         tmux.wait("FINISHED")
         assert calc.read_text(encoding="utf-8") == FIXED
+
+
+@slow
+def test_hunks_are_chosen_with_one_key_each(tmp_path: Path) -> None:
+    lines = [f"x{number} = 1\n" for number in range(30)]
+    edits = ", ".join(f'{{"old_str": "x{number} = 1", "new_str": "x{number} = 2"}}' for number in (2, 14, 26))
+    change = Calls([("multi_edit", f'{{"path": "calc.py", "edits": [{edits}]}}')])
+    words = ("--mode", "ask", "Edit calc")
+    with terminal(tmp_path, [change, DONE], *words, text="".join(lines)) as (tmux, calc, _):
+        tmux.wait("Allow multi_edit calc.py?")
+        tmux.press("h")
+        tmux.wait("Write hunk 1 of 3 [y,n,q,?]?")
+        tmux.press("y")
+        tmux.wait("Write hunk 2 of 3 [y,n,q,?]?")
+        tmux.press("Enter")
+        tmux.wait("q  write none of the rest")
+        tmux.wait("Write hunk 2 of 3 [y,n,q,?]?", 2)
+        tmux.press("n")
+        tmux.wait("Write hunk 3 of 3 [y,n,q,?]?")
+        tmux.press("q")
+        tmux.wait("FINISHED")
+    assert calc.read_text(encoding="utf-8") == "".join(lines).replace("x2 = 1", "x2 = 2")
 
 
 @slow

@@ -1,12 +1,26 @@
 """Approvals in the middle of a run: what was shown runs once, and the model gets the decision."""
 
+import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from mendgraph import Asked, Denied, Ended, Event, Forked, ToolError, fork_run, steps_of
+from mendgraph import (
+    Asked,
+    Denied,
+    Ended,
+    Event,
+    Forked,
+    StepDone,
+    ToolError,
+    fork_run,
+    report_html,
+    steps_of,
+    undo_run,
+)
 from tests.extent import slow
 from tests.surfaces.runs.approval_play import AFTER, ANSWER, BUG, THREE, files, last, requested_calls, session
 
@@ -93,6 +107,100 @@ def test_edits_of_one_file_are_shown_in_sequence_and_answered_separately(root: P
         events = list(now.answer({"decisions": {"1": "approve", "2": "approve"}}))
     assert isinstance(events[-1], Ended)
     assert files(root) == {"calc.py": BUG.replace("-", "+")}
+
+
+LONG = "".join(f"x{number} = 1\r\n" for number in range(40))
+
+
+def edit_calls(*names: str) -> str:
+    edits = ", ".join(f'{{"old_str": "{name} = 1", "new_str": "{name} = 2"}}' for name in names)
+    return f'tool: multi_edit({{"path": "long.py", "edits": [{edits}]}})'
+
+
+def with_edits(*names: str) -> bytes:
+    text = LONG
+    for name in names:
+        text = text.replace(f"{name} = 1", f"{name} = 2")
+    return text.encode()
+
+
+def test_only_approved_hunks_are_written_reported_and_undone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(root.parent / "data"))
+    (root / "long.py").write_bytes(LONG.encode())
+    with session(root, edit_calls("x3", "x20", "x38"), "Done.") as now:
+        (call,) = requested_calls(now.stream("Edit"))
+        assert call["hunks"] == 3
+        events = list(
+            now.answer({"decisions": {"0": {"action": "approve", "hunks": [3, 1], "digest": call["digest"]}}})
+        )
+        text = now.result().messages[2].text
+
+    assert (root / "long.py").read_bytes() == with_edits("x3", "x38")
+    assert "a person approved only 1, 3:" in text
+    assert ("-x20 = 1" in text, "-x3 = 1" in text, "replacements" in text) == (True, False, False)
+
+    [change] = [
+        change
+        for event in events
+        if isinstance(event, StepDone)
+        for result in event.results
+        for change in result.changes
+    ]
+    assert ("+x3 = 2" in change.diff, "+x20 = 2" in change.diff) == (True, False)
+    assert "ask_before_write asked a person, who approved hunks 1, 3 of the diff" in str(report_html("t", str(root)))
+    assert change.sha256_after == hashlib.sha256(with_edits("x3", "x38")).hexdigest()
+
+    [log] = (root.parent / "data" / "runs").glob("*/audit.jsonl")
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [record["hunks"] for record in records if record["event"] == "call"] == [[1, 3]]
+
+    undone = undo_run("t", str(root))
+    assert not isinstance(undone, ToolError)
+    assert (root / "long.py").read_bytes() == LONG.encode()
+
+
+def test_later_call_on_a_declined_hunk_fails_and_another_one_runs(root: Path) -> None:
+    (root / "long.py").write_bytes(LONG.encode())
+    replies = [
+        edit_calls("x3", "x20"),
+        'tool: edit_file({"path": "long.py", "old_str": "x20 = 2", "new_str": "x20 = 3"})',
+        'tool: edit_file({"path": "long.py", "old_str": "x38 = 1", "new_str": "x38 = 2"})',
+    ]
+    with session(root, "\n".join(replies), "Done.") as now:
+        requested_calls(now.stream("Edit"))
+        one = {"action": "approve", "hunks": [1]}
+        last(now.answer({"decisions": {"0": one, "1": "approve", "2": "approve"}}))
+    assert (root / "long.py").read_bytes() == with_edits("x3", "x38")
+
+
+def test_hunks_of_a_file_that_has_changed_since_are_not_written(root: Path) -> None:
+    (root / "long.py").write_bytes(LONG.encode())
+    with session(root, edit_calls("x3", "x20"), "Done.") as now:
+        requested_calls(now.stream("Edit"))
+        (root / "long.py").write_bytes(b"# new\r\n" + LONG.encode())
+        events = list(now.answer({"decisions": {"0": {"action": "approve", "hunks": [1]}}}))
+    assert denied_of(events) == [("multi_edit", "conflict")]
+    assert (root / "long.py").read_bytes() == b"# new\r\n" + LONG.encode()
+
+
+@pytest.mark.parametrize(
+    ("reply", "comment", "secret"),
+    [
+        (edit_calls("x3"), "", "unused-secret"),
+        (edit_calls("x3", "x20"), "  # cut in the second hunk" * 50, "unused-secret"),
+        (edit_calls("x3", "x20"), "", "@@ -18,7 +18,7 @@"),
+        ('tool: delete_file({"path": "long.py"})', "", "unused-secret"),
+        ('tool: move_file({"path": "long.py", "target": "b.py"})', "", "unused-secret"),
+    ],
+    ids=["one hunk", "cut", "redacted", "deleted", "moved"],
+)
+def test_hunks_are_offered_only_for_a_complete_diff_with_several(
+    root: Path, reply: str, comment: str, secret: str
+) -> None:
+    (root / "long.py").write_text(LONG.replace(" = 1\r", f" = 1{comment}"), encoding="utf-8")
+    with session(root, reply, secrets=(secret,)) as now:
+        (call,) = requested_calls(now.stream("Edit"))
+    assert "hunks" not in call
 
 
 @slow
