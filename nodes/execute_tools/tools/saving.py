@@ -119,7 +119,8 @@ def changed(context: ToolContext, changes: Sequence[FileChange], **data: Any) ->
     """
     if isinstance(context.workspace, PartlyApprovedWorkspace):
         changes = [file_change(effect.name, *_versions(effect)) for effect in context.workspace.effects]
-        data = {"files": [{"path": change.path, "action": change.kind.value} for change in changes]}
+        files = [{"path": change.path, "action": change.kind.value} for change in changes]
+        data = {"files": files} if files[1:] else {**files[0]}
 
     data |= diagnostics_of(context, changes)
     hashes = {change.path: change.sha256_after for change in changes}
