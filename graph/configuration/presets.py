@@ -23,6 +23,7 @@ CHECK_COMMANDS: tuple[str, ...] = (
     *_PYTHON_CHECKS,
     *(f"{folder}/bin/{command}" for folder in (".venv", "venv") for command in _PYTHON_CHECKS),
     *("cargo build", "cargo check", "cargo clippy", "cargo fmt", "cargo test", "go build", "go test", "go vet"),
+    *("python -m unittest", "python manage.py test", "make test"),
     *("npm test", "npm run build", "npm run lint", "npm run test", "pnpm test", "yarn test"),
 )
 """The commands with which a model checks its work: what formats, builds, lints and tests. They run project code."""

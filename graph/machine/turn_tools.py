@@ -35,6 +35,7 @@ from mendgraph.nodes.execute_tools.call_policy import CallPolicy, allowed_tools
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import Commands, open_commands
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
+from mendgraph.nodes.execute_tools.evidence.runners import rules_with_runners
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, delegate, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
@@ -372,7 +373,7 @@ class TurnTools:
             names = scope.names
 
         open_it = partial(open_commands, guarded=partial(is_guarded, scope=Scope(names)))
-        opened: Commands | ToolError = self._sandbox(open_it, rules, names)
+        opened: Commands | ToolError = self._sandbox(open_it, rules_with_runners(rules, context.workspace), names)
         if context.strict and isinstance(opened, Commands):
             return opened.read_only({}, {})
 

@@ -128,6 +128,26 @@ def prefix_of(argv: Sequence[str]) -> tuple[str, ...] | None:
     return prefix and (argv[0], *prefix[1:])
 
 
+def listed_forms(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the prefixes of which one has to be listed for a command to be allowed; none for one that has no prefix.
+
+    `python3` and the Python of a usual virtual environment count as `python`. `python -m pytest` counts as `pytest` of
+    the same folder: either runs code of the workspace.
+    """
+    prefix = prefix_of(argv)
+    if prefix is None:
+        return ()
+
+    forms = [shlex.join(prefix)]
+    folder, slash, name = prefix[0].rpartition("/")
+    if name in _PYTHONS and folder in ("", *_ENVIRONMENT_FOLDERS):
+        forms.append(shlex.join(("python", *prefix[1:])))
+    if name in _PYTHONS and prefix[1] == "-m":
+        forms.append(f"{folder}{slash}{prefix[2]}")
+
+    return tuple(dict.fromkeys(forms))
+
+
 # --- Tables
 
 
@@ -147,6 +167,11 @@ eval exec exit export fc fg getopts hash help history jobs let local logout mapf
 return set shift shopt source suspend time times trap type typeset ulimit umask unalias unset wait
 """)
 """Builtins and keywords of bash that are no programs, or that start other programs."""
+
+_PYTHONS: Final = _names("python python3")
+_ENVIRONMENT_FOLDERS: Final = (".venv/bin", "venv/bin")
+_MODULES: Final = _names("mypy pytest unittest")
+"""Modules that run code of the project as its tests do, so that a planted one of the same name can do no more."""
 
 _WITH_SUBCOMMAND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -194,6 +219,10 @@ def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | 
     else:
         options = words
 
+    if name in _PYTHONS:
+        return _python_prefix(name, words)
+    if name == "make":  # a variable, or another file, would name other programs
+        return (name, "test") if words == ["test"] else None
     if any(_starts_programs(name, word) for word in options):
         return None
     if name in _ALONE:
@@ -206,6 +235,21 @@ def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | 
         return (name, words[0])
 
     return None
+
+
+def _python_prefix(name: str, words: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the prefix of a command with which Python runs the tests of a project or checks its types."""
+    if words[:2] == ["manage.py", "test"]:
+        return (name, *words[:2])
+
+    if len(words) < 2 or words[0] != "-m" or words[1] not in _MODULES:
+        return None
+
+    module, *arguments = words[1:]
+    if any(_starts_programs(module, argument) for argument in arguments):
+        return None
+
+    return (name, "-m", module)
 
 
 def _starts_programs(name: str, word: str) -> bool:

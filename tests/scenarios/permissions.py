@@ -276,6 +276,34 @@ LINES: tuple[Scenario, ...] = (
         expected=Expectation(in_requests=("This line needs a shell",)),
         sandboxed=True,
     ),
+    Scenario(
+        name="tests_of_the_project_in_mode_auto",
+        story="The settings list the command that runs the project's tests. It runs with any arguments, as do its other"
+        " forms. Other code is refused, and so is a program that would prepare the environment.",
+        files={"manage.py": "import sys\n\nprint('arguments:', *sys.argv[1:])\n"},
+        settings={"mode": "auto", "allowed_commands": ("python manage.py test",)},
+        turns=(
+            Turn(
+                "What do the tests say?",
+                (
+                    use(("run_shell", {"command": "poetry run python manage.py test"})),
+                    use(("run_shell", {"command": "python manage.py test shop"})),
+                    use(("run_shell", {"command": "python3 manage.py test -v 2"})),
+                    use(("run_shell", {"command": "python manage.py shell"})),
+                    Say("They print their arguments."),
+                ),
+            ),
+        ),
+        expected=Expectation(
+            in_requests=(
+                "arguments: test shop",
+                "arguments: test -v 2",
+                "without poetry: start its programs directly, such as 'python manage.py test'.",
+                "'python' may not be run with these arguments: allowed are python manage.py test.",
+            )
+        ),
+        sandboxed=True,
+    ),
 )
 
 SERVER = """from http.server import HTTPServer, SimpleHTTPRequestHandler

@@ -1,7 +1,6 @@
 """The programs that a run may start, and the folders and environment variables that they get."""
 
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.copied_project import editable_folders
-from mendgraph.nodes.language.command_lines import prefix_of
+from mendgraph.nodes.language.command_lines import listed_forms
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.sandbox import is_below
 from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, command_limits
@@ -18,6 +17,13 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import HOME, PROGRAM_FOLDERS, S
 
 _NEVER_READABLE: Final = ("/dev", "/proc", "/run", "/sys")
 """Folders that lead to other processes, devices, and services outside of the sandbox."""
+
+ENVIRONMENT_PROGRAMS: Final = frozenset({"mypy", "pytest", "python", "python3"})
+"""Programs that are those of the project's environment if it has them. They run code of the workspace in any case, so
+one that the workspace replaces can do no more."""
+
+_LAUNCHERS: Final = frozenset({"hatch", "nox", "pdm", "pipenv", "poetry", "tox", "uv"})
+"""Programs that prepare an environment before they start a program in it, for which they need the network."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,9 @@ class CommandRules:
     SIGTERM, `grace_s` seconds later all of it is killed. Of each output `max_output_bytes` are stored, half of them
     from the end. `readable` are folders of the machine that programs may read, beside the system. `protected` are
     absolute names that no program may create, move or change in the workspace. `sandbox` is a kind of
-    `choose_sandbox`.
+    `choose_sandbox`. `pythons` are the interpreters of the project's environments, the best first: the programs of
+    `ENVIRONMENT_PROGRAMS` are those beside the first one that can be started. `variables` are more environment
+    variables, with their values.
     """
 
     programs: tuple[str, ...] = ()
@@ -42,6 +50,8 @@ class CommandRules:
     limits: ResourceLimits = field(default_factory=command_limits)
     sandbox: str = AUTO
     commands: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 def find_program(
@@ -49,8 +59,8 @@ def find_program(
 ) -> str | ToolError:
     """Return the absolute name of a program that is allowed, at least with these arguments.
 
-    A bare name is searched on `path`, other names are relative to `root`. PERMISSION_DENIED for a program that is not
-    allowed, NOT_FOUND for one that is not installed.
+    A bare name is searched on `path`, other names are relative to `root`; `python` may be called `python3`.
+    PERMISSION_DENIED for a program that is not allowed, NOT_FOUND for one that is not installed.
     """
     if name not in rules.programs and not _is_listed([name, *arguments], rules.commands):
         for program in rules.programs:
@@ -62,31 +72,43 @@ def find_program(
         if listed:
             allowed = f"allowed are {', '.join(listed)}"
 
-        message = f"{quoted(name)} may not be run: {allowed}."
+        manner = ""
+        if any(line.partition(" ")[0] == name for line in rules.commands):
+            manner = " with these arguments"
+
+        message = f"{quoted(name)} may not be run{manner}: {allowed}.{_launcher_remedy(name, rules)}"
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=listed)
 
     if "/" in name:
         return os.path.normpath(os.path.join(root, name))
 
     installed = shutil.which(name, path=path)
+    if installed is None and name == "python":
+        installed = shutil.which("python3", path=path)
     if installed is not None:
         return installed
 
     message = (
         f"The program {quoted(name)} is not installed where commands can see it. Whoever starts the run can allow it by"
         " its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
+        f"{_launcher_remedy(name, rules)}"
     )
 
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
+def _launcher_remedy(name: str, rules: CommandRules) -> str:
+    """Return what to do without a program that prepares the project's environment, "" for another program."""
+    if name not in _LAUNCHERS:
+        return ""
+
+    example = next(iter(rules.commands), "pytest")
+    return f" Commands use the project's environment without {name}: start its programs directly, such as {example!r}."
+
+
 def _is_listed(argv: Sequence[str], commands: Sequence[str]) -> bool:
     """Return whether the command begins with one of these prefixes."""
-    if not commands:
-        return False
-
-    prefix = prefix_of(argv)
-    return prefix is not None and shlex.join(prefix) in commands
+    return bool(commands) and any(form in commands for form in listed_forms(argv))
 
 
 def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:

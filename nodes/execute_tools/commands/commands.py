@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.commands.command_rules import (
+    ENVIRONMENT_PROGRAMS,
     CommandRules,
     command_environment,
     find_program,
@@ -104,7 +105,7 @@ def open_commands(
     commands = Commands(
         root=real,
         rules=rules,
-        env=command_environment(real, readable),
+        env={**command_environment(real, readable), **dict(rules.variables)},
         sandbox=sandbox,
         _denied=denied_cached,
         _content_rule=ContentRule(contents),
@@ -207,7 +208,7 @@ class Commands:
         """
         rules = replace(self.rules, limits=limits or self.rules.limits)
         folders = tuple(dict.fromkeys((*self._readable, *readable)))
-        env = {**command_environment(self.root, folders), **env}
+        env = {**command_environment(self.root, folders), **dict(rules.variables), **env}
 
         return replace(self, is_read_only=True, added_texts=added_texts, env=env, rules=rules, _readable=folders)
 
@@ -241,7 +242,27 @@ class Commands:
 
     def resolve(self, argv: Sequence[str]) -> str | ToolError:
         """Return the absolute name of the program of a command, or why it may not, or cannot, be run."""
-        return find_program(argv[0], self.rules, self.root, self.env["PATH"], argv[1:])
+        path = self.env["PATH"]
+        if argv[0] in ENVIRONMENT_PROGRAMS:
+            path = f"{self._environment()}:{path}"
+
+        return find_program(argv[0], self.rules, self.root, path, argv[1:])
+
+    def env_of(self, program: str) -> Mapping[str, str]:
+        """Return the variables of a program: its own folder is the first of PATH if that is the environment's."""
+        folder = os.path.dirname(program)
+        if folder != self._environment():
+            return self.env
+
+        return {**self.env, "PATH": f"{folder}:{self.env['PATH']}"}
+
+    def _environment(self) -> str:
+        """Return the folder of the first Python of the project that can be started, or ""."""
+        for python in self.rules.pythons:
+            if os.access(python, os.X_OK) and self._is_visible(os.path.realpath(python)):
+                return os.path.dirname(python)
+
+        return ""
 
     def _is_visible(self, path: str) -> bool:
         if is_below(path, self.root):
@@ -345,7 +366,7 @@ class Commands:
 
         with ExitStack() as stack:
             with self.scope.effect():
-                running = stack.enter_context(self.sandbox.started(view, command, self.env))
+                running = stack.enter_context(self.sandbox.started(view, command, self.env_of(command[0])))
 
             if isinstance(running, ToolError):
                 return running

@@ -154,7 +154,9 @@ class Jobs:
 
         shared, folder = sandbox
         with commands.scope.effect():
-            command = shared.start([program, *argv[1:]], folder, commands.env, commands.rules.max_output_bytes)
+            command = shared.start(
+                [program, *argv[1:]], folder, commands.env_of(program), commands.rules.max_output_bytes
+            )
 
         if isinstance(command, ToolError):
             return command

@@ -48,6 +48,8 @@ _ENV: Final = {
     "COVERAGE_FILE": f"{SCRATCH}/coverage",
 }
 """Settings of common tools that would write into the workspace."""
+_PROJECT_ENV: Final = {**_ENV, "CI": "1", "CARGO_TARGET_DIR": SCRATCH, "GOCACHE": f"{SCRATCH}/go"}
+"""The same with those of the tools that run a project's own checks."""
 _PYTHON: Final = (
     'IFS="\n"; for p in $PYTHONS; do if "$p" -I -c "" 2>/dev/null; then PATH="${p%/*}:$PATH" exec "$p" "$@"; fi; done;'
     ' exec python3 "$@"'
@@ -304,7 +306,7 @@ class Checks:
             return _results_of(command.name, result)
 
         runners = self.runners()
-        commands = self.commands.read_only(files, {**_ENV, **runners.env}, self.rules.limits, runners.readable)
+        commands = self.commands.read_only(files, {**_PROJECT_ENV, **runners.env}, self.rules.limits, runners.readable)
         argv = command.name.split()
         if command.is_python:
             commands, argv = self._python(files, ["-B", *argv[1:]])
@@ -334,7 +336,7 @@ class Checks:
         folders.append(f"{self.commands.root}/node_modules/.bin")
 
         added = {FORMAT_SCRIPT: LINE_FORMAT, _INPUT: text.encode(), **self._replaced(before)}
-        env = {**_ENV, **runners.env, "TOOLS": ":".join(folders), "INPUT": _INPUT}
+        env = {**_PROJECT_ENV, **runners.env, "TOOLS": ":".join(folders), "INPUT": _INPUT}
         commands = self.commands.read_only(added, env, self.rules.limits, runners.readable)
         result = commands.run(["sh", "-c", _TOOL, "sh", *tool.command(*files)], timeout_s=seconds)
 

@@ -13,9 +13,11 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.copied_project import original_project
 from mendgraph.nodes.workspace.files.handles import (
     beginning_if_readable,
@@ -24,8 +26,9 @@ from mendgraph.nodes.workspace.files.handles import (
     open_directory,
     open_root,
 )
+from mendgraph.nodes.workspace.files.sandbox import is_below
 from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
-from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
+from mendgraph.nodes.workspace.sandboxes.backends import CONTAINER
 
 LOOKED_FOR: Final = (
     "pytest in .venv, venv, .tox, .nox and the environments of poetry, pdm, hatch and $VIRTUAL_ENV; Django's"
@@ -117,7 +120,7 @@ def find_runners(root: str) -> Runners:
     """Return the test runners of the workspace `root` (a path without links), or none if it cannot be read."""
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
-        environments = [*_inside(handle, root), *_of_tools(root, home), *_of_original(root, home)]
+        environments = [*_inside(handle, root), *_of_original(root, home), *_of_tools(root, home)]
         environments.sort(key=lambda environment: not environment.has_pytest)
         path = _outer_path(root)
         commands = tuple(_commands(handle, path))
@@ -135,6 +138,24 @@ def find_runners(root: str) -> Runners:
         return Runners(pythons, pytest, commands, _readable(root, environments, commands, path), _offline(home))
 
     return Runners()
+
+
+def rules_with_runners(rules: CommandRules, root: str) -> CommandRules:
+    """Return the rules for commands that can start and read what the checks of the workspace `root` can.
+
+    A variable with a folder is left out if no command sees this folder, and those that turn the network off are left
+    out where there may be one.
+    """
+    runners = find_runners(os.path.realpath(root))
+
+    def is_usable(value: str) -> bool:
+        if os.path.isabs(value):
+            return any(is_below(folder, value) for folder in runners.readable)
+        return rules.sandbox != CONTAINER
+
+    variables = tuple((name, value) for name, value in runners.env.items() if is_usable(value))
+    readable = (*rules.readable, *runners.readable)
+    return replace(rules, readable=readable, pythons=runners.pythons, variables=variables)
 
 
 def _readable(
@@ -160,13 +181,10 @@ def _offline(home: str) -> dict[str, str]:
     """Return environment variables that make package managers use their caches and no network."""
     return {
         **{variable: _home_of_tool(variable, home) for variable in _HOMES},
-        "CI": "1",
         "npm_config_update_notifier": "false",
-        "GOCACHE": f"{SCRATCH}/go",
         "GOPROXY": "off",
         "GOTOOLCHAIN": "local",
         "CARGO_NET_OFFLINE": "true",
-        "CARGO_TARGET_DIR": SCRATCH,
     }
 
 

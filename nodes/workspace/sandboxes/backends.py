@@ -8,7 +8,7 @@ from mendgraph.nodes.workspace.sandboxes.bubblewrap import Bubblewrap
 from mendgraph.nodes.workspace.sandboxes.sandbox import Sandbox
 
 AUTO: Final = "auto"
-_CONTAINER: Final = "container"
+CONTAINER: Final = "container"
 _DECLARE_CONTAINER: Final = "in a container that programs may change as a whole, use `--sandbox container`"
 
 
@@ -27,7 +27,7 @@ def _container() -> Sandbox:
 BACKENDS: Mapping[str, Callable[[], Sandbox]] = {
     "bubblewrap": Bubblewrap,
     "landlock": _landlock,
-    _CONTAINER: _container,
+    CONTAINER: _container,
 }
 """The constructor of each backend, by the value of the setting `sandbox`."""
 
@@ -51,7 +51,7 @@ def choose_sandbox(kind: str = AUTO) -> Sandbox | ToolError:
         problems.append(problem)
 
     reasons = "; ".join(dict.fromkeys(problems))
-    remedy = "" if kind == _CONTAINER else f"; {_DECLARE_CONTAINER}"
+    remedy = "" if kind == CONTAINER else f"; {_DECLARE_CONTAINER}"
     message = f"Commands cannot run on this machine, because no sandbox starts: {reasons}{remedy}."
 
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)

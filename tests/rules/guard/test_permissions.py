@@ -32,22 +32,30 @@ def subject_of(line: str, program: str = "/usr/bin/git") -> CallSubject:
     ("pnpm run test:unit", "pnpm run test:unit"),
     ("cargo build --release", "cargo build"),
     ("pytest -q tests", "pytest"),
+    ("python -m pytest -q tests", "python -m pytest"),
+    ("python3 -m unittest -v", "python3 -m unittest"),
+    ("python manage.py test shop", "python manage.py test"),
+    ("make test", "make test"),
 )
 def test_simple_command_has_its_program_and_subcommand_as_prefix(line: str, prefix: str) -> None:
     assert subject_of(line).prefix == tuple(prefix.split())
 
 
 WITHOUT_PREFIX = r"""
-python a.py | python3.12 -c 1 | pypy3 a.py | node a.js | deno run a.ts | sh a | bash -c ls | zsh | perl -e 1
+python a.py | python | python -m | python -m a | python -m pip | python -mpytest | python -B -m pytest
+python3.12 -c 1 | pypy3 a.py | node a.js | deno run a.ts | sh a | bash -c ls | zsh | perl -e 1
 ruby a.rb | php a.php | lua a.lua | awk 1 a | sed e a | busybox ls | irb | Rscript a.R | java -jar a.jar
 env ls | sudo ls | xargs ls | time ls | nohup ls | timeout 5 ls | nice ls | stdbuf -o0 ls | setsid ls
 find . -exec rm {} \; | find . -execdir a \; | find . -ok rm \; | find . -delete | find . -fprintf a b
 rg --pre=sh a | rg --pre sh a | watch ls | parallel ls | ssh host | docker run a | gdb a | vim a | less a
-make test | gmake | just test | rake | gradle build | mvn test | ninja | cmake --build . | tox | nox
+python -m pytest -p a | python -m pytest -qp a | python -m mypy --python-exec=a | python ./manage.py test
+python manage.py shell | python manage.py | python a.py test | python -m manage.py test | make | make a | make -f a test
+make test CC=a | make test a | gmake | just test | rake | gradle build | mvn test | ninja | cmake --build . | tox | nox
 git -c alias.x=!ls x | git -C .. log | git --exec-path=. log | git | git bisect run ls | git rebase -x ls
 git config alias.x y | git submodule foreach ls | git grep -Osh a | git fetch --upload-pack=a . | git LOG | git log\;ls
 npm exec a | npm x a | npx a | npm run | npm run -s a | npm --prefix .. run build | npm run-script a
-npm run build --script-shell=./a | yarn dlx a | uv run a | uvx a | poetry run a | cargo run | cargo build --config a
+npm run build --script-shell=./a | yarn dlx a | uv run a | uvx a | poetry run a | uv run pytest
+cargo run | cargo build --config a
 go test -exec a | go build -toolexec=a | go run . | go generate | dotnet exec a.dll | ./tool | tool check | rm a
 """
 

@@ -4,6 +4,7 @@ from mendgraph.nodes.language.command_lines import (
     LONGEST_LINE,
     command_argv,
     is_command_prefix,
+    listed_forms,
     prefix_of,
     simple_words,
 )
@@ -51,7 +52,7 @@ def test_command_of_another_tool_is_not_a_command_line() -> None:
     assert command_argv("server__run", {"command": "ls"}) == []
 
 
-@rows("git log", "pytest", ".venv/bin/ruff check", "npm run build")
+@rows("git log", "pytest", ".venv/bin/ruff check", "npm run build", "python -m pytest")
 def test_prefix_of_simple_commands_can_be_allowed(line: str) -> None:
     assert is_command_prefix(line)
 
@@ -67,3 +68,18 @@ def test_prefix_that_could_start_other_programs_cannot_be_allowed(line: str) -> 
 )
 def test_command_with_an_unsafe_option_has_no_prefix(line: str) -> None:
     assert prefix_of(simple_words(line)) is None
+
+
+@rows(
+    ("git log -3", "git log"),
+    ("python -m pytest -q", "python -m pytest, pytest"),
+    ("python3 -m mypy a.py", "python3 -m mypy, python -m mypy, mypy"),
+    (".venv/bin/python -m pytest", ".venv/bin/python -m pytest, python -m pytest, .venv/bin/pytest"),
+    ("venv/bin/python3 manage.py test", "venv/bin/python3 manage.py test, python manage.py test"),
+    ("tools/python -m pytest", "tools/python -m pytest, tools/pytest"),
+    ("/opt/python manage.py test", "/opt/python manage.py test"),
+    ("python -m pytest -p a", ""),
+    ("python a.py", ""),
+)
+def test_command_is_allowed_by_any_of_its_forms(line: str, forms: str) -> None:
+    assert ", ".join(listed_forms(simple_words(line))) == forms

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -245,6 +246,40 @@ def test_last_line_has_a_report_command_that_works_in_the_original_folder(run: R
     code, _, err = run("--unattended", *FREE, "--commit", "Fix add in calc.py")
     command = err.splitlines()[-1].partition("; report with: mendgraph ")[2]
     assert (code, run(*shlex.split(command))[0]) == (0, 0)
+
+
+@needs_sandbox
+def test_model_runs_the_projects_tests_by_their_usual_commands(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an environment that the copy links to, and of a tool in the home, are found as for the final checks."""
+    home = tmp_path.resolve() / "home"
+    cargo = home / ".cargo/bin/cargo"
+    cargo.parent.mkdir(parents=True)
+    cargo.write_text('#!/bin/sh\necho "cargo $1 with $CARGO_HOME"\n')
+    cargo.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{cargo.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("CARGO_HOME", raising=False)
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)  # that of mendgraph, with its pytest
+    (project / "Cargo.toml").write_text("")
+    git(project, "add", "Cargo.toml")
+    git(project, "-c", "commit.gpgsign=false", "commit", "--quiet", "--message", "more")
+    environment = project / ".venv"
+    venv.create(environment)
+    packages = next((environment / "lib").glob("python3*/site-packages"))
+    (packages / "pytest").mkdir()
+    (packages / "pytest/__main__.py").write_text("import shutil, sys\n\nprint(sys.prefix, shutil.which('python3'))\n")
+    (environment / "bin/pytest").symlink_to("/usr/bin/true")
+
+    model = ScriptedModel(
+        [Calls([("run_shell", json.dumps({"command": line}))]) for line in ("python -m pytest -q", "cargo test")]
+    )
+    monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
+    assert cli.main(["--unattended", *FREE, "--protocol", "native", "What do the tests say?"]) == 0
+    results = [message["content"] for message in model.calls[-1].prompt.messages if message["role"] == "tool"]
+    outputs = [json.loads(result)["data"]["stdout"] for result in results]
+    assert outputs == [f"{environment} {environment}/bin/python3\n", f"cargo test with {home}/.cargo\n"]
 
 
 def test_unattended_runs_are_listed_in_the_original_folder(run: Run, project: Path) -> None:

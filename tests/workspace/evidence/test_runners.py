@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence.runners import find_runners
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.evidence.runners import find_runners, rules_with_runners
 from tests.row_tables import rows
 
 PACKAGE = {"scripts": {"test": "node --test"}}
@@ -125,6 +126,24 @@ def test_folders_of_a_tool_are_where_its_variables_say(
     runners = find_runners(str(places.root))
     cargo = os.path.realpath(places.home / folder)
     assert (runners.readable, runners.env["CARGO_HOME"]) == ((f"{cargo}/bin",), cargo)
+
+
+@rows("auto", "container")
+def test_commands_see_and_start_what_the_checks_do(
+    sandbox: str, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that no command sees has no variable, and a container may have a network."""
+    for name in ("RUSTUP_HOME", "CARGO_HOME", "GOPATH", "VIRTUAL_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    places.put(places.root / "Cargo.toml")
+    places.put(places.home / ".cargo/bin/cargo")
+    places.environment(places.root / ".venv")
+    rules = rules_with_runners(CommandRules(readable=("/usr/share",), sandbox=sandbox), str(places.root))
+    assert rules.readable == ("/usr/share", str(places.python), f"{places.home}/.cargo/bin")
+    assert rules.pythons[0] == f"{places.root}/.venv/bin/python"
+    variables = dict(rules.variables)
+    assert {name for name, value in variables.items() if value.startswith("/")} == {"CARGO_HOME"}
+    assert ("CARGO_NET_OFFLINE" in variables) is (sandbox == "auto")
 
 
 def test_installation_that_contains_the_home_is_not_readable(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:

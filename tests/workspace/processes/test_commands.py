@@ -27,6 +27,7 @@ from mendgraph.nodes.workspace.processes.processes import CapturedOutput
 from mendgraph.nodes.workspace.sandboxes.backends import BACKENDS
 from tests.architecture.product import ROOT
 from tests.extent import slow
+from tests.row_tables import rows
 from tests.workspace.processes.command_place import Place, command_place, is_alive, opened, unique_seconds
 
 
@@ -54,6 +55,24 @@ def test_program_in_the_workspace_does_not_shadow_a_system_program(
     result = place.opened().run(["git", "--version"])
     assert isinstance(result, CommandResult)
     assert result.stdout.head.startswith(b"git version")
+
+
+def test_programs_that_run_code_of_the_project_are_those_of_its_environment(place: Place) -> None:
+    """Every other program is the system's, also if the environment has one of this name."""
+    environment = place.root / ".venv/bin"
+    environment.mkdir(parents=True)
+    (environment / "python").symlink_to(os.path.realpath("/usr/bin/python3"))
+    for name, line in (("pytest", "case $PATH in */.venv/bin:*) echo tested;; esac"), ("git", "echo planted")):
+        (environment / name).write_text(f"#!/bin/sh\n{line}\n")
+        (environment / name).chmod(0o755)
+    (place.root / ".env").chmod(0o755)
+    pythons = tuple(str(place.root / name) for name in ("none/bin/python", ".env", ".venv/bin/python"))
+    commands = place.opened(programs=("git",), commands=("pytest", "python -m unittest"), pythons=pythons)
+    for argv, expected in ((["pytest"], b"tested"), (["git", "--version"], b"git version")):
+        result = commands.run(argv)
+        assert isinstance(result, CommandResult)
+        assert result.stdout.head.startswith(expected)
+    assert commands.resolve(["python", "-m", "unittest"]) == str(environment / "python")
 
 
 FORBIDDEN_FOLDERS = {
@@ -218,6 +237,34 @@ def test_allowed_programs_are_found() -> None:
     assert find_program("/opt/x", RULES, "/w", "") == "/opt/x"
     assert find_program("x", RULES, "/w", "/usr/bin") == "/opt/x"
     assert find_program("sh", RULES, "/w", "/no/such/folder:/bin:/usr/bin") == "/bin/sh"
+
+
+TESTING = CommandRules(commands=("pytest", "python -m unittest"))
+
+
+def test_listed_command_is_allowed_in_its_other_forms_and_with_no_other_arguments(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text("")
+    python.chmod(0o755)
+    for line in ("python -m pytest -q", "python3 -m pytest -q", "python -m unittest a", "python3 -m unittest"):
+        name, *arguments = line.split()
+        assert find_program(name, TESTING, "/w", str(tmp_path), arguments) == str(python)
+    for line in ("python a.py", "python -c pytest", "python -m pytest -p a", "python", "python -m pip"):
+        name, *arguments = line.split()
+        refused = find_program(name, TESTING, "/w", str(tmp_path), arguments)
+        assert isinstance(refused, ToolError)
+        assert refused.message == (
+            "'python' may not be run with these arguments: allowed are pytest, python -m unittest."
+        )
+
+
+@rows("uv", "poetry", "tox")
+def test_refusal_of_a_launcher_says_that_commands_do_without_it(name: str) -> None:
+    remedy = f" Commands use the project's environment without {name}: start its programs directly, such as 'pytest'."
+    for rules in (TESTING, CommandRules((name,))):
+        refused = find_program(name, rules, "/w", "/no/such/folder", ["run", "pytest"])
+        assert isinstance(refused, ToolError)
+        assert refused.message.endswith(remedy)
 
 
 def test_program_that_is_not_installed_is_an_error() -> None:
