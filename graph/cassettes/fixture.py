@@ -25,7 +25,7 @@ from mendgraph.graph.cassettes.recorder import REPLAY_URL, Tape, recorded, repla
 from mendgraph.graph.cassettes.servers import ForwardingServer, LoopbackServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import first_error
-from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
+from mendgraph.graph.langchain.endpoint_models import endpoint_model, served_models
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_WINDOW,

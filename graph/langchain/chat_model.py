@@ -5,17 +5,16 @@ model: one that swallows its cancellation is abandoned, and so is the thread of 
 process from ending.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage, SystemMessage
 
 from mendgraph.graph.langchain import failures
-from mendgraph.graph.langchain.connections import ChatConnections
-from mendgraph.graph.langchain.openai_replies import CompleteReplies, media_after_results
+from mendgraph.graph.langchain.connections import ChatConnections, is_anthropic_chat, is_openai_chat
 from mendgraph.graph.langchain.reply_reader import CANCEL_GRACE_S, CallClock, ReplyReader, Request
 from mendgraph.graph.langchain.wrapped_models import LIMIT_FIELDS, SAMPLING, with_settings
 from mendgraph.nodes.call_model.model import Call, Model
@@ -23,6 +22,9 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.media import media_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+
+if TYPE_CHECKING:
+    from langchain_openai.chat_models.base import BaseChatOpenAI
 
 MOST_ADAPTATIONS: Final = 8
 """Parameters that are omitted from one call, one after the other, before its refusal is final."""
@@ -232,13 +234,13 @@ class ChatModel(Model):
         if prompt.tools:
             sent.add(failures.TOOLS)
 
-        if isinstance(chat, CompleteReplies):
+        if is_openai_chat(chat):
             sent.add("stream_options")
             update["stream_usage"] = "stream_options" not in learned.dropped  # the ledger needs it
             update["stream_chunk_timeout"] = None  # a call has time limits of its own
             options |= _timeout_options(chat, call)
 
-        if isinstance(chat, CompleteReplies) and not _uses_responses_api(chat, prompt):
+        if is_openai_chat(chat) and not _uses_responses_api(chat, prompt):
             body = _take_fields_of_body(chat, options, update, learned.dropped)
             sent |= {*body, failures.LIMIT}
             update |= {limit: None, "extra_body": None}
@@ -255,7 +257,7 @@ class ChatModel(Model):
         if prompt.tools:
             options |= self._tool_options(chat, prompt)
 
-        if not _caches_by_breakpoints(chat):
+        if not is_anthropic_chat(chat):
             return prompt.chat_messages
 
         options |= _CACHED  # of the last message
@@ -283,7 +285,9 @@ class _Adaptation:
     names: list[str] = field(default_factory=list)
 
 
-def _take_fields_of_body(chat: CompleteReplies, options: JsonMap, update: JsonMap, dropped: Collection[str]) -> JsonMap:
+def _take_fields_of_body(
+    chat: "BaseChatOpenAI", options: JsonMap, update: JsonMap, dropped: Collection[str]
+) -> JsonMap:
     """Return the fields that a user adds to the body of a request, without those that the endpoint has refused.
 
     A `response_format` moves there from `options` and, by `update`, from the chat model: LangChain would ask for it by
@@ -300,7 +304,7 @@ def _take_fields_of_body(chat: CompleteReplies, options: JsonMap, update: JsonMa
     return {name: value for name, value in body.items() if name not in dropped}
 
 
-def _timeout_options(chat: CompleteReplies, call: Call) -> JsonMap:
+def _timeout_options(chat: "BaseChatOpenAI", call: Call) -> JsonMap:
     """Limit how long an endpoint may be silent, where nothing else does: it ends a thread that is abandoned."""
     timeout = chat.request_timeout
     if not isinstance(timeout, httpx2.Timeout) or timeout.read is not None:
@@ -309,7 +313,7 @@ def _timeout_options(chat: CompleteReplies, call: Call) -> JsonMap:
     return {"timeout": httpx2.Timeout(None, connect=timeout.connect, read=call.timeout_s + CANCEL_GRACE_S)}
 
 
-def _uses_responses_api(chat: CompleteReplies, prompt: Prompt) -> bool:
+def _uses_responses_api(chat: "BaseChatOpenAI", prompt: Prompt) -> bool:
     payload = {**chat._default_params, "tools": list(prompt.tools)}  # noqa: SLF001 - LangChain decides by the payload
     return chat._use_responses_api(payload)  # noqa: SLF001
 
@@ -320,11 +324,42 @@ def _body(prompt: Prompt) -> JsonMap:
     The check walks every message at every call: it is nine tenths of a step's CPU at 200 steps. Source: measured on
     openai 3.51, 23 of 30 ms.
     """
-    body: JsonMap = {"messages": media_after_results(prompt.messages)}
+    body: JsonMap = {"messages": _media_after_results(prompt.messages)}
     if prompt.tools:
         body["tools"] = list(prompt.tools)
 
     return body
+
+
+def _media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
+    """Move images and files of tool results into a user message behind them: this API takes these from no tool.
+
+    Source: OpenAI's API reference, "Create chat completion", content of tool messages.
+    """
+    sent: list[JsonMap] = []
+    media: list[JsonMap] = []
+
+    for message in messages:
+        if media and message["role"] != "tool":
+            sent.append({"role": "user", "content": media})
+            media = []
+
+        if message["role"] == "tool" and isinstance(message["content"], list):
+            text = ""
+            for block in message["content"]:
+                if block["type"] == "text":
+                    text += block["text"]
+                else:
+                    media.append(block)
+
+            sent.append({**message, "content": text or "It follows the results."})
+        else:
+            sent.append(message)
+
+    if media:
+        sent.append({"role": "user", "content": media})
+
+    return sent
 
 
 def _is_of_google(chat: BaseChatModel) -> bool:
@@ -365,11 +400,6 @@ def less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
         return {"thinking": None}
 
     return {"thinking": {**thinking, "budget_tokens": room}}
-
-
-def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
-    """Return whether this is a chat model for Anthropic's API, by its class's name: its package may be missing."""
-    return any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
 
 
 def _without_additional_properties(schema: Any) -> Any:

@@ -11,14 +11,14 @@ import weakref
 from collections.abc import AsyncGenerator, Callable
 from functools import cached_property, partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-import openai
 from langchain_core.language_models import BaseChatModel
-from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from mendgraph.graph.langchain.openai_replies import with_complete_replies
 from mendgraph.graph.langchain.reply_limits import NOT_COMPRESSED, abound_response, bound_response
+
+if TYPE_CHECKING:
+    from langchain_openai.chat_models.base import BaseChatOpenAI
 
 OpenedChat = tuple[BaseChatModel, Callable[[], Any]]
 """A chat model, and the function that closes its connections: an async one if it is for an event loop."""
@@ -120,9 +120,9 @@ def _without_retries(chat: BaseChatModel) -> BaseChatModel:
 
 
 def _open_copy(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
-    if isinstance(chat, BaseChatOpenAI):
+    if is_openai_chat(chat):
         return _open_openai(chat, in_loop)
-    if any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__):
+    if is_anthropic_chat(chat):
         return _open_anthropic(chat, in_loop)
     if type(chat).__name__ == "ChatOllama" and type(chat).__module__.startswith("langchain_ollama"):
         return _open_ollama(chat, in_loop)
@@ -130,11 +130,29 @@ def _open_copy(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
     return chat, _keep_open
 
 
+def is_openai_chat(chat: object) -> "TypeGuard[BaseChatOpenAI]":
+    """Return whether this is a chat model of langchain-openai's family, without an import of the package."""
+    return _has_base(chat, "BaseChatOpenAI")
+
+
+def is_anthropic_chat(chat: object) -> bool:
+    """Return whether this is a chat model of langchain-anthropic's family, whose package may be missing."""
+    return _has_base(chat, "ChatAnthropic")
+
+
+def _has_base(chat: object, name: str) -> bool:
+    return any(kind.__name__ == name for kind in type(chat).__mro__)
+
+
 def _keep_open() -> None:
     """Close a copy that has no separate connections."""
 
 
-def _open_openai(chat: BaseChatOpenAI, in_loop: bool) -> OpenedChat:
+def _open_openai(chat: "BaseChatOpenAI", in_loop: bool) -> OpenedChat:
+    import openai
+
+    from mendgraph.graph.langchain.openai_replies import with_complete_replies
+
     fields = ("root_client", "client")
     user_http = chat.http_client
     if in_loop:

@@ -16,6 +16,8 @@ from http import HTTPStatus
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
+from pydantic import ValidationError
+
 from mendgraph.graph.langchain.reply_limits import ReplyLimitError
 from mendgraph.nodes.call_model.endpoint import has_path, is_address
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind as Kind, ProviderFailure
@@ -552,6 +554,22 @@ def may_be_about(refusal: Refusal, kind: str) -> bool:
         return kind in refusal.message.lower()
 
     return failure in {Kind.BAD_REQUEST, Kind.MODEL_UNAVAILABLE}
+
+
+def not_set_up(model: str, error: Exception) -> ProviderFailure:
+    """Return the failure of a package that refuses its settings; no value is quoted, as pydantic would do."""
+    if isinstance(error, ValidationError):
+        problem = error.errors()[0]
+        first = ": ".join(map(str, (*problem["loc"], problem["msg"]))).removeprefix("Value error, ")
+    else:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+    return unavailable(f"{model} cannot be set up ({first[:300].rstrip('.')}).")
+
+
+def unavailable(message: str) -> ProviderFailure:
+    """Return the failure of a model that cannot be asked; no request was sent."""
+    return ProviderFailure(kind=Kind.MODEL_UNAVAILABLE, message=message, sent=False)
 
 
 LESSONS: Final[dict[tuple[str, str, str], Learned]] = {}

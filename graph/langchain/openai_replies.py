@@ -7,7 +7,7 @@ message; ChatOpenAI itself sends the request.
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, Self
 
@@ -20,6 +20,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import model_validator
 
+from mendgraph.graph.langchain.replies import text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.chat_messages import json_bytes
 from mendgraph.nodes.language.provider_state import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
@@ -310,16 +311,6 @@ def _text_and_thought(content: Any) -> tuple[str, str]:
     return text, thought
 
 
-def text_of(value: Any) -> str:
-    """Return a text unchanged, None as "", and anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _read_usage(usage: Any, timings: Any) -> UsageMetadata | None:
     """Read an endpoint's `usage` and llama.cpp's `timings`; return None if both are missing.
 
@@ -364,34 +355,3 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _first_count(*counts: Any) -> int:
     """Return the first count that is a positive number, or 0."""
     return next((countable(count) for count in counts if countable(count)), 0)
-
-
-def media_after_results(messages: Iterable[JsonMap]) -> list[JsonMap]:
-    """Move images and files of tool results into a user message behind them: this API takes these from no tool.
-
-    Source: OpenAI's API reference, "Create chat completion", content of tool messages.
-    """
-    sent: list[JsonMap] = []
-    media: list[JsonMap] = []
-
-    for message in messages:
-        if media and message["role"] != "tool":
-            sent.append({"role": "user", "content": media})
-            media = []
-
-        if message["role"] == "tool" and isinstance(message["content"], list):
-            text = ""
-            for block in message["content"]:
-                if block["type"] == "text":
-                    text += block["text"]
-                else:
-                    media.append(block)
-
-            sent.append({**message, "content": text or "It follows the results."})
-        else:
-            sent.append(message)
-
-    if media:
-        sent.append({"role": "user", "content": media})
-
-    return sent

@@ -5,6 +5,7 @@ parsed. Calls are distinguished by index, and by a new id where a server reuses 
 Source: measured on langchain-openai 1.7.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,7 +13,6 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage, subtract_usage
 
-from mendgraph.graph.langchain.openai_replies import text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.provider_state import (
@@ -281,3 +281,13 @@ def _counts(usage: UsageMetadata | None) -> JsonMap:
         "cache_write_tokens": cache_write_tokens,
         "reasoning_tokens": min(countable(output_details.get("reasoning")), output_tokens),
     }
+
+
+def text_of(value: Any) -> str:
+    """Return a text unchanged, None as "", and anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+
+    return json.dumps(value, ensure_ascii=False)

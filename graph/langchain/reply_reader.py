@@ -24,7 +24,7 @@ from mendgraph.graph.langchain.callbacks import (
     is_listened_to,
     tell_callbacks,
 )
-from mendgraph.graph.langchain.openai_replies import CompleteReplies
+from mendgraph.graph.langchain.connections import is_openai_chat
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.model import Call, CallDropped
 from mendgraph.nodes.call_model.prompts.estimates import MOST_BYTES_PER_TOKEN
@@ -101,7 +101,7 @@ class ReplyReader:
     """Reads one reply into `assembly`, and passes its text on as it arrives."""
 
     def __init__(self, request: Request, call: Call, clock: CallClock, on_text: Callable[[str], None]) -> None:
-        self.assembly = ReplyAssembly(usage_is_total=isinstance(request.chat, CompleteReplies))
+        self.assembly = ReplyAssembly(usage_is_total=is_openai_chat(request.chat))
         self.request = request
         self.clock = clock
         self._call = call

@@ -184,3 +184,17 @@ def _bind(model: Single, arguments: Mapping[str, Any], config: RunnableConfig) -
         added["callbacks"] = merge_configs({"callbacks": chat.callbacks}, {"callbacks": callbacks}).get("callbacks")
 
     return with_arguments(model._replace(chat=with_settings(chat, added)), arguments)
+
+
+def split_by_fields(arguments: Mapping[str, Any], kind: type[BaseChatModel]) -> tuple[JsonMap, JsonMap]:
+    """Return the arguments that are fields of a class of chat models, and the others."""
+    fields: JsonMap = {}
+    others: JsonMap = {}
+
+    for name, value in arguments.items():
+        if name in kind.model_fields:
+            fields[name] = value
+        else:
+            others[name] = value
+
+    return fields, others

@@ -301,7 +301,7 @@ def answer(machine: Machine) -> Finding:
 
 
 def _served_models(machine: Machine, endpoint: Endpoint) -> list[str] | Finding:
-    from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
+    from mendgraph.graph.langchain.endpoint_models import endpoint_model, served_models
 
     model = endpoint_model(endpoint, machine.context.model_options())
     if isinstance(model, ProviderFailure):

@@ -26,6 +26,7 @@ EFFECT_FILES = frozenset(
         "graph/langchain/chat_model.py",
         "graph/langchain/chat_models.py",
         "graph/langchain/connections.py",
+        "graph/langchain/endpoint_models.py",
         "graph/langchain/reply_reader.py",
         "graph/fleet/serving/engine.py",
         "nodes/call_model/services.py",

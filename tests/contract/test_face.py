@@ -50,7 +50,7 @@ OF_ALL = {"workspace", "run", "options", "function", "step"}
 """Arguments that the module says of all its functions."""
 
 
-MOST_MODULES = 213
+MOST_MODULES = 214
 """Of ours, that a run loads which reads a file and answers."""
 OF_OTHER_RUNS = (
     *("mendgraph.graph.cassettes", "mendgraph.graph.fleet", "mendgraph.graph.report", "mendgraph.graph.terminal"),
@@ -94,6 +94,22 @@ def test_import_is_cheap_and_a_first_run_loads_only_what_it_needs(tmp_path: Path
     assert (heavy, answer) == ("[]", "It has one line.")
     assert sorted({*OF_OTHER_RUNS}.intersection(loaded)) == []
     assert len([name for name in loaded if name.startswith("mendgraph.")]) <= MOST_MODULES
+
+
+CHAT_MODEL_RUN = """
+import sys
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from mendgraph import run_task
+run_task("Say hello", workspace=sys.argv[1], model=GenericFakeChatModel(messages=iter([AIMessage("Hello.")])))
+print("openai" in sys.modules)
+"""
+
+
+@slow
+def test_run_with_a_chat_model_of_another_package_does_not_load_openai(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHAT_MODEL_RUN, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @slow

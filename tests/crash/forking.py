@@ -35,7 +35,7 @@ LOADED_BY_RUNS: Final = (
     "langchain_core.tracers.run_collector",
     "langchain_core.tracers.stdout",
     "platformdirs",
-    "mendgraph.graph.langchain.chat_models",
+    "mendgraph.graph.langchain.endpoint_models",
     "mendgraph.graph.telemetry.spans",
 )
 """What a run imports when it needs it: half a second, which is spent once, before the forks."""

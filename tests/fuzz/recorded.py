@@ -15,7 +15,7 @@ import httpx2
 from openai import AsyncOpenAI, AsyncStream
 
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.chat_models import endpoint_model
+from mendgraph.graph.langchain.endpoint_models import endpoint_model
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.graph.langchain.reply_reader import CallClock, ReplyReader
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint

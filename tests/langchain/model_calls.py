@@ -9,8 +9,8 @@ import httpx2
 from langchain_core.language_models import BaseChatModel
 
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.chat_models import endpoint_chat, endpoint_model
 from mendgraph.graph.langchain.connections import ChatConnections
+from mendgraph.graph.langchain.endpoint_models import endpoint_chat, endpoint_model
 from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
 from mendgraph.nodes.call_model.model import Call

@@ -13,9 +13,10 @@ from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from mendgraph.graph.langchain import chat_models
+from mendgraph.graph.langchain import endpoint_models
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, user_model
+from mendgraph.graph.langchain.chat_models import ChatModels, user_model
+from mendgraph.graph.langchain.endpoint_models import endpoint_chat
 from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.graph.langchain.wrapped_models import Single
 from mendgraph.nodes.call_model import local_model
@@ -249,13 +250,13 @@ def test_endpoint_without_exactly_one_model_is_refused(monkeypatch: pytest.Monke
         (httpx2.Response(500, json={"error": {"message": "broken"}}), "failed (broken)"),
         (httpx2.Response(200, content=b"<html>"), "sent no chat completion"),
     ]
-    make_chat, replies = chat_models.endpoint_chat, iter([answer for answer, _ in answers])
+    make_chat, replies = endpoint_models.endpoint_chat, iter([answer for answer, _ in answers])
 
     def chat(endpoint: Endpoint, options: ModelOptions, **more: Any) -> Any:
         answer = next(replies)
         return make_chat(endpoint, options, **{**more, "transport": httpx2.MockTransport(lambda _: answer)})
 
-    monkeypatch.setattr(chat_models, "endpoint_chat", chat)
+    monkeypatch.setattr(endpoint_models, "endpoint_chat", chat)
     for _, words in answers:
         failure = models_with().connect(ModelChoice(model=None, base_url="http://llm.test/v1"))
         assert isinstance(failure, ProviderFailure)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.chat_models import endpoint_model
+from mendgraph.graph.langchain.endpoint_models import endpoint_model
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt

@@ -18,7 +18,7 @@ from mendgraph.graph.cassettes.from_run import WrittenCassette, cassette_from_ru
 from mendgraph.graph.cassettes.reciter import Reciter
 from mendgraph.graph.cassettes.recorder import REPLAY_URL, CassetteMissError, replayed
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.langchain.chat_models import endpoint_model
+from mendgraph.graph.langchain.endpoint_models import endpoint_model
 from mendgraph.graph.runs.events import Asked, StepDone
 from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.graph.runs.runs import fork_run, list_runs
