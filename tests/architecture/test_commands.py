@@ -37,7 +37,7 @@ def test_make_test_prepares_the_environment_and_runs_all_tests_but_the_slow_ones
     """If the environment does not match the lock file, it is updated first."""
     *_, sync_command, _, test_command = run("make", "-n", "--what-if=uv.lock", "test").stdout.splitlines()
     assert re.search(r"uv sync\b.* --locked --all-extras\b", sync_command)
-    options = "-n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture -m \"not slow\""
+    options = '-n 3 --dist loadfile --no-loadscope-reorder --ignore tests/architecture -m "not slow"'
     assert re.fullmatch(rf"\.venv/bin/pytest {options} *", test_command)
 
     sync_command = run("make", "-n", "--what-if=uv.lock", "demo").stdout
