@@ -296,8 +296,12 @@ def acp(context: typer.Context) -> int:
     def context_for(root: str) -> AgentContext:
         return AgentContext(**{"questions": True, **setup_commands.settings_for(chosen, root)[1], "workspace": root})
 
+    def with_hooks(session: AgentContext, tell: Callable[[str], None]) -> AgentContext:
+        settings = setup_commands.settings_for(chosen, session.workspace)[1]
+        return setup_commands.with_hooks(replace(chosen, settings=settings), session, tell)
+
     servers_for = partial(setup_commands.servers_for, chosen)
-    return serve_editor(EditorAgent(context_for, chosen.settings, chosen.durability, servers_for))
+    return serve_editor(EditorAgent(context_for, chosen.settings, chosen.durability, servers_for, with_hooks))
 
 
 @app.command()
@@ -383,7 +387,7 @@ def _with_servers(chosen: opt.Options, setup: "Setup", work: "Callable[[Setup], 
     for note in read.notes:
         tell(note)
 
-    setup = setup_commands.with_hooks(chosen, setup, tell)
+    setup = replace(setup, context=setup_commands.with_hooks(chosen, setup.context, tell))
     if not read.servers:
         return work(setup)
 

@@ -92,11 +92,14 @@ class EditorAgent:
         settings: Mapping[str, Any],
         durability: Any,
         servers_for: Callable[[str], McpSettings],
+        with_hooks: Callable[[AgentContext, Callable[[str], None]], AgentContext],
     ) -> None:
         """`context_for` returns a folder's settings; `settings` of the command line override those of a loaded run.
 
-        `servers_for` returns the MCP servers of a folder's settings.
+        `servers_for` returns the MCP servers of a folder's settings; `with_hooks` returns a context with the trusted
+        hooks of its folder, and passes warnings about them to its second argument.
         """
+        self._with_hooks = with_hooks
         self._context_for = context_for
         self._servers_for = servers_for
         self._settings = {"questions": True, **settings}
@@ -253,9 +256,10 @@ class EditorAgent:
         if problem is not None and not isinstance(problem, Endpoint):
             raise RequestError(_FAILED, problem.message)
 
+        notes: list[str] = []
+        context = self._with_hooks(context, notes.append)
         running = McpServers()
         connections = {server.name: _connection(server) for server in servers}
-        notes: list[str] = []
 
         try:
             configured = self._servers_for(context.workspace)

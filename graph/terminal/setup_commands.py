@@ -22,13 +22,13 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import Configuration
     from mendgraph.graph.configuration.mcp_servers import McpSettings
     from mendgraph.graph.fleet.unattended import UnattendedTask
     from mendgraph.graph.hooks.claude_hooks import EventHooks
     from mendgraph.graph.spending.store import ModelDay
     from mendgraph.graph.terminal.doctor import Finding
-    from mendgraph.graph.terminal.turns import Setup
 
 config_app = typer.Typer(help="Show the settings and their sources; `trust` this folder's.", rich_markup_mode=None)
 permissions_app = typer.Typer(help="List what you have always allowed; `remove` it.", rich_markup_mode=None)
@@ -70,10 +70,10 @@ def servers_for(chosen: opt.Options, root: str) -> "McpSettings":
     return merge_servers(user.servers, root, os.environ, workspace_file=chosen.workspace_file)
 
 
-def with_hooks(chosen: opt.Options, setup: "Setup", tell: Callable[[str], None]) -> "Setup":
-    """Return the setup whose runs have the trusted hooks of the folder; `tell` takes warnings about hooks."""
+def with_hooks(chosen: opt.Options, context: "AgentContext", tell: Callable[[str], None]) -> "AgentContext":
+    """Return the context of runs with the trusted hooks of the folder; `tell` takes warnings about hooks."""
     mode = chosen.settings.get("hooks", "sandbox")
-    hooks = hooks_for(chosen, setup.context.workspace)
+    hooks = hooks_for(chosen, context.workspace)
     if isinstance(hooks, ToolError):
         tell(hooks.message)
     elif hooks:
@@ -84,11 +84,11 @@ def with_hooks(chosen: opt.Options, setup: "Setup", tell: Callable[[str], None])
 
     if isinstance(hooks, ToolError) or not hooks:
         mode = "off"
-    elif mode == "unconfined" and _is_of_others(setup):
+    elif mode == "unconfined" and _is_of_others(context):
         tell('hooks = "unconfined" counts as "sandbox" with --strict, in GitHub Actions and in unattended runs')
         mode = "sandbox"
 
-    return replace(setup, context=setup.context.model_copy(update={"hooks": mode}))
+    return context.model_copy(update={"hooks": mode})
 
 
 def hooks_for(chosen: opt.Options, root: str) -> "EventHooks | ToolError":
@@ -132,11 +132,10 @@ def trust_worktree(chosen: opt.Options, place: "UnattendedTask") -> None:
         raise
 
 
-def _is_of_others(setup: "Setup") -> bool:
+def _is_of_others(context: "AgentContext") -> bool:
     """Return whether the repository or the request of a run may be somebody else's."""
     from mendgraph.graph.fleet.unattended import find_unattended
 
-    context = setup.context
     is_users = context.request_permits and not os.environ.get("GITHUB_ACTIONS")
     return context.strict or not is_users or find_unattended(context.workspace) is not None
 

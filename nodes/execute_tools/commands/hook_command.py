@@ -15,6 +15,8 @@ from mendgraph.nodes.workspace.processes.processes import CapturedOutput, kill_g
 
 _INPUT: Final = "/run/mendgraph-hook.json"
 _MOST_OUTPUT_BYTES: Final = 64_000
+_STARTUP_VARIABLES: Final = frozenset({"BASH_ENV", "ENV", "LD_PRELOAD"})
+"""Variables with files that a shell or any program executes when it starts."""
 
 
 class HookOutput(NamedTuple):
@@ -79,10 +81,10 @@ def run_unconfined(
 
 
 def _search_outside(root: str) -> dict[str, str]:
-    """Return the user's variables, without the search folders in which the agent may change files."""
+    """Return the user's variables, without the search folders and startup files that the agent may change."""
     files = ExecutedFiles(os.path.realpath(root))
     variables = dict(os.environ)
-    for name in SEARCH_VARIABLES & variables.keys():
+    for name in (SEARCH_VARIABLES | _STARTUP_VARIABLES) & variables.keys():
         variables[name] = files.safe_path(variables[name])
 
     return {**variables, "PATH": variables.get("PATH") or os.defpath}

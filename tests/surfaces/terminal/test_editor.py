@@ -17,6 +17,7 @@ from mendgraph import RunState, list_runs
 from tests.doubles.mcp_servers import ECHO, PROGRAM, program, running_processes
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
 from tests.extent import slow
+from tests.sandboxes import needs_sandbox
 from tests.vocabulary import JsonMap
 
 COMMAND = Path(sys.executable).parent / "mendgraph"
@@ -184,6 +185,28 @@ def test_run_is_reported_live_and_asks_before_it_edits(folder: Path, desk: Share
     text = editor.texts("agent_message_chunk")
     assert text.startswith("It adds now.\n\nFINISHED (answered)")
     assert KEY not in "".join(update.model_dump_json() for update in editor.updates)
+
+
+@needs_sandbox
+def test_trusted_hooks_of_the_folder_block_calls_and_changed_ones_refuse_the_session(
+    folder: Path, desk: SharedAgent
+) -> None:
+    def set_hook(command: str) -> None:
+        entry = {"matcher": "Edit", "hooks": [{"type": "command", "command": command}]}
+        (folder / ".claude").mkdir(exist_ok=True)
+        (folder / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"PreToolUse": [entry]}}))
+
+    async def scene(talk: AgentConnection) -> None:
+        assert await talk.ask(await talk.begin()) == "end_turn"
+        set_hook("exit 0")
+        with pytest.raises(RequestError, match=r"settings\.json has changed"):
+            await talk.begin()
+
+    set_hook("echo Ask Kim first. >&2; exit 2")
+    subprocess.run([COMMAND, "config", "trust"], cwd=folder, check=True, capture_output=True)
+    requests = desk.play(folder, [FIX, Say("Kim has to be asked.")], scene)
+    assert BUG in (folder / "calc.py").read_text(encoding="utf-8")
+    assert "Ask Kim first." in json.dumps(requests[1]["messages"])
 
 
 FORGED = (

@@ -400,12 +400,14 @@ def test_hook_gets_the_target_path_of_a_link(command: Command, folder: Path) -> 
     assert (folder / "package-lock.json").read_text() == "{}\n"
 
 
-def test_unconfined_hook_finds_no_program_in_the_workspace(
+def test_unconfined_hook_starts_no_program_or_startup_file_of_the_workspace(
     command: Command, folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home.parent / "user.toml").write_text('hooks = "unconfined"\n')
     (folder / ".venv" / "bin").mkdir(parents=True)
     monkeypatch.setenv("PATH", f"{folder}/.venv/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("BASH_ENV", f"{folder}/start.sh")
+    (folder / "start.sh").write_text("touch ~/ran\n")
     trust_hooks(command, folder, UserPromptSubmit="grep -q nothing; true")
     (folder / ".venv" / "bin" / "grep").write_text("#!/bin/bash\ntouch ~/ran\n")
     (folder / ".venv" / "bin" / "grep").chmod(0o755)
