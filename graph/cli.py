@@ -63,7 +63,6 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     root: opt.Root = Path(),
     workspace_config: opt.WorkspaceConfig = True,
     continue_last: opt.ContinueLast = False,
-    durability: opt.Durability = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
     json_lines: opt.JsonLines = False,
@@ -71,6 +70,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     commit: opt.Commit = False,
     pr_body: opt.PrBody = "",
     image: opt.Images = None,
+    durability: opt.Durability = None,
     version: Annotated[  # noqa: ARG001 - its callback ends the process
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -278,9 +278,10 @@ def serve(
 
 @app.command()
 def acp(context: typer.Context) -> int:
-    """Serve an editor over the Agent Client Protocol (Zed, JetBrains and others).
+    """Serve an editor over the Agent Client Protocol.
 
-    The editor starts this command and names the folder. Options of a run, such as --model, apply to all its sessions.
+    Zed, the JetBrains IDEs, Neovim and others support it. The editor starts this command and names the folder. Options
+    of a run, such as --model, apply to all its sessions.
     """
     chosen = opt.options_without_events(context)
     if find_spec("acp") is None:
@@ -308,7 +309,7 @@ def acp(context: typer.Context) -> int:
 def schema(
     form: Annotated[Literal["json", "json-lines"], typer.Argument(metavar="FORM", help="json or json-lines.")] = "json",
 ) -> int:
-    """Print the JSON Schema of the output of --json or --json-lines."""
+    """Print the JSON Schema of --json or --json-lines."""
     import json
 
     from mendgraph.graph.terminal.json_output import line_schema, object_schema

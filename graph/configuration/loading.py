@@ -69,8 +69,8 @@ def command_problem(entry: str) -> str | None:
     if is_command_prefix(entry):
         return None
 
-    remedy = "give one such as `git log`, pytest or `npm run build`; what may run others is an allowed_programs"
-    return f"{quoted(entry)} is not the beginning of simple commands: {remedy}"
+    remedy = "name a command such as `git log` or pytest, or put the program into allowed_programs"
+    return f"{quoted(entry)} is not one simple command, or it may start any program: {remedy}"
 
 
 class Document(NamedTuple):

@@ -336,8 +336,8 @@ def _is_overflow(message: str) -> bool:
 
 _CAUSES: Final = {
     "SSLError": "the TLS handshake failed",
-    "gaierror": "its name is not found",
-    "ConnectionRefusedError": "the connection is refused",
+    "gaierror": "its host name was not found",
+    "ConnectionRefusedError": "the connection was refused",
     "ProxyError": "the proxy does not let it through",
 }
 

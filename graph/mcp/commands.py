@@ -114,9 +114,10 @@ def add(
     allow: Allow = None,
     required: Required = False,
 ) -> int:
-    """Add a server to your config.toml: `mcp add NAME -- COMMAND ARGS...` or `mcp add NAME --url URL`.
+    """Add a server to your config.toml.
 
-    If the name exists, the server is replaced; it keeps `allow` and `required` unless you pass them.
+    Write `mcp add NAME -- COMMAND ARGS...` or `mcp add NAME --url URL`. If the name exists, the server is replaced; it
+    keeps `allow` and `required` unless you pass them.
     """
     if bool(command) == bool(url):
         context.fail("give either the server's command (`-- COMMAND ARGS...`) or --url URL")

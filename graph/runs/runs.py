@@ -140,7 +140,7 @@ def get_run(run: str = "", workspace: StrPath = ".") -> ListedRun | ToolError:
         if isinstance(stored_run, ToolError) and not run:
             message = "No run of this workspace can continue: `mendgraph runs` lists the finished ones."
             if not runs:
-                message = "This folder has no runs yet: start the task again."
+                message = "This folder has no runs yet: start a task."
 
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 

@@ -40,17 +40,18 @@ ReadLine = Callable[[str], str]
 EditText = Callable[[str], str | None]
 """Lets a person edit a text and returns it; None if they cancel, or there is no editor."""
 
-HELP: Final = (
-    "y  run this call",
-    "p  run it, and in this run all commands that begin with the same words",
-    "a  run it, and all calls like it in this run",
-    "w  run it, and all calls like it in this folder, also in later runs; mendgraph permissions lists and removes that",
-    "h  choose the hunks of its diff that are written; the model is told which are not",
-    "e  change its arguments; the changed call is checked again",
-    "n  do not run it; the model reads what follows the n: n use the other file",
-    "s  stop the run; nothing of this reply runs",
-    "v  show all of its arguments",
-)
+HELP: Final = {
+    "y": "run this call",
+    "p": "run it, and in this run all commands that begin with the same words",
+    "a": "run it, and all calls like it in this run",
+    "w": "run it, and all calls like it in this folder, also in later runs; see `mendgraph permissions`",
+    "h": "choose which hunks of the diff are written; the model is told which are not",
+    "e": "change its arguments; the changed call is checked again",
+    "n": "do not run it; the model reads the reason that you type",
+    "s": "stop the run; no call of this reply runs",
+    "v": "show all of its arguments",
+}
+"""What each key does."""
 _HUNK_HELP: Final = "y  write this hunk; n  do not write it; q  write none of the rest"
 _CHOICES: Final = "[y]es, {}[e]dit, [n]o, [s]top, [v]iew, [?]"
 _LASTING: Final = {
@@ -262,16 +263,25 @@ class _Question:
                 for line in json.dumps(self.call["arguments"], indent=2, ensure_ascii=False).split("\n"):
                     self._say(line, bar=_BAR)
             case "?" | "help":
-                for line in HELP:
-                    self._say(line)
-
-                for letter, (action, _) in _LASTING.items():
-                    if action in self.call["choices"]:
-                        self._say(f"{letter} would allow: {one_line(self.call['choices'][action], LONGEST_LINE)}")
+                self._explain()
             case _:
                 self._say("Please answer with one of the letters; nothing has run.")
 
         return None
+
+    def _explain(self) -> None:
+        """Show what each offered key does, and what the lasting answers would allow."""
+        lasting = {letter: action for letter, (action, _) in _LASTING.items() if action in self.call["choices"]}
+        absent = _LASTING.keys() - lasting.keys()
+        if "hunks" not in self.call:
+            absent |= {"h"}
+
+        for letter, text in HELP.items():
+            if letter not in absent:
+                self._say(f"{letter}  {text}")
+
+        for letter, action in lasting.items():
+            self._say(f"{letter} would allow: {one_line(self.call['choices'][action], LONGEST_LINE)}")
 
     def _lasting(self, letter: str) -> CallDecision | None:
         action = _LASTING[letter][0]

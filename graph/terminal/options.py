@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
+from mendgraph.graph.configuration.presets import HOSTED
 from mendgraph.graph.terminal.process_end import MEANINGS
 
 MIN_CALLS_PER_SESSION = 100
@@ -348,15 +349,29 @@ class TaskCommand(TyperCommand):
             formatter.write_dl([(str(code.value), meaning) for code, meaning in MEANINGS.items()])
 
 
+_HOSTED_LIMITS = (
+    f"With a hosted model, the defaults are {HOSTED['max_calls_per_turn']} calls,"
+    f" {HOSTED['max_input_tokens_per_session']:,} input tokens and {HOSTED['max_output_tokens_per_session']:,} output"
+    " tokens."
+)
+
+
 def _write_options(context: Any, formatter: Any, params: Iterable[Any]) -> None:
     panels: dict[str, list[tuple[str, str]]] = {}
     for param in params:
         record = param.get_help_record(context)
+        panel = param.rich_help_panel or "Options"
+        if param.param_type_name == "argument":
+            record = (param.metavar, param.help)
+            panel = "Arguments"
         if record is not None:
-            panels.setdefault(param.rich_help_panel or "Options", []).append(record)
+            panels.setdefault(panel, []).append(record)
 
     for panel, records in panels.items():
         with formatter.section(panel):
+            if panel == "Limits":
+                formatter.write_text(_HOSTED_LIMITS)
+
             formatter.write_dl(records)
 
 

@@ -188,11 +188,11 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
     parts = {
         "task": one_line(run.task, _MAX_TASK),
         "state": state_words(run.standing, run.reason),
-        "end": one_line(run.message, _MAX_TASK),
+        "outcome": one_line(run.message, _MAX_TASK),
         "answer": one_line(run.answer, _MAX_TASK),
-        "started": f"{when_words(run.created, now, zone)}, last at work: {when_words(run.updated, now, zone)}",
+        "started": f"{when_words(run.created, now, zone)}, last active: {when_words(run.updated, now, zone)}",
         "folder": one_line(str(stored.get("workspace", ""))),
-        "context": one_line(", ".join(chosen), 1_000),
+        "settings": one_line(", ".join(chosen), 1_000),
     }
     if run.request != run.task:
         parts["last request"] = one_line(run.request, _MAX_TASK)

@@ -149,9 +149,9 @@ def show(context: typer.Context, run: opt.NewestRun = "", patch: opt.Patch = Fal
 
 
 def diff(context: typer.Context, run: opt.NewestRun = "") -> int:
-    """Show the changes of a run as a diff, also those that were taken back.
+    """Show the changes of a run as a diff.
 
-    `mendgraph apply` restores changes that were taken back.
+    Changes that were taken back are shown as well; `mendgraph apply` restores them.
     """
     from mendgraph.graph.runs.runs import run_diffs
     from mendgraph.graph.terminal.outcome_lines import diff_lines
@@ -382,10 +382,10 @@ def replay(
         typer.Option(metavar="FOLDER", help="Keep the changed copy in this new folder. Default: delete it."),
     ] = None,
 ) -> int:
-    """Repeat runs in a copy of their folder, and compare outcome, checks, calls, cost and path.
+    """Repeat runs in a copy of their folder, and compare the two.
 
-    Options of a run, such as --model, replace those of the run. The exit code is 1 if an outcome got worse: no answer
-    where there was one, or no passing check where there was one.
+    The comparison has outcome, checks, calls, cost and path. Options such as --model replace those of the run. The exit
+    code is 1 if an outcome got worse: no answer where there was one, or no passing check where there was one.
     """
     chosen = opt.options_without_events(context)
     signals = Signals(lambda _: None, lambda: None)

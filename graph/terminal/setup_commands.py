@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.util import find_spec
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
-from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, table
+from mendgraph.graph.terminal.output import LONGEST_LINE, Line, answer, table, terminal_width
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap, unwrap_settings
 from mendgraph.nodes.call_model.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
@@ -170,17 +171,21 @@ def config(context: typer.Context) -> int:
         rows.append((name, _as_toml(value), plain(str(origin))))
 
     lines = [Line(row.rstrip()) for row in table(rows)]
-    files = ", ".join(read.files) or "none exists"
-    lines.append(Line(one_line(f"Files that were read: {files}."), "dim"))
+    files = "There is no settings file."
+    if read.files:
+        files = f"Settings files: {', '.join(read.files)}."
+
+    lines.append(Line(one_line(files), "dim"))
 
     return answer({"settings": settings, "files": list(read.files)}, lines, as_json=chosen.as_json)
 
 
 @config_app.command()
 def trust(context: typer.Context, forget: opt.Forget = False) -> int:
-    """Trust the .mendgraph.toml, the .mcp.json and the hooks of .claude/settings.json of this folder.
+    """Trust the configuration files of this folder.
 
-    They can then allow more than you do and start programs, so read them first. If a file changes, trust it again.
+    They are .mendgraph.toml, .mcp.json and the hooks of .claude/settings.json. They can then allow more than you do and
+    start programs, so read them first. If a file changes, trust it again.
     """
     from mendgraph.graph.configuration.loading import read_workspace_settings
     from mendgraph.nodes.workspace.store import user_files
@@ -280,6 +285,7 @@ def _as_toml(value: Any) -> str:
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
 _LONGEST = 600
+_NARROWEST = 20
 
 Offline = Annotated[bool, typer.Option("--offline", help="Send no request to the endpoint.")]
 
@@ -296,7 +302,7 @@ def doctor(context: typer.Context, offline: Offline = False) -> int:
     root = str(chosen.root)
     findings = examine(root, chosen.settings, offline=offline, workspace_file=chosen.workspace_file)
     report_map = report(findings)
-    answer(report_map, finding_lines(findings), as_json=chosen.as_json)
+    answer(report_map, finding_lines(findings, terminal_width()), as_json=chosen.as_json)
 
     if report_map["ok"]:
         return ExitCode.FINISHED
@@ -304,17 +310,27 @@ def doctor(context: typer.Context, offline: Offline = False) -> int:
     return ExitCode.FINDINGS
 
 
-def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
-    """Yield a line for each finding, and one for its remedy."""
+def finding_lines(findings: "Sequence[Finding]", columns: int | None = None) -> Iterator[Line]:
+    """Yield a line for each finding, and one for its remedy; longer ones are wrapped to the `columns` of a terminal."""
     from mendgraph.graph.terminal.doctor import summary
 
     width = max((len(finding.name) for finding in findings), default=0)
 
     for finding in findings:
         head = f"{finding.status.value:<8} {finding.name:<{width}}  "
-        yield Line(head + one_line(finding.found, _LONGEST), _STYLES[finding.status.value])
+        room = _LONGEST
+        if columns is not None:
+            room = max(columns - len(head), _NARROWEST)
+
+        first, *others = wrap(one_line(finding.found, _LONGEST), room, break_on_hyphens=False)
+        yield Line(head + first, _STYLES[finding.status.value])
+
         if finding.remedy:
-            yield Line(" " * len(head) + f"-> {one_line(finding.remedy, _LONGEST)}")
+            remedy = f"-> {one_line(finding.remedy, _LONGEST)}"
+            others += wrap(remedy, room, subsequent_indent="   ", break_on_hyphens=False)
+
+        for text in others:
+            yield Line(" " * len(head) + text)
 
     yield Line(summary(findings), "bold")
 

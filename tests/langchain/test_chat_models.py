@@ -199,7 +199,7 @@ def test_failed_connection_is_reported_with_its_cause() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         url = server.base_url
         assert "(the TLS handshake failed)" in failure_of(model_at(url.replace("http:", "https:"))).message
-    assert "(the connection is refused)" in failure_of(model_at(url)).message
+    assert "(the connection was refused)" in failure_of(model_at(url)).message
 
 
 def test_model_is_shared_until_its_key_changes_or_it_is_closed() -> None:

@@ -338,8 +338,8 @@ CAUSES: list[tuple[Exception, str, str]] = [
         "model_unavailable",
     ),
     (ssl.SSLError(1, "record layer failure"), "the TLS handshake failed", "connection"),
-    (socket.gaierror(-2, "Name or service not known"), "its name is not found", "connection"),
-    (ConnectionRefusedError(111, "refused"), "the connection is refused", "connection"),
+    (socket.gaierror(-2, "Name or service not known"), "its host name was not found", "connection"),
+    (ConnectionRefusedError(111, "refused"), "the connection was refused", "connection"),
     (httpx2.ProxyError("407 Proxy Authentication Required"), "the proxy does not let it through", "connection"),
 ]
 

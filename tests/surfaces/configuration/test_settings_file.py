@@ -42,7 +42,7 @@ PROBLEMS = {
         "1: allowed_programs: 'make all' is not one program: use only the program, 'make'"
     ),
     'allowed_commands = ["pytest | tail"]': (
-        "1: allowed_commands: 'pytest | tail' is not the beginning of simple commands: give one such as `git log`"
+        "1: allowed_commands: 'pytest | tail' is not one simple command, or it may start any program: name a command"
     ),
     'allowed_programs = [""]': (
         "1: allowed_programs: '' is not one program: use a name such as make, or a path such as .venv/bin/pytest"

@@ -346,7 +346,7 @@ def test_invalid_step_for_a_fork_is_reported_with_the_valid_ones(folder: Path) -
 
 
 def test_missing_or_ambiguous_run_is_an_error_that_says_where_to_look(folder: Path) -> None:
-    none = ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet: start the task again.")
+    none = ToolError(code=ToolErrorCode.NOT_FOUND, message="This folder has no runs yet: start a task.")
     assert error(get_run(workspace=str(folder))) == none
     for run_id in ("abc", "abd"):
         run_task("Look.", context(folder), model=HistoryModel((Say("Done."),)), thread_id=run_id)

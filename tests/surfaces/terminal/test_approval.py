@@ -125,7 +125,8 @@ def test_approval_request_shows_the_diff_or_command_and_the_choices() -> None:
     _, screen_lines = decide(Person("n x"), {**EDIT, "preview": cut})
     assert screen_lines[1:3] == ["│ The call would fail: no.", "this is not all of it: v shows all arguments"]
     _, screen_lines = decide(Person("?", "v", "y"), EDIT, width=120)
-    assert [line for line in HELP if line in screen_lines] == list(HELP)
+    offered = [f"{key}  {text}" for key, text in HELP.items() if key not in "pwh"]
+    assert [line for line in screen_lines if line[0].isalpha() and line[1:3] == "  "] == offered
     assert (f"a would allow: {GRANT}" in screen_lines, '│   "old_str": "a - b",' in screen_lines) == (True, True)
 
 

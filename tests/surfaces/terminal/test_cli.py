@@ -249,12 +249,13 @@ def test_help_lists_commands_first_and_the_options_of_run_in_groups(
     code, help_text, _ = command("--help")
     words = ["\nCommands:", "  run  ", "  chat  ", "  undo  ", "  model  ", "\nOptions:", "--root DIR", "--version"]
     assert (code, sorted(words, key=help_text.find), "--protocol" in help_text) == (0, words, False)
+    assert "..." not in help_text  # no summary of a command is cut
     monkeypatch.setattr("mendgraph.graph.terminal.options.at_terminal", lambda: False)
     assert command(piped=True) == (2, help_text, "")
 
     code, help_text, _ = command("run", "--help")
     words = ["\nPermissions:", "--mode", "\nModel:", "--protocol", "\nLimits:", "--max-calls N", "\nChecks:"]
-    words += ["130  a second Ctrl-C", "SYSTEM_ERROR"]
+    words += ["130  a second Ctrl-C", "SYSTEM_ERROR", "\nArguments:\n  TASK  What", "the defaults are 60 calls"]
     assert (code, [word for word in words if word not in help_text], str(MOST) in help_text) == (0, [], False)
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.langchain import chat_models
+from mendgraph.graph.langchain import endpoint_models
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.terminal import doctor as checks
 from mendgraph.graph.terminal.doctor import Finding, Machine, Status, examine, run_checks
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
-from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.scripted_server import Say, ScriptedServer
@@ -103,9 +102,9 @@ def test_unusable_shared_store_is_a_problem(root: Path, monkeypatch: pytest.Monk
 
 def test_test_runner_of_the_project_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(str(tmp_path), {})
-    remedy = "name a command with --check 'COMMAND', or `checks` in .mendgraph.toml"
-    finding = checks.tests(machine)
-    assert finding == Finding(Status.OFF, f"no test runner was found (looked for {LOOKED_FOR})", remedy)
+    remedy = "name a command with --check 'COMMAND' or `checks` in .mendgraph.toml"
+    text = "no test runner was found: pytest, Django, npm, cargo, go or make"
+    assert checks.tests(machine) == Finding(Status.OFF, text, remedy)
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch()
     (tmp_path / ".venv/lib/python3.12/site-packages/pytest").mkdir(parents=True)
@@ -172,7 +171,7 @@ def test_refusal_of_an_endpoint_has_its_remedy(monkeypatch: pytest.MonkeyPatch) 
         ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no list"),
         ["a", "b"],
     ]
-    monkeypatch.setattr(chat_models, "served_models", lambda _: answers.pop(0))
+    monkeypatch.setattr(endpoint_models, "served_models", lambda _: answers.pop(0))
     refused, listless, several = (
         checks.answer(Machine("", {"base_url": "http://127.0.0.1:9/v1"}, KEY)) for _ in range(3)
     )

@@ -133,6 +133,12 @@ def test_finding_is_one_line_and_its_remedy_another() -> None:
         "1 problem",
     ]
     assert [line.text for line in finding_lines((good,))][-1] == "everything is fine"
+    wide = Finding(Status.OK, "mendgraph 0.1.0, langgraph 1.2.22", "install one-two three", name="model")
+    assert [line.text for line in finding_lines((wide,), 40)][:-1] == [
+        "ok       model  mendgraph 0.1.0,",
+        "                langgraph 1.2.22",
+        "                -> install one-two three",
+    ]
 
 
 def test_exit_code_of_doctor_says_whether_there_is_a_problem(command: Command) -> None:
