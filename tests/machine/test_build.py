@@ -11,6 +11,7 @@ import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import InvalidUpdateError
 from langgraph.types import Command
 from pydantic import SecretStr
 
@@ -150,3 +151,10 @@ def test_command_with_goto_is_refused_with_the_reason(folder: Path, node: str) -
         machine.invoke(command, THREAD)
     with pytest.raises(ValueError, match=problem):
         asyncio.run(machine.ainvoke(command, THREAD))
+
+
+def test_context_of_a_thread_cannot_be_written(folder: Path) -> None:
+    machine = build_graph(InMemorySaver(), model=text_model(DONE), context=AgentContext(workspace=str(folder)))
+    machine.invoke(ask(), THREAD)
+    with pytest.raises(InvalidUpdateError, match="context cannot be written: send another one with the next request"):
+        machine.update_state(THREAD, {"context": {"mode": "auto", "workspace": "/"}}, as_node="begin_turn")
