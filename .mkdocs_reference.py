@@ -32,30 +32,28 @@ def rows(header: Sequence[str], body: Iterator[Sequence[str]]) -> Iterator[str]:
     yield "|" + "---|" * len(header)
 
     for cells in body:
-        escaped = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells]
+        escaped = [cell.replace("\n", " ") if "`" in cell else cell.replace("|", "\\|") for cell in cells]
         yield f"| {' | '.join(escaped)} |"
 
 
 def settings() -> Iterator[str]:
     """Every field of AgentContext."""
-    return rows(("Field", "Type", "Default", "Option", "What it does"), map(setting_row, AgentContext.model_fields))
+    return rows(("Field and option", "Type and default", "What it does"), map(setting_row, AgentContext.model_fields))
 
 
 def setting_row(name: str) -> Sequence[str]:
-    """One field: its name, type, default, option of the command and description."""
+    """One field: its name and option, its type and default, its description."""
     field = AgentContext.model_fields[name]
     annotation = getattr(field.annotation, "__name__", None)
     if annotation is None or "[" in repr(field.annotation):
         annotation = re.sub(r"(?:[a-z_]+\.)+", "", repr(field.annotation))
 
-    option = SETTINGS[name].option
-    return (
-        f"`{name}`",
-        f"`{annotation}`",
-        f"`{field.get_default(call_default_factory=True)!r}`",
-        f"`{option}`" if option else "",
-        field.description or "",
-    )
+    names = f"`{name}`"
+    if option := SETTINGS[name].option:
+        names += f"<br>`{option.replace(',', ', ')}`"
+
+    default = f"`{field.get_default(call_default_factory=True)!r}`"
+    return (names, f"`{annotation}`<br>{default}", field.description or "")
 
 
 def commands() -> Iterator[str]:

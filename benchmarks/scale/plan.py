@@ -177,63 +177,64 @@ def need(runs: int, figures: PerRun, assumed: Assumed = ASSUMED, embedded: Embed
     )
 
 
+_EMBEDDED: Final = "`make eval`, two cores: 338 tokens at 100/s, 224 at 28/s"
+
+
 def figures_table(figures: PerRun) -> str:
     """Return a table of the figures of one run with their sources."""
+    growth = f'growth of "{SHARED}"'
     rows = [
-        ["`cpu`", "CPU of a run, copy and patch included", f"{figures.cpu_s:.3f} s", f'line of "{SHARED}"'],
-        ["`memory`", "memory of one more run at once", f"{figures.memory / 1e6:.2f} MB", f'line of "{IN_ONE_PROCESS}"'],
-        ["`base`", "memory of a warm worker process", f"{figures.base / 1e6:.0f} MB", f'"{IN_ONE_PROCESS}"'],
-        ["`store`", "kept of a run in SQLite", f"{figures.store / 1e3:.0f} KB", f'"{ONE_MACHINE}"'],
-        ["`shared`", "kept of a run in PostgreSQL", f"{figures.shared_store / 1e3:.0f} KB", f'"{SHARED}"'],
-        ["`server cpu`", "CPU of the server for a run", f"{figures.server_cpu_s:.3f} s", f'"{SHARED}"'],
-        ["`commits`", "transactions of a run that write", f"{figures.commits:.0f}", f'"{SHARED}"'],
-        ["`log`", "write-ahead log of a run", f"{figures.log_bytes / 1e3:.0f} KB", f'"{SHARED}"'],
-        ["`connections`", "of four worker processes", f"{figures.connections:.0f}", f'"{SHARED}"'],
-        ["`in`", "input tokens of a run, bytes / 4", f"{figures.input_tokens:,.0f}", f"spending book, {CALLS} calls"],
-        ["`out`", "output tokens of a run", f"{figures.output_tokens:,.0f}", f"`make eval`: {CALLS} x 224 / 2.1"],
-        ["`embedded`", "core seconds of a run on the embedded model", f"{EMBEDDED.core_seconds:.0f} s", _EMBEDDED],
+        ["`cpu`", "CPU time, with the copy of the workspace and the patch", f"{figures.cpu_s:.3f} s", growth],
+        ["`memory`", "memory of a further run", f"{figures.memory / 1e6:.2f} MB", f'growth of "{IN_ONE_PROCESS}"'],
+        ["`base`", "memory of an idle worker process", f"{figures.base / 1e6:.0f} MB", f'"{IN_ONE_PROCESS}"'],
+        ["`sqlite`", "stored in SQLite", f"{figures.store / 1e3:.0f} KB", f'"{ONE_MACHINE}"'],
+        ["`postgres`", "stored in PostgreSQL", f"{figures.shared_store / 1e3:.0f} KB", f'"{SHARED}"'],
+        ["`db_cpu`", "CPU time of PostgreSQL", f"{figures.server_cpu_s:.3f} s", f'"{SHARED}"'],
+        ["`commits`", "transactions that write", f"{figures.commits:.0f}", f'"{SHARED}"'],
+        ["`log`", "write-ahead log", f"{figures.log_bytes / 1e3:.0f} KB", f'"{SHARED}"'],
+        ["`connections`", "connections of four worker processes", f"{figures.connections:.0f}", f'"{SHARED}"'],
+        ["`in`", "input tokens (bytes / 4)", f"{figures.input_tokens:,.0f}", f"{CALLS} calls of `make scale`"],
+        ["`out`", "output tokens", f"{figures.output_tokens:,.0f}", f"`make eval`: {CALLS} x 224 / 2.1"],
+        ["`embedded`", "core seconds of the embedded model", f"{EMBEDDED.core_seconds:.0f} s", _EMBEDDED],
     ]
-    return _align_left(table(["of one run", "what", "figure", "source"], rows)).replace(
+    return _align_left(table(["Name", "Of one run", "Value", "Source"], rows)).replace(
         "---: | ---: |", "---: | --- |", 1
     )
-
-
-_EMBEDDED: Final = "`make eval`: 338 / 100 s to read, 224 / 28 s to write, on two cores"
 
 
 def assumptions_table(assumed: Assumed = ASSUMED) -> str:
     """Return a table of the assumptions."""
     rows = [
-        ["`call`", "seconds of a hosted model's reply", f"{assumed.call_s:g} s"],
-        ["`peak`", "the busiest minute over the mean", f"{assumed.peak:g}"],
+        ["`call`", "duration of a hosted model's reply", f"{assumed.call_s:g} s"],
+        ["`peak`", "load of the busiest minute, divided by the mean of the day", f"{assumed.peak:g}"],
         ["`busy`", "planned use of a core", f"{assumed.busy:g}"],
-        ["`most`", "runs at once in a worker process", f"{assumed.at_once}"],
-        ["`days`", "until runs are pruned", f"{assumed.kept_days}"],
-        ["`primary`", "commits a second that one primary is planned for", f"{assumed.commits_a_server:,.0f}"],
-        ["`gpu`", "output tokens a second of one accelerator", f"{assumed.gpu_tokens_s:,.0f}"],
+        ["`at_once`", "concurrent runs of a worker process", f"{assumed.at_once}"],
+        ["`days`", "days until a run is deleted", f"{assumed.kept_days}"],
+        ["`primary`", "commits per second of a PostgreSQL primary", f"{assumed.commits_a_server:,.0f}"],
+        ["`gpu`", "output tokens per second of a GPU", f"{assumed.gpu_tokens_s:,.0f}"],
     ]
-    return _align_left(table(["assumed", "what", "figure"], rows))
+    return _align_left(table(["Name", "Assumption", "Value"], rows))
 
 
 _ROWS: Final[tuple[tuple[str, str, Callable[[Need], str]], ...]] = (
-    ("runs a second, mean", "runs / 86,400", lambda need: f"{need.rate:.3g}"),
-    ("runs a second, peak", "mean x peak", lambda need: f"{need.peak_rate:.3g}"),
-    ("runs at once", f"peak rate x ({CALLS} x call + cpu)", lambda need: f"{need.at_once:,.0f}"),
-    ("cores for runs", "peak rate x cpu / busy", lambda need: f"{need.cores:,.2f}"),
-    ("worker processes", "the larger of cores and at once / most", lambda need: f"{need.processes:,}"),
-    ("memory of workers", "processes x base + at once x memory", lambda need: _bytes(need.memory)),
-    ("store a day", "runs x shared", lambda need: _bytes(need.store_a_day)),
-    ("store with pruning", "a day's x days", lambda need: _bytes(need.store_kept)),
-    ("commits a second", "peak rate x commits", lambda need: f"{need.commits_s:,.0f}"),
-    ("write-ahead log", "peak rate x log", lambda need: f"{_bytes(need.log_s)}/s"),
-    ("cores of the server", "peak rate x server cpu / busy", lambda need: f"{need.server_cores:,.2f}"),
-    ("primaries", "commits a second / primary", lambda need: f"{need.servers}"),
-    ("connections", "processes x connections / 4", lambda need: f"{need.connections:,}"),
-    ("input tokens a second", "peak rate x in", lambda need: f"{need.input_tokens_s:,.0f}"),
-    ("output tokens a second", "peak rate x out", lambda need: f"{need.output_tokens_s:,.0f}"),
-    ("to the model", "input tokens x 4 bytes", lambda need: f"{_bytes(need.request_bytes_s)}/s"),
-    ("accelerators of your own", "output tokens a second / gpu", lambda need: f"{need.gpus:,}"),
-    ("or cores for the embedded model", "peak rate x embedded / busy", lambda need: f"{need.embedded_cores:,}"),
+    ("Runs per second, mean", "runs / 86,400", lambda need: f"{need.rate:.3g}"),
+    ("Runs per second, peak", "mean x `peak`", lambda need: f"{need.peak_rate:.3g}"),
+    ("Concurrent runs", f"rate x ({CALLS} x `call` + `cpu`)", lambda need: f"{need.at_once:,.0f}"),
+    ("Cores", "rate x `cpu` / `busy`", lambda need: f"{need.cores:,.2f}"),
+    ("Worker processes", "the larger of cores and concurrent runs / `at_once`", lambda need: f"{need.processes:,}"),
+    ("Memory", "processes x `base` + concurrent runs x `memory`", lambda need: _bytes(need.memory)),
+    ("Stored per day", "runs x `postgres`", lambda need: _bytes(need.store_a_day)),
+    ("Stored in total", "stored per day x `days`", lambda need: _bytes(need.store_kept)),
+    ("Commits per second", "rate x `commits`", lambda need: f"{need.commits_s:,.0f}"),
+    ("Write-ahead log", "rate x `log`", lambda need: f"{_bytes(need.log_s)}/s"),
+    ("Cores of PostgreSQL", "rate x `db_cpu` / `busy`", lambda need: f"{need.server_cores:,.2f}"),
+    ("PostgreSQL primaries", "commits per second / `primary`", lambda need: f"{need.servers}"),
+    ("Connections", "processes x `connections` / 4", lambda need: f"{need.connections:,}"),
+    ("Input tokens per second", "rate x `in`", lambda need: f"{need.input_tokens_s:,.0f}"),
+    ("Output tokens per second", "rate x `out`", lambda need: f"{need.output_tokens_s:,.0f}"),
+    ("Traffic to the model", "input tokens x 4 bytes", lambda need: f"{_bytes(need.request_bytes_s)}/s"),
+    ("Your own GPUs", "output tokens per second / `gpu`", lambda need: f"{need.gpus:,}"),
+    ("Cores for the embedded model", "rate x `embedded` / `busy`", lambda need: f"{need.embedded_cores:,}"),
 )
 
 
@@ -242,7 +243,7 @@ def needs_table(figures: PerRun, runs: Sequence[int] = RUNS_A_DAY) -> str:
     needs = [need(count, figures) for count in runs]
     rows = [[name, formula, *map(cell, needs)] for name, formula, cell in _ROWS]
     heads = [f"{count:,}" for count in runs]
-    return _align_left(table(["runs a day", "formula", *heads], rows))
+    return _align_left(table(["Runs per day", "Formula", *heads], rows))
 
 
 def _align_left(markdown: str) -> str:
