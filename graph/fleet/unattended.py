@@ -56,7 +56,7 @@ class UnattendedTask(NamedTuple):
 
     def start_messages(self) -> Sequence[str]:
         """Return where it works, what is not in the copy, and how to continue if it is interrupted."""
-        where = f"It works on the branch {self.request.branch} from commit {self.copy.base[:9]}, in {self.root}"
+        where = f"The run works on the branch {self.request.branch} from commit {self.copy.base[:9]}, in {self.root}"
         return (where, *self.copy.notes, f"If it is interrupted, continue with: {command_line(self.root, 'resume')}")
 
     def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> PublishResult:
