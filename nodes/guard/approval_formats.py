@@ -305,7 +305,8 @@ def _own_decision(call: AskedCall, decision: Mapping[str, Any]) -> JsonMap:
     arguments = edited.get("args") if isinstance(edited, Mapping) else None
 
     if action != "edit" or not isinstance(edited, Mapping) or not isinstance(arguments, Mapping):
-        return {"action": action, "reason": decision.get("message", decision.get("args"))}
+        words = decision.get("message", decision.get("args"))
+        return {"action": action, "reason": words, "hunks": decision.get("hunks")}
 
     tool = edited.get("name") or edited.get("action")
     if isinstance(tool, str) and tool not in {"", call["tool"]}:

@@ -72,9 +72,10 @@ def unified_diff(path: str, before: str | None, after: str | None, *, complete: 
 
 
 def header(path: str, before: object, after: object) -> tuple[str, str]:
-    """Return the first two lines of a diff; None is no file."""
-    old = "/dev/null" if before is None else f"a/{path}"
-    new = "/dev/null" if after is None else f"b/{path}"
+    """Return the first two lines of a diff, also of a path with line ends; None is no file."""
+    name = path.replace("\n", "\\n")
+    old = "/dev/null" if before is None else f"a/{name}"
+    new = "/dev/null" if after is None else f"b/{name}"
     return f"--- {old}\n", f"+++ {new}\n"
 
 

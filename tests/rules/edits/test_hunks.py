@@ -133,6 +133,13 @@ def test_hunks_are_counted_unless_a_change_has_none_or_is_a_move(changes: list[D
     assert count_hunks(changes) == count
 
 
+def test_name_of_a_file_cannot_look_like_a_hunk() -> None:
+    change = TWO_HUNKS._replace(name="a\n@@ -1,2 +1,2 @@\nb.py")
+    shown = change_diff(change)
+    assert (count_hunks([change]), len(hunk_texts(shown))) == (2, 2)
+    assert shown.startswith("--- a/a\\n@@ -1,2 +1,2 @@\\nb.py\n")
+
+
 def test_new_and_deleted_files_are_one_hunk_each() -> None:
     assert with_hunks([TWO_HUNKS, NEW, OLD], {3}) == [None, NEW, None]
     assert with_hunks([TWO_HUNKS, NEW, OLD], {1, 2, 4}) == [TWO_HUNKS, None, OLD]

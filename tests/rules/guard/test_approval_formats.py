@@ -152,5 +152,11 @@ def test_hunks_are_numbers_of_the_shown_diff(fields: object, decision: Decision)
     assert read_answer({"decisions": {"0": fields}}, [HUNKS]) == {0: decision}
 
 
+@rows(([2], Decision("approve", hunks=(2,))), ([], NO_WORD), ([4], NO_WORD), (None, APPROVED))
+def test_hunks_in_the_answer_of_a_chat_page_limit_its_approval(hunks: object, decision: Decision) -> None:
+    fields = {"type": "approve", "hunks": hunks}
+    assert read_answer({"decisions": [fields]}, [HUNKS]) == read_answer([fields], [HUNKS]) == {0: decision}
+
+
 def test_hunks_of_a_call_that_offers_none_cannot_be_approved() -> None:
     assert read_answer({"decisions": {"0": {"action": "approve", "hunks": [1]}}}, [ONE]) == {0: NO_WORD}
