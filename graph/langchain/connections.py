@@ -132,16 +132,16 @@ def _open_copy(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
 
 def is_openai_chat(chat: object) -> "TypeGuard[BaseChatOpenAI]":
     """Return whether this is a chat model of langchain-openai's family, without an import of the package."""
-    return _has_base(chat, "BaseChatOpenAI")
+    return _has_base(chat, "langchain_openai", "BaseChatOpenAI")
 
 
 def is_anthropic_chat(chat: object) -> bool:
     """Return whether this is a chat model of langchain-anthropic's family, whose package may be missing."""
-    return _has_base(chat, "ChatAnthropic")
+    return _has_base(chat, "langchain_anthropic", "ChatAnthropic")
 
 
-def _has_base(chat: object, name: str) -> bool:
-    return any(kind.__name__ == name for kind in type(chat).__mro__)
+def _has_base(chat: object, package: str, name: str) -> bool:
+    return any(kind.__name__ == name and kind.__module__.startswith(f"{package}.") for kind in type(chat).__mro__)
 
 
 def _keep_open() -> None:

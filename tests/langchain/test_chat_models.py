@@ -72,6 +72,15 @@ def test_users_chat_model_answers_whatever_model_the_run_names() -> None:
     models.close()
 
 
+def test_class_of_another_package_with_the_name_of_openais_is_called_as_it_is() -> None:
+    class BaseChatOpenAI(FakeListChatModel):
+        pass
+
+    model = user_model(BaseChatOpenAI(responses=["Hello."]))
+    assert not model.in_openai_form
+    assert reply_of(model).text == "Hello."
+
+
 def test_failed_request_is_not_retried_by_the_sdk() -> None:
     with ScriptedServer(then=lambda _: Status(500)) as server:
         chat_model = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
