@@ -37,8 +37,8 @@ class CommandRules:
     from the end. `readable` are folders of the machine that programs may read, beside the system. `protected` are
     absolute names that no program may create, move or change in the workspace. `sandbox` is a kind of
     `choose_sandbox`. `pythons` are the interpreters of the project's environments, the best first: the programs of
-    `ENVIRONMENT_PROGRAMS` are those beside the first one that can be started. `variables` are more environment
-    variables, with their values.
+    `ENVIRONMENT_PROGRAMS` are those beside the first one that can be started and has them. `variables` are more
+    environment variables, with their values.
     """
 
     programs: tuple[str, ...] = ()
@@ -117,11 +117,8 @@ def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
 
     for name in rules.readable:
         path = os.path.expanduser(name)
-        real = os.path.realpath(path)
-        is_unsafe = real == "/" or any(is_below(real, folder) for folder in _NEVER_READABLE)
-        exists = os.path.isdir(real) or os.path.isfile(real)  # a socket would lead out of the sandbox
 
-        if is_unsafe or not exists or not os.path.isabs(path):
+        if not may_be_readable(path):
             message = (
                 f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
                 f" / {' '.join(_NEVER_READABLE)}."
@@ -129,9 +126,17 @@ def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
 
             return invalid(message)
 
-        folders.append(real)
+        folders.append(os.path.realpath(path))
 
     return tuple(dict.fromkeys(folders))
+
+
+def may_be_readable(path: str) -> bool:
+    """Return whether this is the absolute name of a folder or file that programs may be allowed to read."""
+    real = os.path.realpath(path)
+    is_unsafe = real == "/" or any(is_below(real, folder) for folder in _NEVER_READABLE)
+    exists = os.path.isdir(real) or os.path.isfile(real)  # a socket would lead out of the sandbox
+    return os.path.isabs(path) and exists and not is_unsafe
 
 
 def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:

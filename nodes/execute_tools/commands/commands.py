@@ -244,25 +244,29 @@ class Commands:
         """Return the absolute name of the program of a command, or why it may not, or cannot, be run."""
         path = self.env["PATH"]
         if argv[0] in ENVIRONMENT_PROGRAMS:
-            path = f"{self._environment()}:{path}"
+            folders = self._environments()
+            if argv[1:2] == ["-m"]:  # that of the program of this name, such as pytest
+                folders.sort(key=lambda folder: not os.path.exists(os.path.join(folder, *argv[2:3])))
+
+            path = ":".join((*folders, path))
 
         return find_program(argv[0], self.rules, self.root, path, argv[1:])
 
     def env_of(self, program: str) -> Mapping[str, str]:
-        """Return the variables of a program: its own folder is the first of PATH if that is the environment's."""
+        """Return the variables of a program: its own folder is the first of PATH if that is an environment's."""
         folder = os.path.dirname(program)
-        if folder != self._environment():
+        if folder not in self._environments():
             return self.env
 
         return {**self.env, "PATH": f"{folder}:{self.env['PATH']}"}
 
-    def _environment(self) -> str:
-        """Return the folder of the first Python of the project that can be started, or ""."""
-        for python in self.rules.pythons:
-            if os.access(python, os.X_OK) and self._is_visible(os.path.realpath(python)):
-                return os.path.dirname(python)
-
-        return ""
+    def _environments(self) -> list[str]:
+        """Return the folders of the project's Pythons that can be started."""
+        return [
+            os.path.dirname(python)
+            for python in self.rules.pythons
+            if os.access(python, os.X_OK) and self._is_visible(os.path.realpath(python))
+        ]
 
     def _is_visible(self, path: str) -> bool:
         if is_below(path, self.root):

@@ -222,7 +222,7 @@ class Checks:
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "modules": modules}
         files = {_REQUEST: json.dumps(request).encode()}
-        commands, argv = self._python(files, ["-I", "-B", _RUNNER, "examples", _REQUEST])
+        commands, argv = self._python(files, self.runners().pythons, ["-I", "-B", _RUNNER, "examples", _REQUEST])
         result = commands.run(argv, timeout_s=limit + _START_S)
 
         if isinstance(result, ToolError):
@@ -261,7 +261,7 @@ class Checks:
         """
         request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
         files = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
-        commands, argv = self._python(files, ["-B", _RUNNER, "tests", _REQUEST])
+        commands, argv = self._python(files, self.runners().pytest_pythons, ["-B", _RUNNER, "tests", _REQUEST])
 
         def results(result: CommandResult) -> RanTests | ToolError:
             if result.exit_code == _NOT_FOUND:
@@ -309,7 +309,7 @@ class Checks:
         commands = self.commands.read_only(files, {**_PROJECT_ENV, **runners.env}, self.rules.limits, runners.readable)
         argv = command.name.split()
         if command.is_python:
-            commands, argv = self._python(files, ["-B", *argv[1:]])
+            commands, argv = self._python(files, runners.pythons, ["-B", *argv[1:]])
 
         return self._run(command.name, commands, argv, seconds, results)
 
@@ -400,12 +400,14 @@ class Checks:
         self.writing.add(name)
         return results(result)
 
-    def _python(self, files: Mapping[str, bytes], arguments: list[str]) -> tuple[Commands, list[str]]:
-        """Return what runs the program `runner` with these arguments, and its command."""
+    def _python(
+        self, files: Mapping[str, bytes], pythons: Sequence[str], arguments: list[str]
+    ) -> tuple[Commands, list[str]]:
+        """Return what runs the program `runner` by the first Python that starts, and its command."""
         program = Path(__file__).with_name("runner.py").read_bytes()
-        runners = self.runners()
-        env = {**_ENV, "PYTHONS": "\n".join(runners.pythons)}
-        commands = self.commands.read_only({_RUNNER: program, **files}, env, self.rules.limits, runners.readable)
+        env = {**_ENV, "PYTHONS": "\n".join(pythons)}
+        folders = self.runners().readable
+        commands = self.commands.read_only({_RUNNER: program, **files}, env, self.rules.limits, folders)
         return commands, ["sh", "-c", _PYTHON, "sh", *arguments]
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules, may_be_readable
 from mendgraph.nodes.execute_tools.commands.copied_project import original_project
 from mendgraph.nodes.workspace.files.handles import (
     beginning_if_readable,
@@ -92,7 +92,8 @@ class Runners(NamedTuple):
     """The test runners of a workspace.
 
     Attributes:
-        pythons: interpreters to try, the best first.
+        pythons: interpreters to try, the best first; that of the activated environment is the last of all.
+        pytest_pythons: the same to run pytest, first those that have it.
         pytest: the environment that has pytest, or "".
         commands: the commands that run all tests.
         readable: the folders outside of the workspace that these need.
@@ -100,6 +101,7 @@ class Runners(NamedTuple):
     """
 
     pythons: tuple[str, ...] = ()
+    pytest_pythons: tuple[str, ...] = ()
     pytest: str = ""
     commands: tuple[Command, ...] = ()
     readable: tuple[str, ...] = ()
@@ -121,7 +123,8 @@ def find_runners(root: str) -> Runners:
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
         environments = [*_inside(handle, root), *_of_original(root, home), *_of_tools(root, home)]
-        environments.sort(key=lambda environment: not environment.has_pytest)
+        environments = [*_with_pytest_first(environments), *_activated(root, home)]
+        for_pytest = _with_pytest_first(environments)
         path = _outer_path(root)
         commands = tuple(_commands(handle, path))
         has_django_plugin = any(environment.has_django_plugin for environment in environments)
@@ -129,13 +132,11 @@ def find_runners(root: str) -> Runners:
             commands = (Command(f"python {_DJANGO} test", (".py",), is_python=True), *commands)
 
         pytest = ""
-        if environments and environments[0].has_pytest:
-            pytest = environments[0].name.removeprefix(f"{root}/")
+        if for_pytest and for_pytest[0].has_pytest:
+            pytest = for_pytest[0].name.removeprefix(f"{root}/")
 
-        # The usual ones are tried in any case: they may be links to what `readable` shows.
-        folders = [*(environment.name for environment in environments), f"{root}/.venv", f"{root}/venv"]
-        pythons = tuple(f"{folder}/bin/python" for folder in folders)
-        return Runners(pythons, pytest, commands, _readable(root, environments, commands, path), _offline(home))
+        pythons = (_pythons(root, environments), _pythons(root, for_pytest))
+        return Runners(*pythons, pytest, commands, _readable(root, environments, commands, path), _offline(home))
 
     return Runners()
 
@@ -147,15 +148,25 @@ def rules_with_runners(rules: CommandRules, root: str) -> CommandRules:
     out where there may be one.
     """
     runners = find_runners(os.path.realpath(root))
+    folders = tuple(filter(may_be_readable, runners.readable))
 
     def is_usable(value: str) -> bool:
         if os.path.isabs(value):
-            return any(is_below(folder, value) for folder in runners.readable)
+            return any(is_below(folder, value) for folder in folders)
         return rules.sandbox != CONTAINER
 
     variables = tuple((name, value) for name, value in runners.env.items() if is_usable(value))
-    readable = (*rules.readable, *runners.readable)
-    return replace(rules, readable=readable, pythons=runners.pythons, variables=variables)
+    return replace(rules, readable=(*rules.readable, *folders), pythons=runners.pythons, variables=variables)
+
+
+def _with_pytest_first(environments: "Sequence[_Environment]") -> "list[_Environment]":
+    return sorted(environments, key=lambda environment: not environment.has_pytest)
+
+
+def _pythons(root: str, environments: "Sequence[_Environment]") -> tuple[str, ...]:
+    # The usual ones are tried in any case: they may be links to what `readable` shows.
+    folders = [*(environment.name for environment in environments), f"{root}/.venv", f"{root}/venv"]
+    return tuple(f"{folder}/bin/python" for folder in dict.fromkeys(folders))
 
 
 def _readable(
@@ -237,7 +248,7 @@ def _of_original(root: str, home: str) -> Iterator[_Environment]:
 
 
 def _of_tools(root: str, home: str) -> Iterator[_Environment]:
-    """Yield the environments that tools keep elsewhere for this folder, and the activated one."""
+    """Yield the environments that tools keep elsewhere for this folder."""
     hashes: dict[str, str] = {}
     for name in ("sha256", "md5"):
         digest = hashlib.new(name, os.fsencode(root), usedforsecurity=False).digest()
@@ -251,7 +262,15 @@ def _of_tools(root: str, home: str) -> Iterator[_Environment]:
 
         folders += sorted(glob.glob(place))
 
-    folders.append(os.environ.get("VIRTUAL_ENV") or os.devnull)
+    yield from _elsewhere(folders, root, home)
+
+
+def _activated(root: str, home: str) -> Iterator[_Environment]:
+    return _elsewhere([os.environ.get("VIRTUAL_ENV") or os.devnull], root, home)
+
+
+def _elsewhere(folders: Sequence[str], root: str, home: str) -> Iterator[_Environment]:
+    """Yield the environments at these places, without those that lie in the workspace or hold it."""
     for folder in folders:
         real = os.path.realpath(folder)
         holds_root = f"{root}/".startswith(f"{real}/") or f"{home}/".startswith(f"{real}/")

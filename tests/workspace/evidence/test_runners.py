@@ -5,11 +5,12 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
+from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules, readable_folders
 from mendgraph.nodes.execute_tools.evidence.runners import find_runners, rules_with_runners
 from tests.row_tables import rows
 
@@ -144,6 +145,29 @@ def test_commands_see_and_start_what_the_checks_do(
     variables = dict(rules.variables)
     assert {name for name, value in variables.items() if value.startswith("/")} == {"CARGO_HOME"}
     assert ("CARGO_NET_OFFLINE" in variables) is (sandbox == "auto")
+
+
+def test_environment_of_the_project_goes_before_the_activated_one_except_for_pytest(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = places.environment(places.root / ".venv", has_pytest=False)
+    activated = places.environment(places.home / "envs/other")
+    monkeypatch.setenv("VIRTUAL_ENV", str(activated))
+    runners = find_runners(str(places.root))
+    pythons = [f"{inside}/bin/python", f"{activated}/bin/python", f"{places.root}/venv/bin/python"]
+    assert list(runners.pythons) == pythons
+    assert list(runners.pytest_pythons) == [pythons[1], pythons[0], pythons[2]]
+
+
+def test_environment_in_a_folder_that_no_command_may_read_is_left_out(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        environment = places.environment(Path(folder) / "other")
+        monkeypatch.setenv("VIRTUAL_ENV", str(environment))
+        rules = rules_with_runners(CommandRules(), str(places.root))
+        assert rules.readable == (str(places.python),)
+        assert isinstance(readable_folders(rules), tuple)
 
 
 def test_installation_that_contains_the_home_is_not_readable(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:

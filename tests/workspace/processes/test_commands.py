@@ -75,6 +75,29 @@ def test_programs_that_run_code_of_the_project_are_those_of_its_environment(plac
     assert commands.resolve(["python", "-m", "unittest"]) == str(environment / "python")
 
 
+def test_program_of_an_environment_is_that_of_the_first_one_that_has_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one it is the system's, also if the current folder has a program of this name."""
+    first, second = (place.root / name / "bin" for name in (".venv", ".tox/py312"))
+    for program in (first / "python", second / "python", second / "pytest", place.root / "python"):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+
+    monkeypatch.chdir(place.root)
+    commands = place.opened(programs=("python", "pytest"))
+    system = commands.resolve(["python", "-m", "unittest"])
+    assert isinstance(system, str)
+    assert os.path.isabs(system)
+
+    commands = place.opened(programs=("python", "pytest"), pythons=(f"{first}/python", f"{second}/python"))
+    for line, folder in (("python -m unittest", first), ("python -m pytest", second), ("pytest", second)):
+        name = line.partition(" ")[0]
+        assert commands.resolve(line.split()) == f"{folder}/{name}"
+        assert commands.env_of(f"{folder}/{name}")["PATH"].startswith(f"{folder}:")
+
+
 FORBIDDEN_FOLDERS = {
     "..": "permission_denied: '..' is outside the workspace. Use a relative path under '.'.",
     "out": "permission_denied: 'out' is outside the workspace. Use a relative path under '.'.",
