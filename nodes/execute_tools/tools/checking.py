@@ -547,10 +547,15 @@ class _Checking:
             return "", f"cannot be run here: {missing[0].strip()}"
 
         for candidate in (name, f"{name}.py", f"src/{name}", f"src/{name}.py"):
-            if self.context.workspace.exists(candidate):
+            if self.context.workspace.exists(candidate) or self._has_changed(candidate):
                 return "", ""
 
         return name, f"needs {name}, which is not installed where checks can see it."
+
+    def _has_changed(self, place: str) -> bool:
+        """Return whether the session has changed or deleted this file, or a file of this folder."""
+        session = self.report.proof.session
+        return place in session or any(path.startswith(f"{place}/") for path in session)
 
     def _is_declared(self, package: str) -> bool:
         """Return whether the session has changed a manifest that names this package."""

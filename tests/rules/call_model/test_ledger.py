@@ -15,11 +15,13 @@ from mendgraph.nodes.call_model.ledger import (
     Used,
     account_problem,
     begin_turn,
+    charge_child,
     count_mending,
     exhausted_limit,
     measured,
     priced,
     reserve,
+    share,
     spent_by_limit,
     unknown_price,
     usage_report,
@@ -220,7 +222,9 @@ def test_cost_limit_requires_a_price(limit: str, reason: StopReason) -> None:
 def test_entry_is_exceeded_by_a_more_expensive_call(usage: Used, passed: bool) -> None:
     entry = Entry(thread="t", model="m", purpose="reply", input_tokens=100, output_tokens=50, cost_usd=0.5)
     assert entry.is_passed_by(usage) is passed
-    assert not entry.model_copy(update={"cost_usd": None}).is_passed_by(Used())
+    without_price = entry.model_copy(update={"cost_usd": None})
+    assert not without_price.is_passed_by(Used())
+    assert without_price.is_passed_by(Used(cost_usd=0.1))
 
 
 def test_new_turn_resets_healing_counts_and_seconds() -> None:
@@ -228,6 +232,53 @@ def test_new_turn_resets_healing_counts_and_seconds() -> None:
     assert before.mending == Mending(rescued=1, asked_again=1, cut=3)
     anew = begin_turn(before)
     assert (anew.mending, anew.seconds, anew.steps) == (Mending(rescued=0, asked_again=0, cut=0), 0.0, 0)
+
+
+counts = st.integers(0, 1_000)
+spendings = st.builds(
+    Spending,
+    usage=st.builds(APIUsageStats, counts, counts, counts, counts),
+    mending=st.builds(Mending, **dict.fromkeys(Mending.model_fields, counts) | {"in_format": st.just({"json": 2})}),
+    cost_usd=counts.map(float),
+    **dict.fromkeys(
+        ("steps", "seconds", "cached_tokens", "reasoning_tokens", "cache_write_tokens", "unpriced_calls", "booked"),
+        counts,
+    ),
+)
+
+
+@given(spendings, spendings)
+def test_child_adds_all_it_has_spent_except_its_time(parent: Spending, child: Spending) -> None:
+    total = charge_child(parent, child)
+    assert total.usage == APIUsageStats(*(a + b for a, b in zip(parent.usage, child_usage(child), strict=True)))
+    assert (total.seconds, total.booked) == (parent.seconds, max(parent.booked, child.booked))
+    for name in ("steps", "cached_tokens", "reasoning_tokens", "cache_write_tokens", "cost_usd", "unpriced_calls"):
+        assert getattr(total, name) == getattr(parent, name) + getattr(child, name), name
+
+    for name in set(Mending.model_fields) - {"in_format"}:
+        assert getattr(total.mending, name) == getattr(parent.mending, name) + getattr(child.mending, name), name
+    assert total.mending.in_format == {"json": 4}
+
+
+def child_usage(child: Spending) -> tuple[int, ...]:
+    """The child's calls count as calls of its parent's turn."""
+    return (*child.usage[:3], child.usage.total_calls)
+
+
+def test_share_is_an_equal_part_of_what_is_left() -> None:
+    left = spent(4, 10_000, 20_000, steps=3, cost_usd=0.5)
+    assert share(left, RunLimits(max_steps=9, max_cost_usd=1.5), 2) == {
+        "max_calls_per_session": 3,
+        "max_calls_per_turn": 3,
+        "max_input_tokens_per_session": 45_000,
+        "max_output_tokens_per_session": 15_000,
+        "max_input_tokens_per_turn": None,
+        "max_output_tokens_per_turn": None,
+        "max_steps": 3,
+        "max_cost_usd": 0.5,
+    }
+    unlimited = share(left, RunLimits(max_steps=9, max_steps_soft=True), 2)
+    assert (unlimited["max_steps"], unlimited["max_cost_usd"]) == (None, None)
 
 
 @rows(

@@ -346,6 +346,15 @@ def test_missing_package_counts_only_if_the_change_introduced_it(
     assert text == {"": now, None: f"{test} {ALREADY}"}.get(reason, f"tests/{reason}")
 
 
+def test_module_that_the_run_deleted_is_no_missing_package(bench: Bench) -> None:
+    deleted = CHANGED.model_copy(update={"path": "own/part.py", "kind": ChangeKind.DELETED, "sha256_after": ""})
+    failure = "ModuleNotFoundError: No module named 'own'"
+    checks = Scripted([entry(("passed", ""))])
+    checks.ends = {"tests/test_app.py": outcome("tests/test_app.py", 1, test_b=failure)}
+    checks.before = {"tests/test_app.py": outcome("tests/test_app.py", 1, test_b="E  one")}
+    assert message(judged(bench, checks, CHANGED, deleted)) == ["tests/test_app.py fails:", failure]
+
+
 @rows(("numpy==2.0\n", False), ("pandas\n", True))
 def test_package_from_a_changed_manifest_may_be_missing(manifest: str, counts: bool, bench: Bench) -> None:
     checks = Scripted([entry(("passed", ""))])
