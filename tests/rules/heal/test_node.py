@@ -122,3 +122,28 @@ def test_unfounded_answer_is_corrected_once_then_ends_the_run() -> None:
     again = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], healing_attempts=[first])
     assert list(again) == ["stop"]
     assert again["stop"].reason is StopReason.NOTHING_CHANGED
+
+
+@rows(
+    (Protocol.NATIVE, True, Kind.MISSING_TOOL_PREFIX, True),
+    (Protocol.NATIVE, False, Kind.MISSING_TOOL_PREFIX, False),
+    (Protocol.TEXT, True, Kind.MISSING_TOOL_PREFIX, False),
+    (Protocol.NATIVE, True, Kind.TRUNCATED_REPLY, False),
+)
+def test_native_turn_whose_calls_stay_unreadable_text_switches_to_the_text_protocol_if_it_may(
+    protocol: Protocol, may_switch: bool, kind: Kind, switches: bool
+) -> None:
+    attempts = [HealingAttempt(number, DIALECT, [error(kind)], "Fix it.") for number in range(CONFIG.max_retries)]
+    state = HealState(
+        reply=ModelReply(text=DIALECT),
+        items=[],
+        errors=[error(kind)],
+        profile=Profile(protocol=protocol),
+        healing_attempts=attempts,
+        corrections=[correction()] * CONFIG.max_retries,
+    )
+    update = heal(state, CONFIG, may_switch=may_switch)
+    if switches:
+        assert update == {"profile": Profile(protocol=Protocol.TEXT), "corrections": []}
+    else:
+        assert update["stop"].reason is StopReason.HEALING_EXHAUSTED
