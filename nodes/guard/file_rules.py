@@ -290,7 +290,7 @@ _OWN_AS_WRITTEN = (*_OWN_ON_MACOS, "/var/folders/", "/var/tmp/", "/var/home/")  
 def is_env_file(path: Path) -> bool:
     """Return whether this is an environment file, such as `.env`, `prod.env` or `.env.local`."""
     name = plain_path(path).rpartition("/")[2]
-    return name.endswith(".env") or ".env." in name or ".env." in path.name or name.startswith((".env-", ".env_"))
+    return name.endswith(".env") or ".env." in name or ".env." in folded(path.name) or name.startswith((".env-", ".env_"))
 
 
 def is_private_key(path: Path) -> bool:

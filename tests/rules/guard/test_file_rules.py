@@ -27,7 +27,7 @@ BLOCKED = {
     "env_file": [
         *(".env", "prod.env", ".env.local", "app/.env.production", "x.env.y", ".env.example", ".env-local"),
         *(".env_ci", ".ENV", ".env.", ".env ", ".e\u200bnv", "\uff0eenv", ".env~", ".env.swp", "prod.env.old"),
-        *("a\\.env", "a.env.\\b", "/project/.env"),
+        *("a\\.env", "a.env.\\b", "A.Env.\\b", "/project/.env"),
     ],
     "private_key": [
         *("server.pem", "server.key", "a.p12", "a.pfx", "a.crt", "a.cer", "a.p8", "putty.ppk", "a.jks", "a.keystore"),
