@@ -290,7 +290,8 @@ _OWN_AS_WRITTEN = (*_OWN_ON_MACOS, "/var/folders/", "/var/tmp/", "/var/home/")  
 def is_env_file(path: Path) -> bool:
     """Return whether this is an environment file, such as `.env`, `prod.env` or `.env.local`."""
     name = plain_path(path).rpartition("/")[2]
-    return name.endswith(".env") or ".env." in name or ".env." in folded(path.name) or name.startswith((".env-", ".env_"))
+    names = (name, folded(path.name))
+    return name.endswith(".env") or name.startswith((".env-", ".env_")) or any(".env." in part for part in names)
 
 
 def is_private_key(path: Path) -> bool:

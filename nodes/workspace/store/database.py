@@ -30,7 +30,7 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "2d61a28e02987e93"
+FINGERPRINT: Final = "d6a37db8ad6d5aeb"
 """Hash of the tables and stored types of this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
