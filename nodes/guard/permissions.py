@@ -11,7 +11,13 @@ from typing import Literal, NamedTuple
 
 from mendgraph.nodes.guard.policy import QUESTION_RULE, shown
 from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE
-from mendgraph.nodes.language.command_lines import COMMAND_TOOL, SHELL_TOOL, command_argv, command_prefix
+from mendgraph.nodes.language.command_lines import (
+    COMMAND_TOOL,
+    ENVIRONMENT_PROGRAMS,
+    SHELL_TOOL,
+    command_argv,
+    command_prefix,
+)
 from mendgraph.nodes.records import Effect, Record, ToolCall, ToolSpec
 
 
@@ -57,14 +63,18 @@ class CallSubject(NamedTuple):
 
 
 def call_subject(call: ToolCall, subject: str, workspace: str) -> CallSubject:
-    """Return the subject of a call. A program in the workspace may change, so it has no prefix."""
+    """Return the subject of a call. A program in the workspace may change: only one of an environment has a prefix."""
     argv = command_argv(call.tool, call.arguments)
     if not argv:
         return CallSubject(subject)
 
     name = argv[0].rpartition("/")[2]
-    resolved = subject.startswith("/") and not PurePath(subject).is_relative_to(workspace or "/")
-    return CallSubject(subject, (name,), command_prefix(name, argv[1:]) if resolved else None)
+    is_inside = PurePath(subject).is_relative_to(workspace or "/")
+    prefix = None
+    if subject.startswith("/") and (name in ENVIRONMENT_PROGRAMS or not is_inside):
+        prefix = command_prefix(name, argv[1:])
+
+    return CallSubject(subject, (name,), prefix)
 
 
 def covers(permission: Permission, rule: str, tool: str, subject: CallSubject, thread: str = "") -> bool:

@@ -168,6 +168,9 @@ return set shift shopt source suspend time times trap type typeset ulimit umask 
 """)
 """Builtins and keywords of bash that are no programs, or that start other programs."""
 
+ENVIRONMENT_PROGRAMS: Final = _names("mypy pytest python python3")
+"""Programs that are those of the project's environment if it has them. They run code of the workspace in any case, so
+one that the workspace replaces can do no more."""
 _PYTHONS: Final = _names("python python3")
 _ENVIRONMENT_FOLDERS: Final = (".venv/bin", "venv/bin")
 _MODULES: Final = _names("mypy pytest unittest")

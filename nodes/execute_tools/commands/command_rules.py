@@ -18,10 +18,6 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import HOME, PROGRAM_FOLDERS, S
 _NEVER_READABLE: Final = ("/dev", "/proc", "/run", "/sys")
 """Folders that lead to other processes, devices, and services outside of the sandbox."""
 
-ENVIRONMENT_PROGRAMS: Final = frozenset({"mypy", "pytest", "python", "python3"})
-"""Programs that are those of the project's environment if it has them. They run code of the workspace in any case, so
-one that the workspace replaces can do no more."""
-
 _LAUNCHERS: Final = frozenset({"hatch", "nox", "pdm", "pipenv", "poetry", "tox", "uv"})
 """Programs that prepare an environment before they start a program in it, for which they need the network."""
 

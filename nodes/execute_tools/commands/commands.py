@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.commands.command_rules import (
-    ENVIRONMENT_PROGRAMS,
     CommandRules,
     command_environment,
     find_program,
@@ -28,6 +27,7 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
 from mendgraph.nodes.execute_tools.commands.repository_texts import repository_text
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
+from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError

@@ -65,7 +65,11 @@ def test_command_that_starts_other_programs_has_no_prefix(line: str) -> None:
     assert subject_of(line).prefix is None
 
 
-def test_program_inside_the_workspace_has_no_prefix() -> None:
+def test_program_inside_the_workspace_has_a_prefix_only_if_it_is_of_an_environment() -> None:
+    python = f"{ROOT}/.venv/bin/python"
+    assert subject_of("python -m pytest -q", python).prefix == ("python", "-m", "pytest")
+    assert subject_of("python -c x", python).prefix is None
+    assert subject_of(".venv/bin/ruff check", f"{ROOT}/.venv/bin/ruff").prefix is None
     assert subject_of("./ls -l", f"{ROOT}/ls") == CallSubject(f"{ROOT}/ls", ("ls",), None)
     assert subject_of("./ls -l", "/usr/bin/ls") == CallSubject("/usr/bin/ls", ("ls",), ("ls",))
 
