@@ -67,7 +67,7 @@ test: setup ## run the tests, offline, but the slow ones (see make sweep)
 
 SWEEP ?= all
 sweep: setup ## run the slow tests, kill a run at every call that changes the disk, explore the graph further (CI: SWEEP=turns)
-	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -m "slow or sampled or nightly" $(ARGS)
+	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 1800 -m "slow or sampled or nightly" $(ARGS)
 
 coverage: setup ## run all tests and require 97 % of all branches, 99 % of those of the pure files
 	@$(BIN)/coverage erase

@@ -42,7 +42,7 @@ def limited(folder: Path, sandbox: str) -> Iterator[Place]:
     commands = opened(root, limits=LIMITS, sandbox=sandbox)
     handles = open_handles()
     yield Place(root, commands)
-    assert open_handles() == handles, "a handle was left open"
+    assert open_handles() <= handles, "a handle was left open"
 
 
 @pytest.fixture(params=BACKENDS)
