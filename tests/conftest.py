@@ -22,6 +22,7 @@ from tests.postgres import (
     postgres_programs,
     postgres_server,
 )
+from tests.sandboxes import open_handles
 from tests.snapshots import OPTION, Snapshots
 
 pytest_plugins = ["tests.surfaces.serving.studio", "tests.surfaces.serving.servers"]
@@ -229,9 +230,9 @@ def collect_open_handles() -> Iterator[None]:
 @pytest.fixture
 def no_open_handles() -> Iterator[None]:
     """Fail a test that leaves a handle open."""
-    before = len(os.listdir("/dev/fd"))
+    before = open_handles()
     yield
-    assert len(os.listdir("/dev/fd")) <= before
+    assert open_handles() <= before
 
 
 @pytest.fixture(autouse=True)

@@ -33,10 +33,13 @@ def without_first_line(err: str) -> str:
     return remainder if re.match("mendgraph: (?!resumes)(.*, )?mode (auto|ask|read-only)", first) else err
 
 
-def open_handles() -> int:
-    """The number of open file handles of this process, without those of folders that sandboxes use during a run."""
-    names = []
+def open_handles() -> frozenset[str]:
+    """The open file handles of this process and what they open, without folders that sandboxes use during a run.
+
+    A test compares sets: an earlier test may release a handle late, which must not hide one that is left open.
+    """
+    handles = []
     for handle in os.listdir("/dev/fd"):
         with suppress(OSError):  # the handle of the listing itself
-            names.append(os.readlink(f"/dev/fd/{handle}"))
-    return sum("/mendgraph-sandbox-" not in name for name in names)
+            handles.append(f"{handle} {os.readlink(f'/dev/fd/{handle}')}")
+    return frozenset(handle for handle in handles if "/mendgraph-sandbox-" not in handle)

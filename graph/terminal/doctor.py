@@ -33,7 +33,7 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
 )
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
-from mendgraph.nodes.execute_tools.evidence.runners import find_runners
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, find_runners
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.language.installation import how_to_add
@@ -190,7 +190,7 @@ def tests(machine: Machine) -> Finding:
 
     runners = find_runners(root)
     if not runners.summary:
-        text = "no test runner was found: pytest, Django, npm, cargo, go or make"
+        text = f"no test runner was found (looked for {LOOKED_FOR})"
         return Finding(Status.OFF, text, "name a command with --check 'COMMAND' or `checks` in .mendgraph.toml")
 
     if any(command.lacks for command in runners.commands):

@@ -14,6 +14,7 @@ from mendgraph.nodes.guard.scope import PROJECT_CONFIG_RULE
 from mendgraph.nodes.language.command_lines import (
     COMMAND_TOOL,
     ENVIRONMENT_PROGRAMS,
+    EXACT_COMMANDS,
     SHELL_TOOL,
     command_argv,
     command_prefix,
@@ -45,7 +46,8 @@ class Permission(Record):
         """A description of the allowed calls."""
         program = f" ({self.subject})" if self.subject.startswith("/") else ""
         if self.prefix:
-            return f"{self.tool} {shown(shlex.join(self.prefix))}{shown(program)} with any further arguments"
+            arguments = "" if self.prefix in EXACT_COMMANDS else " with any further arguments"
+            return f"{self.tool} {shown(shlex.join(self.prefix))}{shown(program)}{arguments}"
         if self.subject:
             return f"{self.tool} from the host {shown(self.subject)}"
         if self.rule == "ask_before_write":
@@ -63,7 +65,7 @@ class CallSubject(NamedTuple):
 
 
 def call_subject(call: ToolCall, subject: str, workspace: str) -> CallSubject:
-    """Return the subject of a call. A program in the workspace may change: only one of an environment has a prefix."""
+    """Return the subject of a call. In the workspace only pytest, mypy and Python have a prefix: others may change."""
     argv = command_argv(call.tool, call.arguments)
     if not argv:
         return CallSubject(subject)

@@ -171,6 +171,8 @@ return set shift shopt source suspend time times trap type typeset ulimit umask 
 ENVIRONMENT_PROGRAMS: Final = _names("mypy pytest python python3")
 """Programs that are those of the project's environment if it has them. They run code of the workspace in any case, so
 one that the workspace replaces can do no more."""
+EXACT_COMMANDS: Final[frozenset[tuple[str, ...]]] = frozenset({("make", "test")})
+"""Commands that may be allowed only without further arguments: these would name other programs or files."""
 _PYTHONS: Final = _names("python python3")
 _ENVIRONMENT_FOLDERS: Final = (".venv/bin", "venv/bin")
 _MODULES: Final = _names("mypy pytest unittest")
@@ -224,8 +226,9 @@ def command_prefix(name: str, arguments: Sequence[object]) -> tuple[str, ...] | 
 
     if name in _PYTHONS:
         return _python_prefix(name, words)
-    if name == "make":  # a variable, or another file, would name other programs
-        return (name, "test") if words == ["test"] else None
+    if name == "make":
+        command = (name, *words)
+        return command if command in EXACT_COMMANDS else None
     if any(_starts_programs(name, word) for word in options):
         return None
     if name in _ALONE:

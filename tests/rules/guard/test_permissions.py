@@ -82,6 +82,8 @@ LOG, ANY_GIT, LS, MAKE = (
 )
 HOST = "http_get from the host http://b.org"
 ECHO = ToolSpec(name="s__echo", description="", parameters={}, effect=Effect.EXECUTE)
+EXACTLY = "run_command make test (/usr/bin/make)"
+MAKE_TEST = {"approve_prefix": EXACTLY, "approve_for_run": MAKE, "approve_always": EXACTLY}
 ALL_GIT = {"approve_prefix": LOG, "approve_for_run": ANY_GIT, "approve_always": LOG}
 
 
@@ -93,6 +95,7 @@ ALL_GIT = {"approve_prefix": LOG, "approve_for_run": ANY_GIT, "approve_always": 
     (RUN, {"argv": ["git", "log"]}, "/usr/bin/git", {"workspace": ""}, {**ALL_GIT, "approve_always": None}),
     (RUN, {"argv": ["ls", "-l"]}, "/usr/bin/ls", {}, {"approve_for_run": LS, "approve_always": LS}),
     (RUN, {"argv": ["make", "x"]}, "/usr/bin/make", {}, {"approve_for_run": MAKE}),
+    (RUN, {"argv": ["make", "test"]}, "/usr/bin/make", {}, MAKE_TEST),
     *((RUN, {"argv": [name]}, f"/usr/bin/{name}", {}, {}) for name in (f"./{'a' * 300}", "ma\u202eke")),
     (GET, {"url": "http://b.org/"}, "http://b.org", {}, {"approve_for_run": HOST, "approve_always": HOST}),
     (ECHO, {"a": 1}, "", {"rule": "ask_before_run"}, {"approve_for_run": "s__echo, whatever its arguments"}),

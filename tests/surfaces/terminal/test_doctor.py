@@ -16,6 +16,7 @@ from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.terminal import doctor as checks
 from mendgraph.graph.terminal.doctor import Finding, Machine, Status, examine, run_checks
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.scripted_server import Say, ScriptedServer
@@ -103,7 +104,7 @@ def test_unusable_shared_store_is_a_problem(root: Path, monkeypatch: pytest.Monk
 def test_test_runner_of_the_project_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(str(tmp_path), {})
     remedy = "name a command with --check 'COMMAND' or `checks` in .mendgraph.toml"
-    text = "no test runner was found: pytest, Django, npm, cargo, go or make"
+    text = f"no test runner was found (looked for {LOOKED_FOR})"
     assert checks.tests(machine) == Finding(Status.OFF, text, remedy)
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch()
