@@ -33,7 +33,7 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
 )
 from mendgraph.nodes.call_model.weights import embedded_weights, weights_path
-from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, find_runners
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, find_all_runners
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.language.installation import how_to_add
@@ -188,15 +188,17 @@ def tests(machine: Machine) -> Finding:
     if isinstance(root, ToolError):
         return Finding(Status.OFF, "not checked: there is no workspace")
 
-    runners = find_runners(root)
-    if not runners.summary:
+    projects = find_all_runners(root)
+    summaries = list(dict.fromkeys(runners.summary for runners in projects if runners.summary))
+    if not summaries:
         text = f"no test runner was found (looked for {LOOKED_FOR})"
         return Finding(Status.OFF, text, "name a command with --check 'COMMAND' or `checks` in .mendgraph.toml")
 
-    if any(command.lacks for command in runners.commands):
-        return Finding(Status.WARNING, runners.summary, "install what is missing; until then these tests are not run")
+    text = "; ".join(summaries)
+    if any(command.lacks for runners in projects for command in runners.commands):
+        return Finding(Status.WARNING, text, "install what is missing; until then these tests are not run")
 
-    return Finding(Status.OK, runners.summary)
+    return Finding(Status.OK, text)
 
 
 def ripgrep(_: Machine) -> Finding:

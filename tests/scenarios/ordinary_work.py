@@ -34,6 +34,37 @@ ORDINARY_WORK: tuple[Scenario, ...] = (
         resumed=True,
     ),
     Scenario(
+        name="projects_in_folders",
+        story="The workspace holds two projects. Each changed file is checked by the tests of its own project, in the"
+        " folder of this project.",
+        files={
+            "backend/pyproject.toml": "",
+            "backend/shop/__init__.py": "",
+            "backend/shop/calc.py": CALC["calc.py"],
+            "backend/tests/test_calc.py": "from shop.calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n",
+            "tools/Makefile": "test:\n\t@sh total.sh\n",
+            "tools/total.sh": "exit 1\n",
+        },
+        settings={"evidence": True},
+        turns=(
+            Turn(
+                TASK,
+                (
+                    use(
+                        ("edit_file", {"path": "backend/shop/calc.py", "old_str": "a - b", "new_str": "a + b"}),
+                        ("edit_file", {"path": "tools/total.sh", "old_str": "exit 1", "new_str": "exit 0"}),
+                    ),
+                    DONE,
+                ),
+            ),
+        ),
+        expected=Expectation(
+            files={"backend/shop/calc.py": MENDED, "tools/total.sh": "exit 0\n"},
+            message="1 test passes; passed: make test in tools.",
+        ),
+        sandboxed=True,
+    ),
+    Scenario(
         name="new_diagnostics",
         story="An edit uses a name that is not defined. The linter of the project says so in the same step, and nothing"
         " about the unused import that the file had before. The formatter keeps the format of a formatted file.",

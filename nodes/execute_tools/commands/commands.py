@@ -33,7 +33,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.workspace.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.workspace.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace, is_below
-from mendgraph.nodes.workspace.processes.git import linked_repository
+from mendgraph.nodes.workspace.processes.git import enclosing_repository, linked_repository
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput, read_until
 from mendgraph.nodes.workspace.processes.resource_limits import Limit, LimitReached, ResourceLimits
 from mendgraph.nodes.workspace.sandboxes.backends import choose_sandbox
@@ -112,6 +112,7 @@ def open_commands(
         _shown_folders=ShownFolders(denied, contents, refused),
         _paths=JudgedPaths(real, lambda name, _: _denial(denied_cached, name)),
         _readable=readable,
+        _repository=enclosing_repository(real),
         _protected=protected,
         _guarded=functools.lru_cache(_MOST_CACHED)(lambda name: name in settings or guarded(name)),
     )
@@ -156,10 +157,10 @@ class Commands:
     """Starts programs in one workspace, one at a time, each inside the sandbox of the run.
 
     Created by `open_commands`. A program sees the workspace under its real name and may change it, except `.git`, the
-    settings of mendgraph, and denied files, which it cannot open either. A file with a hard link outside of the
-    workspace is changed there as well. When `scope` is revoked, no program is started and a running one is killed.
-    `added_texts` are the contents of more files by their absolute names: below `/run`, or in place of files of the
-    workspace.
+    settings of mendgraph, and denied files, which it cannot open either. It can read the rest of the git repository
+    that holds the workspace, unless that is too large. A file with a hard link outside of the workspace is changed
+    there as well. When `scope` is revoked, no program is started and a running one is killed. `added_texts` are the
+    contents of more files by their absolute names: below `/run`, or in place of files of the workspace.
     """
 
     root: str
@@ -171,6 +172,7 @@ class Commands:
     _shown_folders: ShownFolders
     _paths: JudgedPaths
     _readable: tuple[str, ...]
+    _repository: str | None = None
     _protected: tuple[str, ...] = ()
     _guarded: NameRule = never
     scope: CancellationScope = field(default_factory=CancellationScope)
@@ -274,7 +276,11 @@ class Commands:
         if Guarantee.OUTSIDE_FILES not in self.sandbox.guarantees:
             return True
 
-        return any(is_below(path, folder) for folder in ("/usr", *SYSTEM_FOLDERS, *self._readable))
+        folders = ["/usr", *SYSTEM_FOLDERS, *self._readable]
+        if self._repository is not None:
+            folders.append(self._repository)
+
+        return any(is_below(path, folder) for folder in folders)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
         """Run a program without a shell and without input, and wait until all its processes have ended.
@@ -355,12 +361,19 @@ class Commands:
             settings = settings_names(self._protected)
             stack.callback(rename_guarded, root, self._guarded, cover.guarded, settings)
 
-        repository = linked_repository(self.root)
-        hidden = self._shown_folders.find(self._readable, self.root, deadline, repository, own_installation())
+        readable = self._readable
+        enclosing = self._repository
+        if enclosing is not None and self._shown_folders.is_small(enclosing, self.root, deadline):
+            readable = (*readable, enclosing)
+
+        repository = linked_repository(enclosing or self.root)
+        hidden = self._shown_folders.find(readable, self.root, deadline, repository, own_installation())
         if isinstance(hidden, ToolError):
             return hidden
 
-        readable = self._readable if repository is None else (*self._readable, repository)
+        if repository is not None:
+            readable = (*readable, repository)
+
         view = self._view(root, cover, hidden, stack)
         return replace(view, cwd=self._absolute(folder), readable=readable)
 

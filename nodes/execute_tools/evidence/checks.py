@@ -5,6 +5,8 @@ edit is checked before it is written. Old versions of files take their place for
 """
 
 import json
+import os
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +27,7 @@ from mendgraph.nodes.execute_tools.commands.commands import (
     output_text,
 )
 from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, never
-from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners
+from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners, folders_above
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.workspace.files.sandbox import ContentJudge
@@ -217,12 +219,15 @@ class Checks:
     def run_examples(self, modules: list[JsonMap], seconds: float = inf) -> list[JsonMap] | ToolError:
         """Run the examples of modules, in the form that `runner` describes, in `seconds` at most.
 
+        The Python of the first module's project runs them.
+
         The error is UNAVAILABLE if they cannot be run, and RESOURCE_LIMIT if they use too much.
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "modules": modules}
         files = {_REQUEST: json.dumps(request).encode()}
-        commands, argv = self._python(files, self.runners().pythons, ["-I", "-B", _RUNNER, "examples", _REQUEST])
+        runners = self.runners(modules[0]["path"])
+        commands, argv = self._python(files, runners, runners.pythons, ["-I", "-B", _RUNNER, "examples", _REQUEST])
         result = commands.run(argv, timeout_s=limit + _START_S)
 
         if isinstance(result, ToolError):
@@ -259,9 +264,10 @@ class Checks:
             changed: the changed tests of the file, as `changed_tests` names them.
             before: old bytes that take the place of files.
         """
-        request = {"path": path, "lines": lines or {}, "changed": sorted(changed)}
+        request = {"root": self.commands.root, "path": path, "lines": lines or {}, "changed": sorted(changed)}
         files = {_REQUEST: json.dumps(request).encode(), **self._replaced(before)}
-        commands, argv = self._python(files, self.runners().pytest_pythons, ["-B", _RUNNER, "tests", _REQUEST])
+        runners = self.runners(path)
+        commands, argv = self._python(files, runners, runners.pytest_pythons, ["-B", _RUNNER, "tests", _REQUEST])
 
         def results(result: CommandResult) -> RanTests | ToolError:
             if result.exit_code == _NOT_FOUND:
@@ -274,7 +280,7 @@ class Checks:
 
             return _unavailable(f"{path} was not run: {answer.error}.") if answer.error else answer
 
-        return self._run(path, commands, argv, seconds, results)
+        return self._run(path, commands, argv, seconds, results, runners.folder)
 
     def run_command(
         self, command: str | Command, seconds: float = inf, before: Mapping[str, bytes] | None = None
@@ -305,13 +311,13 @@ class Checks:
 
             return _results_of(command.name, result)
 
-        runners = self.runners()
+        runners = find_runners(self.commands.root, command.folder)
         commands = self.commands.read_only(files, {**_PROJECT_ENV, **runners.env}, self.rules.limits, runners.readable)
-        argv = command.name.split()
+        argv = command.line.split()
         if command.is_python:
-            commands, argv = self._python(files, runners.pythons, ["-B", *argv[1:]])
+            commands, argv = self._python(files, runners, runners.pythons, ["-B", *argv[1:]])
 
-        return self._run(command.name, commands, argv, seconds, results)
+        return self._run(command.name, commands, argv, seconds, results, command.folder)
 
     def run_tool(
         self,
@@ -331,14 +337,16 @@ class Checks:
         if tool.name in self.unusable:
             return None
 
-        runners = self.runners()
+        runners = find_runners(self.commands.root, tool.folder)
         folders = [python.rpartition("/")[0] for python in runners.pythons]
-        folders.append(f"{self.commands.root}/node_modules/.bin")
+        for folder in folders_above(tool.folder):
+            folders.append(os.path.join(self.commands.root, folder, "node_modules/.bin"))
 
         added = {FORMAT_SCRIPT: LINE_FORMAT, _INPUT: text.encode(), **self._replaced(before)}
         env = {**_PROJECT_ENV, **runners.env, "TOOLS": ":".join(folders), "INPUT": _INPUT}
         commands = self.commands.read_only(added, env, self.rules.limits, runners.readable)
-        result = commands.run(["sh", "-c", _TOOL, "sh", *tool.command(*files)], timeout_s=seconds)
+        argv = ["sh", "-c", _TOOL, "sh", *tool.command(*files)]
+        result = commands.run(argv, tool.folder or ".", seconds)
 
         if isinstance(result, ToolError):
             return None
@@ -353,9 +361,9 @@ class Checks:
 
         return None
 
-    def runners(self) -> Runners:
-        """Return the programs that run the project's tests."""
-        return find_runners(self.commands.root)
+    def runners(self, path: str = "") -> Runners:
+        """Return the programs that run the tests for a file of the workspace."""
+        return find_runners(self.commands.root, posixpath.dirname(path))
 
     def _replaced(self, before: Mapping[str, bytes] | None) -> dict[str, bytes]:
         return {f"{self.commands.root}/{path}": data for path, data in (before or {}).items()}
@@ -367,8 +375,9 @@ class Checks:
         argv: Sequence[str],
         seconds: float,
         results: Callable[[CommandResult], RanTests | ToolError],
+        folder: str = "",
     ) -> RanTests | ToolError:
-        """Run tests on the read-only workspace, and if they fail because of that, on a copy.
+        """Run tests in a folder of the read-only workspace, and if they fail because of that, on a copy.
 
         If the workspace cannot be copied, or no time is left, the first results count.
         """
@@ -378,13 +387,13 @@ class Checks:
         is_writing = name in self.writing
 
         if is_writing or not commands.sandbox.mounts_root:
-            result = on_copy.run(argv, timeout_s=limit)
+            result = on_copy.run(argv, folder or ".", timeout_s=limit)
             if not isinstance(result, ToolError):
                 return results(result)
             if not is_writing:
                 return result
 
-        result = commands.run(argv, timeout_s=min(limit, deadline - monotonic_s()))
+        result = commands.run(argv, folder or ".", min(limit, deadline - monotonic_s()))
         if isinstance(result, ToolError):
             return result
 
@@ -393,7 +402,7 @@ class Checks:
         if not failed or result.timed_out or is_writing or not _READ_ONLY.search(_printed(result)):
             return tests
 
-        result = on_copy.run(argv, timeout_s=limit)
+        result = on_copy.run(argv, folder or ".", timeout_s=limit)
         if isinstance(result, ToolError):
             return tests
 
@@ -401,13 +410,12 @@ class Checks:
         return results(result)
 
     def _python(
-        self, files: Mapping[str, bytes], pythons: Sequence[str], arguments: list[str]
+        self, files: Mapping[str, bytes], runners: Runners, pythons: Sequence[str], arguments: list[str]
     ) -> tuple[Commands, list[str]]:
         """Return what runs the program `runner` by the first Python that starts, and its command."""
         program = Path(__file__).with_name("runner.py").read_bytes()
         env = {**_ENV, "PYTHONS": "\n".join(pythons)}
-        folders = self.runners().readable
-        commands = self.commands.read_only({_RUNNER: program, **files}, env, self.rules.limits, folders)
+        commands = self.commands.read_only({_RUNNER: program, **files}, env, self.rules.limits, runners.readable)
         return commands, ["sh", "-c", _PYTHON, "sh", *arguments]
 
 

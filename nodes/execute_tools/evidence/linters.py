@@ -1,10 +1,12 @@
 """The linters and formatters that projects configure, and the diagnostics that linters print."""
 
+import posixpath
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from mendgraph.nodes.execute_tools.evidence.runners import folders_above
 from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
 FORMAT_SCRIPT: Final = "/run/checks/format.cjs"
@@ -17,21 +19,27 @@ LINE_FORMAT: Final = (
 
 
 class ProjectTool(NamedTuple):
-    """A linter or formatter of files with these `suffixes`.
+    """A linter or formatter of files with these `suffixes`, for a project in a `folder` of the workspace.
 
     `settings` are beginnings of names of files that configure it, some with a heading (see `configured_tools`). With
     `takes_files` the names of the files are the last arguments; otherwise it looks at the project.
     """
 
-    name: str
+    program: str
     settings: tuple[str, ...]
     suffixes: tuple[str, ...]
     arguments: str = ""
     takes_files: bool = True
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """The program, with its folder."""
+        return f"{self.program} in {self.folder}" if self.folder else self.program
 
     def command(self, *more: str) -> list[str]:
         """Return the command with more arguments."""
-        return [self.name.partition(" ")[0], *self.arguments.split(), *more]
+        return [self.program.partition(" ")[0], *self.arguments.split(), *more]
 
 
 _PYTHON: Final = (".py", ".pyi")
@@ -49,9 +57,9 @@ LINTERS: Final = (
     ProjectTool("eslint", ("eslint.config.",), _SCRIPTS, f"--no-warn-ignored --format {FORMAT_SCRIPT}"),
     ProjectTool("tsc", ("tsconfig.json",), _SCRIPTS, _TSC, takes_files=False),
     ProjectTool("go vet", ("go.mod",), _GO, "vet ./...", takes_files=False),
-    ProjectTool("cargo check", ("Cargo.toml",), _RUST, "check --quiet --message-format=short", takes_files=False),
+    ProjectTool("cargo check", ("Cargo.lock",), _RUST, "check --quiet --message-format=short", takes_files=False),
 )
-"""In the order of their diagnostics."""
+"""In the order of their diagnostics. Cargo writes its lock file if there is none, and prints paths from its folder."""
 
 FORMATTERS: Final = (
     ProjectTool("black", ("pyproject.toml [tool.black]",), _PYTHON, "--quiet - --stdin-filename"),
@@ -63,9 +71,25 @@ FORMATTERS: Final = (
 """They read the text from the standard input. The first that a project configures formats a file."""
 
 
-def configured_tools(tools: Sequence[ProjectTool], names: Sequence[str]) -> list[ProjectTool]:
-    """Return the tools of a project by the `names` of files in its root, and of headings: `setup.cfg [mypy]`."""
-    return [tool for tool in tools if any(name.startswith(tool.settings) for name in names)]
+def configured_tools(
+    tools: Sequence[ProjectTool], path: str, settings: Callable[[str], Sequence[str]]
+) -> list[ProjectTool]:
+    """Return the tools for a file, each in the nearest folder at or above the file that configures it.
+
+    `settings` returns the names of the files in a folder, and of headings: `setup.cfg [mypy]`.
+    """
+    configured: list[ProjectTool] = []
+
+    for tool in tools:
+        if not path.endswith(tool.suffixes):
+            continue
+
+        for folder in folders_above(posixpath.dirname(path)):
+            if any(name.startswith(tool.settings) for name in settings(folder)):
+                configured.append(tool._replace(folder=folder))
+                break
+
+    return configured
 
 
 _DIAGNOSTIC: Final = re.compile(
@@ -96,17 +120,18 @@ class Diagnostic(NamedTuple):
         return f"{self.path}:{self.line}: {self.message}"
 
 
-def read_diagnostics(output: str, root: str, suffixes: tuple[str, ...]) -> list[Diagnostic]:
-    """Return what a linter has printed on files of the workspace `root` with these suffixes, without its remarks."""
+def read_diagnostics(output: str, root: str, linter: ProjectTool) -> list[Diagnostic]:
+    """Return what a linter has printed on its files of the workspace `root`, without its remarks."""
     diagnostics: list[Diagnostic] = []
     for line in output.split("\n"):
         match = _DIAGNOSTIC.match(line[:_LONGEST_LINE].strip())
         if match is None:
             continue
 
-        path = match["path"].removeprefix(f"{root}/").removeprefix("./")
+        path = posixpath.join(root, linter.folder, match["path"])
+        path = posixpath.normpath(path).removeprefix(f"{root}/")
         message = match["message"].replace(_FIXABLE, "").removesuffix(".")
-        if path.endswith(suffixes) and not path.startswith("/") and not message.startswith(_REMARKS):
+        if path.endswith(linter.suffixes) and not path.startswith("/") and not message.startswith(_REMARKS):
             diagnostics.append(Diagnostic(path, int(match["line"]), message[:_LONGEST]))
 
     return diagnostics

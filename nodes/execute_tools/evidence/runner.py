@@ -1,12 +1,11 @@
 """The program that runs examples and tests inside the sandbox. The agent never imports it.
 
-The Python of the workspace (3.9 or newer) runs it, with the standard library only.
-
-`python -B runner.py tests REQUEST` runs a test file with pytest if that is installed, else with unittest, including
-functions `test_...` without parameters. The request is `{"path": "test_a.py", "lines": {"a.py": [3, 4]}, "changed":
-["Case.test_b"]}`. The answer, JSON on standard output, has `passed` (a count), `failed` (messages by test), `near`
-(failing tests that ran a changed line), `changed` (passing tests of the request, with the lines that they ran),
-`passing` (other passing tests), their `lines`, `skipped`, and `error` (why nothing ran).
+The Python of the workspace (3.9 or newer) runs it, with the standard library only. `python -B runner.py tests REQUEST`
+runs a test file in the folder of its project, with pytest if that is installed, else with unittest, including functions
+`test_...` without parameters. The request is `{"root": "/workspace", "path": "test_a.py", "lines": {"a.py": [3, 4]},
+"changed": ["Case.test_b"]}`. The answer has `passed` (a count), `failed` (messages by test), `near` (failing tests that
+ran a changed line), `changed` (passing tests of the request, with the lines that they ran), `passing` (other tests),
+their `lines`, `skipped`, and `error` (why nothing ran).
 
 `python -I -B runner.py examples REQUEST` runs examples of modules. The request is a JSON file:
 
@@ -476,13 +475,15 @@ def key_of(test: str) -> str:
     return ".".join(name.replace("::", ".").split(".")[-2:])
 
 
-def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
+def run_tests(request: dict[str, Any]) -> dict[str, Any]:
     """Run the tests of one file and return the answer."""
-    file = request["path"]
+    root = request["root"]
+    path = request["path"]
+    file = os.path.relpath(os.path.join(root, path))
     changed = request["lines"]
-    sys.path[:0] = [root, os.path.join(root, "src"), os.path.dirname(os.path.join(root, file))]
-    trace = Trace({os.path.join(root, path): numbers for path, numbers in changed.items()}, request["changed"])
-    trace.test = file  # the name of a file that cannot be loaded
+    sys.path[:0] = [os.getcwd(), os.path.abspath("src"), os.path.dirname(os.path.join(root, path)), root]
+    trace = Trace({os.path.join(root, name): numbers for name, numbers in changed.items()}, request["changed"])
+    trace.test = path  # the name of a file that cannot be loaded
     tests = Tests(trace, root)
 
     if importlib.util.find_spec("pytest") is None:
@@ -494,10 +495,10 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
 
     if tests.skips and not tests.passing:
         error = ""
-    places = {path: os.path.realpath(os.path.join(root, path)) for path in changed}
+    places = {name: os.path.realpath(os.path.join(root, name)) for name in changed}
 
     def lines(executed: dict[str, set[int]]) -> dict[str, list[int]]:
-        return {path: sorted(executed.get(place, ())) for path, place in places.items()}
+        return {name: sorted(executed.get(place, ())) for name, place in places.items()}
 
     passing: list[str] = []
     changed_tests: dict[str, dict[str, list[int]]] = {}
@@ -509,7 +510,7 @@ def run_tests(root: str, request: dict[str, Any]) -> dict[str, Any]:
         else:
             passing.append(name)
     return {
-        "name": f"{runner} {file}",
+        "name": f"{runner} {path}",
         "error": error,
         "passed": len(passing) + len(changed_tests),
         "failed": tests.failed,
@@ -541,10 +542,6 @@ def with_pytest(file: str, tests: Tests) -> str:
     return f"pytest could not start (exit code {code})"
 
 
-def needs_loop(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-
-
 def with_unittest(file: str, tests: Tests) -> str:
     """Run the tests in this process, without those that need pytest; return why they cannot be run."""
     spec = importlib.util.spec_from_file_location("checked_tests", file)
@@ -565,7 +562,8 @@ def with_unittest(file: str, tests: Tests) -> str:
 
     for name, value in vars(module).items():
         if name.startswith("test") and inspect.isfunction(value):
-            if inspect.signature(value).parameters or needs_loop(value):
+            needs_loop = inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+            if inspect.signature(value).parameters or needs_loop:
                 skipped += 1
             else:
                 suite.addTest(unittest.FunctionTestCase(value))
@@ -592,7 +590,7 @@ def main(kind: str, path: str) -> None:
 
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
-        answers: Any = run_tests(os.getcwd(), request) if kind == "tests" else run(request)
+        answers: Any = run_tests(request) if kind == "tests" else run(request)
         out.write(json.dumps(answers))
 
 

@@ -9,12 +9,14 @@ import glob
 import hashlib
 import json
 import os
+import posixpath
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules, may_be_readable
@@ -28,6 +30,7 @@ from mendgraph.nodes.workspace.files.handles import (
 )
 from mendgraph.nodes.workspace.files.sandbox import is_below
 from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
+from mendgraph.nodes.workspace.processes.git import enclosing_repository
 from mendgraph.nodes.workspace.sandboxes.backends import CONTAINER
 
 LOOKED_FOR: Final = (
@@ -67,29 +70,45 @@ _DJANGO: Final = "manage.py"
 _NO_TEST: Final = "no test specified"  # what `npm init` writes
 _SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
 _OTHERS: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".sh", ".rb", ".php", ".pl", ".lua", ".java")
+_PYTHON_PROJECT: Final = frozenset({"pyproject.toml", "setup.py", _DJANGO, *VIRTUAL_ENVIRONMENTS})
+"""The files and folders of a folder from which Python's tests are run."""
+_PROJECT_FILES: Final = frozenset({*_PYTHON_PROJECT, "package.json", "Cargo.toml", "go.mod"})
+_NOT_PROJECTS: Final = frozenset({"node_modules", *VIRTUAL_ENVIRONMENTS})
+_DEEPEST: Final = 2  # levels of folders below the workspace in which projects are looked for
+_MOST_FOLDERS: Final = 300  # folders that are looked at
 _MAKE_TEST: Final = re.compile(rb"^test[ \t]*:(?!=)", re.MULTILINE)
 _BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*([^\s\0]+)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
-    """The command that runs all tests for files with these suffixes; `lacks` is what is not installed.
+    """The command that runs all tests for files with these suffixes, in a folder of the workspace.
 
-    `is_python`: the project's own Python runs it, in place of single test files.
+    `lacks` is what is not installed. `is_python`: the project's own Python runs it, in place of single test files.
     """
 
-    name: str
+    line: str
     suffixes: tuple[str, ...]
     lacks: str = ""
     is_python: bool = False
+    folder: str = ""
+
+    def covers(self, path: str) -> bool:
+        """Return whether the command is for this file of the workspace."""
+        return path.endswith(self.suffixes) and f"{path}/".startswith(self.folder and f"{self.folder}/")
+
+    @property
+    def name(self) -> str:
+        """The command line, with its folder."""
+        return f"{self.line} in {self.folder}" if self.folder else self.line
 
     @property
     def summary(self) -> str:
-        """The command, with what it lacks."""
+        """The name, with what the command lacks."""
         return f"{self.name} (without {self.lacks})" if self.lacks else self.name
 
 
 class Runners(NamedTuple):
-    """The test runners of a workspace.
+    """The test runners of a project in the workspace.
 
     Attributes:
         pythons: interpreters to try, the best first; that of the activated environment is the last of all.
@@ -98,6 +117,7 @@ class Runners(NamedTuple):
         commands: the commands that run all tests.
         readable: the folders outside of the workspace that these need.
         env: their environment variables.
+        folder: the folder of the workspace in which single Python tests run, "" for the workspace.
     """
 
     pythons: tuple[str, ...] = ()
@@ -106,6 +126,7 @@ class Runners(NamedTuple):
     commands: tuple[Command, ...] = ()
     readable: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
+    folder: str = ""
 
     @property
     def summary(self) -> str:
@@ -118,27 +139,72 @@ class Runners(NamedTuple):
         return "; ".join(parts)
 
 
-def find_runners(root: str) -> Runners:
-    """Return the test runners of the workspace `root` (a path without links), or none if it cannot be read."""
+def find_runners(root: str, folder: str = "") -> Runners:
+    """Return the test runners for the files in a folder of the workspace `root`, or none if it cannot be read.
+
+    `root` is a path without links. The nearest runner counts: one in the folder, or else in a folder above it.
+    """
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
-        environments = [*_inside(handle, root), *_of_original(root, home), *_of_tools(root, home)]
-        environments = [*_with_pytest_first(environments), *_activated(root, home)]
+        folders = folders_above(folder)
+        of_project = _with_pytest_first(_of_project(handle, root, folders, home))
+        environments = [*of_project, *_activated(root, home)]
         for_pytest = _with_pytest_first(environments)
         path = _outer_path(root)
-        commands = tuple(_commands(handle, path))
-        has_django_plugin = any(environment.has_django_plugin for environment in environments)
-        if b"django" in beginning_if_readable(handle, _DJANGO) and not has_django_plugin:
-            commands = (Command(f"python {_DJANGO} test", (".py",), is_python=True), *commands)
+        commands = _nearest_commands(handle, folders, path, environments)
 
         pytest = ""
         if for_pytest and for_pytest[0].has_pytest:
             pytest = for_pytest[0].name.removeprefix(f"{root}/")
 
-        pythons = (_pythons(root, environments), _pythons(root, for_pytest))
-        return Runners(*pythons, pytest, commands, _readable(root, environments, commands, path), _offline(home))
+        return Runners(
+            pythons=_pythons(root, environments),
+            pytest_pythons=_pythons(root, for_pytest),
+            pytest=pytest,
+            commands=commands,
+            readable=_readable(root, folders, environments, commands, path),
+            env=_offline(home),
+            folder=next((name for name in folders if _is_python_project(handle, name)), ""),
+        )
 
     return Runners()
+
+
+def find_all_runners(root: str) -> list[Runners]:
+    """Return the test runners of all projects of the workspace: its own first, if it has any."""
+    folders = [""]
+    with suppress(OSError), closing(open_root(root)) as handle:
+        folders += _project_folders(handle)
+
+    return [find_runners(root, folder) for folder in folders]
+
+
+def folders_above(folder: str) -> list[str]:
+    """Return a relative folder and all folders above it; the last is "", the workspace."""
+    folders = [folder]
+    while folder:
+        folder = posixpath.dirname(folder)
+        folders.append(folder)
+
+    return folders
+
+
+def _project_folders(root_fd: int) -> Iterator[str]:
+    """Yield the folders of projects below the workspace, down to `_DEEPEST`."""
+    pending = [""]
+    looked_at = 0
+
+    while pending and looked_at < _MOST_FOLDERS:
+        folder = pending.pop(0)
+        looked_at += 1
+        names = list_names(root_fd, *_parts(folder))
+
+        if folder and not _PROJECT_FILES.isdisjoint(names):
+            yield folder
+
+        if folder.count("/") + bool(folder) < _DEEPEST:
+            below = [name for name in names if "." not in name and name not in _NOT_PROJECTS]
+            pending += [posixpath.join(folder, name) for name in below]
 
 
 def rules_with_runners(rules: CommandRules, root: str) -> CommandRules:
@@ -147,19 +213,21 @@ def rules_with_runners(rules: CommandRules, root: str) -> CommandRules:
     A variable with a folder is left out if no command sees this folder, and those that turn the network off are left
     out where there may be one.
     """
-    runners = find_runners(os.path.realpath(root))
-    folders = tuple(filter(may_be_readable, runners.readable))
+    projects = find_all_runners(os.path.realpath(root))
+    pythons = dict.fromkeys(chain.from_iterable(runners.pythons for runners in projects))
+    readable = dict.fromkeys(chain.from_iterable(runners.readable for runners in projects))
+    folders = tuple(filter(may_be_readable, readable))
 
     def is_usable(value: str) -> bool:
         if os.path.isabs(value):
             return any(is_below(folder, value) for folder in folders)
         return rules.sandbox != CONTAINER
 
-    variables = tuple((name, value) for name, value in runners.env.items() if is_usable(value))
-    return replace(rules, readable=(*rules.readable, *folders), pythons=runners.pythons, variables=variables)
+    variables = tuple((name, value) for name, value in projects[0].env.items() if is_usable(value))
+    return replace(rules, readable=(*rules.readable, *folders), pythons=tuple(pythons), variables=variables)
 
 
-def _with_pytest_first(environments: "Sequence[_Environment]") -> "list[_Environment]":
+def _with_pytest_first(environments: "Iterable[_Environment]") -> "list[_Environment]":
     return sorted(environments, key=lambda environment: not environment.has_pytest)
 
 
@@ -170,7 +238,7 @@ def _pythons(root: str, environments: "Sequence[_Environment]") -> tuple[str, ..
 
 
 def _readable(
-    root: str, environments: "Sequence[_Environment]", commands: Sequence[Command], path: str
+    root: str, projects: Sequence[str], environments: "Sequence[_Environment]", commands: Sequence[Command], path: str
 ) -> tuple[str, ...]:
     """Return the folders outside of the workspace that the environments and commands need."""
     home = os.path.expanduser("~")
@@ -178,8 +246,8 @@ def _readable(
 
     installations = [environment.built_on for environment in environments]
     folders += [folder for folder in installations if _is_installation(folder, home)]
-    programs = [command.name.partition(" ")[0] for command in commands if not command.is_python]
-    if os.path.isdir(f"{root}/node_modules"):
+    programs = [command.line.partition(" ")[0] for command in commands if not command.is_python]
+    if any(os.path.isdir(os.path.join(root, project, "node_modules")) for project in projects):
         programs.append("npm")
 
     for program in programs:
@@ -229,22 +297,48 @@ def _read(folder_fd: int, name: str) -> _Environment:
     return _Environment(name, built_on, "pytest" in packages, "pytest_django" in packages)
 
 
-def _inside(root_fd: int, root: str) -> Iterator[_Environment]:
-    sessions = [(tool, name) for tool in (".tox", ".nox") for name in list_names(root_fd, tool)]
-    for parts in [*((name,) for name in VIRTUAL_ENVIRONMENTS), *sessions]:
-        if "python" in list_names(root_fd, *parts, "bin"):
-            with closing(open_directory(root_fd, parts)) as folder:
-                yield _read(folder, "/".join((root, *parts)))
+def _of_project(root_fd: int, root: str, folders: Sequence[str], home: str) -> "Iterator[_Environment]":
+    """Yield the environments for these folders of the workspace, and for those above it in its repository."""
+    for folder in folders:
+        yield from _inside(root_fd, root, folder)
+
+    for folder in folders:
+        yield from _of_tools(os.path.normpath(os.path.join(root, folder)), home)
+
+    repository = enclosing_repository(root)
+    if repository is not None:
+        above = folders_above(posixpath.dirname(root.removeprefix(f"{repository}/")))
+        yield from _of_other(repository, above, home)
+
+    original = original_project(root)
+    if original is not None and os.path.isdir(original):
+        yield from _of_other(original, folders, home)
 
 
-def _of_original(root: str, home: str) -> Iterator[_Environment]:
-    """Yield the environments of the project of which the workspace is a copy."""
-    project = original_project(root)
-    if project is not None and os.path.isdir(project):
-        with closing(open_root(project)) as handle:
-            yield from _inside(handle, project)
+def _of_other(project: str, folders: Sequence[str], home: str) -> "Iterator[_Environment]":
+    """Yield the environments for these folders of a project that is not the workspace."""
+    with closing(open_root(project)) as handle:
+        for folder in folders:
+            yield from _inside(handle, project, folder)
 
-        yield from _of_tools(project, home)
+    for folder in folders:
+        yield from _of_tools(os.path.normpath(os.path.join(project, folder)), home)
+
+
+def _inside(root_fd: int, root: str, project: str) -> Iterator[_Environment]:
+    """Yield the environments in the folder of a project."""
+    parts = _parts(project)
+    places: list[tuple[str, ...]] = [(name,) for name in VIRTUAL_ENVIRONMENTS]
+    places += [(tool, name) for tool in (".tox", ".nox") for name in list_names(root_fd, *parts, tool)]
+
+    for place in places:
+        if "python" in list_names(root_fd, *parts, *place, "bin"):
+            with closing(open_directory(root_fd, (*parts, *place))) as folder:
+                yield _read(folder, "/".join((root, *parts, *place)))
+
+
+def _parts(folder: str) -> tuple[str, ...]:
+    return tuple(folder.split("/")) if folder else ()
 
 
 def _of_tools(root: str, home: str) -> Iterator[_Environment]:
@@ -315,18 +409,42 @@ def _needs(program: str, home: str, path: str) -> Iterator[str]:
             yield from (os.path.join(folder, part) for part in parts)
 
 
-def _commands(root_fd: int, path: str) -> Iterator[Command]:
-    names = list_names(root_fd)
-    command = partial(_command, path)
+def _nearest_commands(
+    root_fd: int, folders: Sequence[str], path: str, environments: "Sequence[_Environment]"
+) -> tuple[Command, ...]:
+    """Return the commands of these folders, the nearest first, without those for files that a nearer one is for."""
+    has_django_plugin = any(environment.has_django_plugin for environment in environments)
+    nearest: list[Command] = []
+    suffixes: set[str] = set()
+
+    for folder in folders:
+        commands = list(_commands(root_fd, folder, path))
+        is_django = b"django" in beginning_if_readable(root_fd, *_parts(folder), _DJANGO)
+        if is_django and not has_django_plugin:
+            commands.insert(0, Command(f"python {_DJANGO} test", (".py",), is_python=True, folder=folder))
+
+        nearest += [command for command in commands if suffixes.isdisjoint(command.suffixes)]
+        for command in commands:
+            suffixes.update(command.suffixes)
+
+    return tuple(nearest)
+
+
+def _commands(root_fd: int, folder: str, path: str) -> Iterator[Command]:
+    """Yield the commands of one folder; the lock file and the packages may be in a folder above it."""
+    parts = _parts(folder)
+    names = list_names(root_fd, *parts)
+    command = partial(_command, path, folder)
 
     with suppress(ValueError, AttributeError, RecursionError):  # not a valid package.json
-        package = json.loads(beginning_if_readable(root_fd, "package.json"))
+        package = json.loads(beginning_if_readable(root_fd, *parts, "package.json"))
         script = str(package.get("scripts", {}).get("test") or "")
 
         if script and _NO_TEST not in script:
-            tool = next(tool for name, tool in _LOCK_FILES.items() if name in names)
+            above = [name for parent in folders_above(folder) for name in list_names(root_fd, *_parts(parent))]
+            tool = next(tool for name, tool in _LOCK_FILES.items() if name in above)
             needs = package.get("dependencies") or package.get("devDependencies")
-            lacks = "node_modules" if needs and "node_modules" not in names else ""
+            lacks = "node_modules" if needs and "node_modules" not in above else ""
             yield command(f"{tool} test", _SCRIPTS, lacks)
 
     if "Cargo.toml" in names:
@@ -335,10 +453,14 @@ def _commands(root_fd: int, path: str) -> Iterator[Command]:
     if "go.mod" in names:
         yield command("go test ./...", (".go",))
 
-    if _MAKE_TEST.search(beginning_if_readable(root_fd, "Makefile")):
+    if _MAKE_TEST.search(beginning_if_readable(root_fd, *parts, "Makefile")):
         yield command("make test", _OTHERS)
 
 
-def _command(path: str, name: str, suffixes: tuple[str, ...], lacks: str = "") -> Command:
-    program = name.partition(" ")[0]
-    return Command(name, suffixes, lacks if shutil.which(program, path=path) else program)
+def _command(path: str, folder: str, line: str, suffixes: tuple[str, ...], lacks: str = "") -> Command:
+    program = line.partition(" ")[0]
+    return Command(line, suffixes, lacks if shutil.which(program, path=path) else program, folder=folder)
+
+
+def _is_python_project(root_fd: int, folder: str) -> bool:
+    return not _PYTHON_PROJECT.isdisjoint(list_names(root_fd, *_parts(folder)))

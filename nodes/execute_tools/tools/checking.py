@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from typing import Final
 
 from mendgraph.nodes.execute_tools.edits.python_text import idle_lines
@@ -33,7 +33,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     read_run,
     task_examples,
 )
-from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Command, folders_above
 from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, is_test
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.proof import MOST_REPLACED, PassedTests, Proof, RunTests
@@ -408,10 +408,11 @@ class _Checking:
 
     def run_tests(self, paths: Sequence[str]) -> None:
         """Run the project's tests for the files, or report why there are none."""
-        commands = self.checks.runners().commands
+        commands = {path: self.checks.runners(path).commands for path in paths}
+        distinct_commands = dict.fromkeys(chain.from_iterable(commands.values()))
         tests_by_path = find_tests(self.context, paths)
         tests = dict.fromkeys(chain.from_iterable(tests_by_path.values()))
-        has_django = any(command.is_python for command in commands)
+        has_django = any(command.is_python for command in distinct_commands)
         if has_django:
             tests = dict.fromkeys(without_django(self.context, tests))
 
@@ -421,11 +422,9 @@ class _Checking:
             run = partial(self.checks.run_tests, test, lines=self.lines, changed=changed)
             self.run_check(run, changed=changed)
 
-        suffixes = [".py"]
-        for command in commands:
-            suffixes += command.suffixes
-            if any(path.endswith(command.suffixes) for path in paths):
-                self.run_check(partial(self.checks.run_command, command), suffixes=command.suffixes)
+        for command in distinct_commands:
+            if any(command.covers(path) for path in paths):
+                self.run_check(partial(self.checks.run_command, command), command=command)
 
         for path in paths:
             if path in self.report.lines:
@@ -435,7 +434,7 @@ class _Checking:
                 places = f"{', '.join(possible_tests(path)) or 'tests'}, and what imports it"
                 new = ", and its examples are as new as its code" if self.added_examples.get(path) else ""
                 self.report.not_found[path] = f"No test of {path} was found (looked for {places}){new}."
-            elif not path.endswith(tuple(suffixes)):
+            elif not path.endswith(".py") and not any(command.covers(path) for command in commands[path]):
                 self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
 
     def run_check(
@@ -443,7 +442,7 @@ class _Checking:
         run: RunTests,
         *,
         is_configured: bool = False,
-        suffixes: tuple[str, ...] = ("",),
+        command: Command | None = None,
         changed: Collection[str] = (),
     ) -> None:
         """Run tests and report their results.
@@ -451,7 +450,7 @@ class _Checking:
         Args:
             run: the tests.
             is_configured: whether they are a command of the user.
-            suffixes: those of the files that a command is for.
+            command: the command that they are, if it is one of the project.
             changed: the tests that the session has changed.
         """
         now = run(seconds=self.deadline - monotonic_s())
@@ -469,7 +468,7 @@ class _Checking:
 
         if now.passed or (now.passed is None and not now.failed):
             self._note_passed(name, now)
-            self.passed.append(PassedTests(name, now, run, suffixes, changed, is_configured))
+            self.passed.append(PassedTests(name, now, run, command, changed, is_configured))
             if is_configured:
                 self.report.not_found.clear()
         elif not now.failed:
@@ -546,8 +545,10 @@ class _Checking:
         if not name:
             return "", f"cannot be run here: {missing[0].strip()}"
 
-        for candidate in (name, f"{name}.py", f"src/{name}", f"src/{name}.py"):
-            if self.context.workspace.exists(candidate) or self._has_changed(candidate):
+        folders = dict.fromkeys(chain.from_iterable(folders_above(posixpath.dirname(path)) for path in self.texts))
+        for folder, candidate in product(folders, (name, f"{name}.py", f"src/{name}", f"src/{name}.py")):
+            place = posixpath.join(folder, candidate)
+            if self.context.workspace.exists(place) or self._has_changed(place):
                 return "", ""
 
         return name, f"needs {name}, which is not installed where checks can see it."

@@ -1,9 +1,10 @@
 """What the linters of the project say that they did not say before the turn, and what its formatter makes of a text."""
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.commands import last_words, output_text
@@ -72,17 +73,27 @@ class _Diagnosis:
         if len(self.before) > MOST_REPLACED:
             return new
 
-        for linter in configured_tools(LINTERS, _settings(self.context.workspace)):
-            paths = [path for path in self.before if path.endswith(linter.suffixes)]
-            if paths and linter.name == "tsc" and _names_no_files(self.context.workspace):
-                self.checks.unusable.setdefault("tsc", _ONLY_REFERENCES)
+        for linter, paths in self._linters().items():
+            if linter.program == "tsc" and _names_no_files(self.context.workspace, linter.folder):
+                self.checks.unusable.setdefault(linter.name, _ONLY_REFERENCES)
 
-            after = self._lint(linter, paths) if paths else None
+            after = self._lint(linter, paths)
             baseline = self._baseline(linter, paths) if after else None
             if after and baseline is not None:
                 new += new_diagnostics(baseline, after)
 
         return new
+
+    def _linters(self) -> dict[ProjectTool, list[str]]:
+        """Return the configured linters, each with its changed files."""
+        linters: dict[ProjectTool, list[str]] = {}
+        settings = cache(partial(_settings, self.context.workspace))
+
+        for path in self.before:
+            for linter in configured_tools(LINTERS, path, settings):
+                linters.setdefault(linter, []).append(path)
+
+        return linters
 
     @cached_property
     def before(self) -> dict[str, bytes]:
@@ -139,7 +150,7 @@ class _Diagnosis:
             return None
 
         output = f"{output_text(result.stdout)}\n{output_text(result.stderr)}"
-        diagnostics = read_diagnostics(output, root, linter.suffixes)
+        diagnostics = read_diagnostics(output, root, linter)
         if diagnostics or result.exit_code in _COMPLETED:
             return diagnostics
 
@@ -160,9 +171,7 @@ def run_formatter(
     """
     checks = checks.in_scope(context.scope)
 
-    for formatter in configured_tools(FORMATTERS, _settings(context.workspace)):
-        if not path.endswith(formatter.suffixes):
-            continue
+    for formatter in configured_tools(FORMATTERS, path, cache(partial(_settings, context.workspace))):
         if before and _formatted(context, checks, formatter, path, before) != before:
             return after
 
@@ -182,7 +191,7 @@ def run_formatter(
 
 def _formatted(context: ToolContext, checks: Checks, formatter: ProjectTool, path: str, text: str) -> str | None:
     """Return the formatted text, or None if the formatter cannot be used."""
-    files = [path] if formatter.takes_files else []
+    files = [f"{context.workspace.root}/{path}"] if formatter.takes_files else []
     result = checks.run_tool(formatter, files, _seconds(context), text=text)
     if result is None or result.exit_code or result.stdout.left_out:
         return None
@@ -196,9 +205,9 @@ def _seconds(context: ToolContext) -> float:
     return (context.timeout_s - spent_s) / _SHARE
 
 
-def _names_no_files(workspace: Workspace) -> bool:
-    """Return whether the project's tsconfig.json refers to other projects and names no files of its own."""
-    file = workspace.read_file("tsconfig.json")
+def _names_no_files(workspace: Workspace, folder: str) -> bool:
+    """Return whether the tsconfig.json in this folder refers to other projects and names no files of its own."""
+    file = workspace.read_file(posixpath.join(folder, "tsconfig.json"))
     if isinstance(file, ToolError):
         return False
 
@@ -206,13 +215,13 @@ def _names_no_files(workspace: Workspace) -> bool:
     return '"references"' in text and '"include"' not in text and _NO_FILES.search(text) is not None
 
 
-def _settings(workspace: Workspace) -> list[str]:
-    """Return the names of the files in the workspace's root, and the headings of those with settings of many tools."""
-    entries = workspace.list_directory(".")
-    names = [] if isinstance(entries, ToolError) else [entry.path for entry in entries]
+def _settings(workspace: Workspace, folder: str) -> list[str]:
+    """Return the names of the files in a folder, and the headings of those with settings of many tools."""
+    entries = workspace.list_directory(folder or ".")
+    names = [] if isinstance(entries, ToolError) else [posixpath.basename(entry.path) for entry in entries]
 
-    for name in ("pyproject.toml", "setup.cfg"):
-        file = workspace.read_file(name)
+    for name in {"pyproject.toml", "setup.cfg"}.intersection(names):
+        file = workspace.read_file(posixpath.join(folder, name))
         if not isinstance(file, ToolError):
             names += [f"{name} {line}" for line in (text_of(file.data) or "").splitlines() if line.startswith("[")]
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.evidence.checks import RanTests
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import Distinction, distinguish, new_names
+from mendgraph.nodes.execute_tools.evidence.runners import Command
 from mendgraph.nodes.execute_tools.evidence.weakened import has_settings, is_test, selects_otherwise
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.language.display import listed
@@ -26,14 +27,21 @@ _AT_FIRST: Final = "on the files before the session's first change"
 
 
 class PassedTests(NamedTuple):
-    """Tests of a file or a command that passed, and how to run them again."""
+    """Tests of a file or a command that passed, and how to run them again.
+
+    `command` is that of the project, if they are not those of a file or of the user.
+    """
 
     name: str
     now: RanTests
     run: RunTests
-    suffixes: tuple[str, ...]
+    command: Command | None
     changed: Collection[str]
     is_configured: bool
+
+    def covers(self, path: str) -> bool:
+        """Return whether the tests may be for this file."""
+        return self.command is None or self.command.covers(path)
 
 
 @dataclass
@@ -208,7 +216,7 @@ class Proof:
             self.holds |= isinstance(alone, str) or not alone.failed
             return
 
-        changed = [path for path in tests if path.endswith(passed.suffixes)]
+        changed = [path for path in tests if passed.covers(path)]
         then = self._results_at_first(passed) if changed else None
         if then is not None and not then.failed:
             self.distinct.append(Distinction(indistinct=tuple(changed)))
@@ -224,7 +232,7 @@ class Proof:
         """Return whether the command has tests that the session did not change."""
         for entry in islice(self.context.workspace.walk(), MOST_WALKED):
             path = entry.path
-            is_other = path.endswith(passed.suffixes) and path not in changed and is_test(path)
+            is_other = passed.covers(path) and path not in changed and is_test(path)
             if is_other and INSTALLED.isdisjoint(path.split("/")):
                 return True
 

@@ -18,7 +18,6 @@ from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.copies.installed_links import link_installed
 from mendgraph.nodes.workspace.files.handles import closing, open_root
-from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
 from mendgraph.nodes.workspace.processes.git import (
     HEAD,
     Repository,
@@ -37,6 +36,9 @@ from mendgraph.nodes.workspace.processes.processes import ProcessResult
 
 WORKSPACE: Final = "workspace"
 BASE: Final = "base.git"
+
+_PROJECT_FILES: Final = frozenset({"package.json", "pyproject.toml", "setup.py", "requirements.txt", "manage.py"})
+"""Files of a folder for which packages may be installed in it."""
 
 _MOST_NAMES: Final = 3
 """Files that a message lists."""
@@ -237,8 +239,8 @@ class GitSource(NamedTuple):
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         path = os.path.join(folder, root)
         git = PrivateGit(os.path.join(folder, BASE), path)
-        tracked = self._list_names("ls-files", "-z", "--", *VIRTUAL_ENVIRONMENTS)
-        installed = link_installed(self.repository.path, path, self._package_folders(), tracked)
+        tracked = frozenset(self._list_names("ls-files", "-z"))
+        installed = link_installed(self.repository.path, path, self._project_folders(), tracked)
         git.create(os.path.join(self.repository.common, "objects"), self.repository.object_format, list(installed))
         tree, modules = git.store(self.tree)
         notes = self.notes
@@ -248,10 +250,10 @@ class GitSource(NamedTuple):
 
         return SourceCopy(root, self.commit, tree, notes, records, installed)
 
-    def _package_folders(self) -> list[str]:
-        """Return the folders of the workspace that have a `package.json`."""
+    def _project_folders(self) -> list[str]:
+        """Return the folders of the workspace with the files of a project that has packages of its own."""
         files = self._list_names("ls-tree", "--full-tree", "-r", "-z", "--name-only", self.tree)
-        return [os.path.dirname(file) for file in files if os.path.basename(file) == "package.json"]
+        return [os.path.dirname(file) for file in files if os.path.basename(file) in _PROJECT_FILES]
 
     def _list_names(self, *words: str) -> list[str]:
         result = required(succeeded(self.repository.run(*words), "list the files of", self.repository.path))

@@ -6,7 +6,7 @@ caches beside the packages. Git ignores all of it.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from mendgraph.nodes.workspace.files.tree_walk import VIRTUAL_ENVIRONMENTS
@@ -17,24 +17,28 @@ _CACHES: Final = (".cache", ".vite", ".vite-temp", ".vitest")
 
 
 def link_installed(
-    workspace: str, root: str, package_folders: Iterable[str] = (), tracked: Iterable[str] = ()
+    workspace: str, root: str, project_folders: Iterable[str] = (), tracked: Collection[str] = ()
 ) -> dict[str, str]:
     """Create the links in the copy at `root`; return their names, relative to it, and the folders of the workspace.
 
-    `package_folders` are the relative names of folders with packages of their own. What git tracks, in the copy or
+    `project_folders` are the relative names of folders with projects of their own. What git tracks, in the copy or
     among the `tracked` names, gets no link: a link in a repository could lead to any folder.
     """
-    names = [*VIRTUAL_ENVIRONMENTS, *(os.path.join(folder, PACKAGES) for folder in ("", *package_folders))]
     installed: dict[str, str] = {}
+    names = [
+        os.path.normpath(os.path.join(folder, name))
+        for folder in ("", *project_folders)
+        for name in (*VIRTUAL_ENVIRONMENTS, PACKAGES)
+    ]
 
-    for name in dict.fromkeys(map(os.path.normpath, names)):
+    for name in dict.fromkeys(names):
         link = os.path.join(root, name)
         folder = _installed_folder(os.path.realpath(workspace), name)
         has_place = os.path.isdir(os.path.dirname(link)) and not os.path.lexists(link)
         if folder is None or name in tracked or not has_place:
             continue
 
-        if name in VIRTUAL_ENVIRONMENTS:
+        if _is_environment(name):
             os.symlink(folder, link)
         else:
             _link_packages(folder, link, os.path.realpath(workspace), root)
@@ -50,8 +54,12 @@ def _installed_folder(workspace: str, name: str) -> str | None:
     """Return the real name of the workspace's folder; one that is elsewhere must be a virtual environment."""
     folder = os.path.realpath(os.path.join(workspace, name))
     is_inside = folder == os.path.join(workspace, name)
-    is_environment = name in VIRTUAL_ENVIRONMENTS and os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
+    is_environment = _is_environment(name) and os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
     return folder if os.path.isdir(folder) and (is_inside or is_environment) else None
+
+
+def _is_environment(name: str) -> bool:
+    return os.path.basename(name) in VIRTUAL_ENVIRONMENTS
 
 
 def _link_packages(target: str, link: str, workspace: str, root: str) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from mendgraph.nodes.workspace.files.handles import (
     open_root,
     read_beginning,
 )
+from mendgraph.nodes.workspace.files.sandbox import is_below
 from mendgraph.nodes.workspace.processes.processes import ProcessResult, run_process
 
 GIT_TIMEOUT_S: Final = 1_800.0
@@ -421,6 +423,32 @@ def linked_repository(root: str) -> str | None:
         return None
 
     return repository
+
+
+def enclosing_repository(root: str) -> str | None:
+    """Return the folder above `root` that is a working tree of git, if `root` is not one itself.
+
+    It belongs to the owner of `root`, nobody else can create files in it, and the user's home is not below it.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))
+    folder = root
+
+    while not os.path.lexists(os.path.join(folder, _POINTER)):
+        parent = os.path.dirname(folder)
+        if parent == folder or is_below(home, parent):
+            return None
+
+        folder = parent
+
+    if folder == root:
+        return None
+
+    with suppress(OSError):
+        status = os.stat(folder)
+        if status.st_uid == os.stat(root).st_uid and not status.st_mode & stat.S_IWOTH:
+            return folder
+
+    return None
 
 
 def _stripped_text(folder: str, name: str) -> str:

@@ -8,6 +8,7 @@ from mendgraph.nodes.execute_tools.evidence.linters import (
     FORMATTERS,
     LINTERS,
     Diagnostic,
+    ProjectTool,
     configured_tools,
     new_diagnostics,
     read_diagnostics,
@@ -15,7 +16,7 @@ from mendgraph.nodes.execute_tools.evidence.linters import (
 from tests.row_tables import rows
 
 ROOT = "/work/shop"
-SUFFIXES = (".py", ".js", ".ts", ".go", ".rs")
+LINTER = ProjectTool("linter", (), (".py", ".js", ".ts", ".go", ".rs"))
 
 
 @rows(
@@ -51,13 +52,26 @@ SUFFIXES = (".py", ".js", ".ts", ".go", ".rs")
     ("no lines at all", "All checks passed!\nFound 0 errors: 3:4\n", []),
 )
 def test_linter_output_is_parsed(linter: str, output: str, expected: list[str]) -> None:
-    assert [str(diagnostic) for diagnostic in read_diagnostics(output, ROOT, SUFFIXES)] == expected, linter
+    assert [str(diagnostic) for diagnostic in read_diagnostics(output, ROOT, LINTER)] == expected, linter
+
+
+@rows(
+    ("web", "src/cart.ts(3,5): error TS2304: x", ["web/src/cart.ts:3: error TS2304: x"]),
+    ("web", f"{ROOT}/web/cart.js:3:5: no-undef x", ["web/cart.js:3: no-undef x"]),
+    ("web", "../shared/cart.ts(3,5): error TS2304: x", ["shared/cart.ts:3: error TS2304: x"]),
+    ("web", "../../other/cart.ts(3,5): error TS2304: x", []),
+)
+def test_diagnostics_of_a_project_in_a_folder_name_files_of_the_workspace(
+    folder: str, output: str, expected: list[str]
+) -> None:
+    linter = LINTER._replace(folder=folder)
+    assert [str(diagnostic) for diagnostic in read_diagnostics(output, ROOT, linter)] == expected
 
 
 def test_parsing_time_is_linear_in_the_line_length() -> None:
     spaces = " " * 1_000_000
     output = f"cart.py:1: x{spaces}y\n{'(1' * 500_000}\ncart.py:{'1' * 5_000}: x\ncart.py:2: z.\n"
-    assert [diagnostic.line for diagnostic in read_diagnostics(output, ROOT, SUFFIXES)] == [1, 2]
+    assert [diagnostic.line for diagnostic in read_diagnostics(output, ROOT, LINTER)] == [1, 2]
 
 
 @rows(
@@ -69,7 +83,7 @@ def test_parsing_time_is_linear_in_the_line_length() -> None:
     ("eslint", "eslint.config.mjs"),
     ("tsc", "tsconfig.json"),
     ("go vet", "go.mod"),
-    ("cargo check", "Cargo.toml"),
+    ("cargo check", "Cargo.lock"),
     ("black", "pyproject.toml [tool.black]"),
     ("prettier", ".prettierrc.json"),
 )
@@ -82,9 +96,23 @@ def test_linter_is_configured_only_by_its_own_settings(tool: str, settings: str)
         "pyproject.toml [tool.ruffian]",
         "setup.cfg",
     ]
-    tools = (*LINTERS, *FORMATTERS)
-    assert tool in [one.name for one in configured_tools(tools, [*others, settings])]
-    assert configured_tools(tools, others) == []
+    (one,) = [linter for linter in (*LINTERS, *FORMATTERS) if linter.name == tool]
+    path = f"src/cart{one.suffixes[0]}"
+    in_root = {"": [*others, settings], "src": others}
+    assert configured_tools([one], path, in_root.__getitem__) == [one]
+    assert configured_tools([one], path, lambda _: others) == []
+
+
+@rows(
+    ("web/src/cart.ts", ["eslint", "tsc in web"]),
+    ("web/app/cart.ts", ["eslint", "tsc in web/app"]),
+    ("cart.ts", ["eslint"]),
+    ("web/cart.css", []),
+)
+def test_linter_runs_in_the_nearest_folder_that_configures_it(path: str, expected: list[str]) -> None:
+    settings = {"": ["eslint.config.js"], "web": ["tsconfig.json"], "web/app": ["tsconfig.json"]}
+    tools = configured_tools(LINTERS, path, lambda folder: settings.get(folder, []))
+    assert [tool.name for tool in tools] == expected
 
 
 @rows(

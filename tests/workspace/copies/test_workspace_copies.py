@@ -58,6 +58,21 @@ def test_installed_packages_are_links_and_those_of_the_project_lead_into_the_cop
     assert b"node_modules" not in patch_of(copy)
 
 
+def test_environments_of_projects_in_folders_are_links_except_committed_ones(tmp_path: Path) -> None:
+    files = {"api/pyproject.toml": "", "jobs/pyproject.toml": "", "plain/a.py": "", ".gitignore": "venv\n"}
+    project = repository(tmp_path / "project", files)
+    secret = write(tmp_path / "secret", {"pyvenv.cfg": ""})
+    (project / "jobs/.venv").symlink_to(secret)
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "A link to any folder")
+    write(project, {f"{folder}/venv/bin/python": "" for folder in ("api", "plain")})
+
+    copy = made_copy(project, tmp_path / "copy")
+
+    assert copy.installed == {"api/venv": str(project / "api/venv")}
+    assert Path(copy.root, "api/venv").readlink() == project / "api/venv"
+
+
 def test_workspace_in_a_subfolder_has_links_in_its_packages(tmp_path: Path) -> None:
     project = repository(tmp_path / "project", {"app/web/package.json": "{}", ".gitignore": "node_modules\n"})
     write(project, {"app/web/node_modules/x/x.js": "1"})

@@ -268,7 +268,7 @@ ASKED: dict[str, Any] = {"path": "test_app.py", "lines": {"app.py": [2]}, "chang
 
 
 def run_tests(root: Path, *, changed: Sequence[str] = (), unittest_only: bool = False) -> dict[str, Any]:
-    (root.parent / "request.json").write_text(json.dumps({**ASKED, "changed": [*changed]}))
+    (root.parent / "request.json").write_text(json.dumps({**ASKED, "root": str(root), "changed": [*changed]}))
     isolated = ["-S"] if unittest_only else []  # no installed package is seen
     program = [sys.executable, "-B", *isolated, runner.__file__, "tests", str(root.parent / "request.json")]
     report: dict[str, Any] = json.loads(start(program, root).stdout)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules, readable_folders
-from mendgraph.nodes.execute_tools.evidence.runners import find_runners, rules_with_runners
+from mendgraph.nodes.execute_tools.evidence.runners import find_all_runners, find_runners, rules_with_runners
 from tests.row_tables import rows
 
 PACKAGE = {"scripts": {"test": "node --test"}}
@@ -214,3 +214,64 @@ def test_test_command_of_a_project_is_found(
     assert [(runner.name, runner.lacks) for runner in runners.commands] == ([(command, lacks)] if command else [])
     readable = (str(node / "bin"), str(node / "lib/node_modules")) if command[:4] in {"npm ", "yarn", "pnpm"} else ()
     assert runners.readable == readable
+
+
+# --- Projects in folders
+
+
+def put_two_projects(places: Places) -> None:
+    """Put a project in Python and one in JavaScript into the workspace, each in a folder of its own."""
+    places.put(places.root / "backend/pyproject.toml")
+    places.environment(places.root / "backend/.venv")
+    places.put(places.root / "web/package.json", json.dumps({**PACKAGE, "dependencies": {"x": "1"}}))
+    places.put(places.root / "node_modules/x/index.js")
+    places.put(places.root / "pnpm-lock.yaml")
+    for name in ("npm", "pnpm", "make"):
+        places.put(places.home / "bin" / name)
+    places.patch.setenv("PATH", str(places.home / "bin"))
+
+
+@rows(
+    ("backend/app", "backend", "backend/.venv", ""),
+    ("backend", "backend", "backend/.venv", ""),
+    ("web/src/parts", "", "", "pnpm test in web"),
+    ("", "", "", ""),
+)
+def test_nearest_project_has_the_runners_of_a_file(
+    folder: str, python: str, environment: str, command: str, places: Places
+) -> None:
+    put_two_projects(places)
+    runners = find_runners(str(places.root), folder)
+    assert (runners.folder, runners.pytest) == (python, environment)
+    assert [runner.summary for runner in runners.commands] == ([command] if command else [])
+
+
+def test_command_of_a_nearer_folder_replaces_those_for_the_same_files(places: Places) -> None:
+    put_two_projects(places)
+    places.put(places.root / "package.json", json.dumps(PACKAGE))
+    places.put(places.root / "Makefile", "test:\n\ttrue\n")
+    runners = find_runners(str(places.root), "web/src")
+    assert [runner.name for runner in runners.commands] == ["pnpm test in web", "make test"]
+    covered = ("web/a.ts", "web/src/a.js", "website/a.js", "a.js", "web/a.c")
+    assert [runners.commands[0].covers(path) for path in covered] == [True, True, False, False, False]
+    assert [runners.commands[1].covers(path) for path in covered] == [False, False, False, False, True]
+
+
+def test_commands_can_start_the_pythons_of_all_projects(places: Places) -> None:
+    put_two_projects(places)
+    for name in ("node_modules/y", "backend/.venv/z", "a/b/too_deep", ".hidden"):
+        places.put(places.root / name / "pyproject.toml")
+    rules = rules_with_runners(CommandRules(), str(places.root))
+    assert f"{places.root}/backend/.venv/bin/python" in rules.pythons
+    assert str(places.python) in rules.readable
+    found = [runners.summary for runners in find_all_runners(str(places.root))]
+    assert found == ["", "pytest in backend/.venv", "pnpm test in web"]
+
+
+def test_environment_of_the_repository_that_holds_the_workspace_is_found(places: Places) -> None:
+    (places.root / ".git").mkdir()
+    environment = places.environment(places.root / ".venv")
+    (places.root / "backend").mkdir()
+    assert find_runners(str(places.root / "backend")).pytest == str(environment)
+    (places.root / "backend/.git").mkdir()
+    assert find_runners(str(places.root / "backend")).pytest == ""

@@ -12,7 +12,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, open_commands
-from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
+from mendgraph.nodes.execute_tools.commands.shown_folders import MOST_HIDDEN, Hidden, ShownFolders
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import is_hidden, judge_content
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -93,6 +93,22 @@ def test_secrets_beside_the_packages_of_the_own_installation_are_hidden(
     names = [name for name in SECRETS if not name.startswith("lib/python3.11/")]
     assert read(*(environment / name for name in names)) == [""] * len(names)
     assert read(environment / "pip.ini") == [PUBLIC["pip.ini"]]
+
+
+def test_repository_that_holds_the_workspace_is_readable_without_its_secrets(tmp_path: Path) -> None:
+    repository = write(tmp_path / "shop", {".git/HEAD": "ref: x\n", "web/a.js": "a\n", "web/.env": "canary\n"})
+    root = write(repository / "backend", {"a.py": "a = 1\n"})
+    names = [repository / name for name in (".git/HEAD", "web/a.js", "web/.env", "backend/a.py")]
+    assert reader(root)(*names) == ["ref: x\n", "a\n", "", "a = 1\n"]
+
+
+def test_repository_with_too_much_to_hide_is_not_shown(tmp_path: Path) -> None:
+    secrets = {f"web/{number}.env": "canary\n" for number in range(MOST_HIDDEN + 1)}
+    repository = write(tmp_path / "shop", {".git/HEAD": "ref: x\n", **secrets})
+    root = write(repository / "backend", {"a.py": "a = 1\n"})
+    read = reader(root)
+    for _ in range(2):
+        assert read(repository / ".git/HEAD", root / "a.py") == ["", "a = 1\n"]
 
 
 def test_secret_added_between_two_commands_is_hidden(root: Path, environment: Path) -> None:

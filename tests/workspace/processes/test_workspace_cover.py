@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
 from mendgraph.nodes.execute_tools.commands.workspace_cover import Cover, NameRule, find_cover, never
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.files.handles import closing, open_root
-from mendgraph.nodes.workspace.processes.git import linked_repository
+from mendgraph.nodes.workspace.processes.git import enclosing_repository, linked_repository
 from mendgraph.nodes.workspace.sandboxes.backends import AUTOMATIC
 from mendgraph.nodes.workspace.store.user_files import SETTINGS_FILE, read_settings_file
 from tests.doubles.system_calls import before_each
@@ -210,6 +210,25 @@ def test_git_pointer_to_an_unrelated_folder_is_not_followed(tmp_path: Path) -> N
     for pointer in ("", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"):
         (root / ".git").write_text(pointer)
         assert linked_repository(str(root)) is None
+
+
+def test_repository_above_the_workspace_is_found_unless_it_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "home/shop/backend/app"
+    put(tmp_path, "home/shop/.git/HEAD")
+    root.mkdir(parents=True)
+    shop = str(tmp_path / "home/shop")
+    assert enclosing_repository(str(root)) == shop
+    assert enclosing_repository(shop) is None
+
+    (tmp_path / "home/shop").chmod(0o1777)
+    assert enclosing_repository(str(root)) is None
+    (tmp_path / "home/shop").chmod(0o755)
+
+    for home, expected in (("home", shop), ("home/shop", None), ("home/shop/backend", None), ("home/shop/other", None)):
+        monkeypatch.setenv("HOME", str(tmp_path / home))
+        assert enclosing_repository(str(root)) == expected, home
 
 
 def test_repository_cannot_be_made_while_another_run_ends(bubblewrap_place: Place) -> None:

@@ -46,7 +46,7 @@ class Scripted(Checks):
         assert scope is None
         return self
 
-    def runners(self) -> Runners:
+    def runners(self, _path: str = "") -> Runners:
         return Runners(commands=self.found)
 
     def run_examples(self, modules: Any, seconds: float = 0.0) -> Any:
