@@ -18,7 +18,6 @@ import typer
 from mendgraph.graph.mcp.commands import mcp_app
 from mendgraph.graph.runs.run_words import chat_command
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
-from mendgraph.graph.terminal.output import LONGEST_LINE
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, by_whom, unwrap
 from mendgraph.nodes.language.display import one_line, short_id
 from mendgraph.nodes.language.installation import how_to_add
@@ -37,11 +36,10 @@ Without an API key it uses the embedded model (download it once with `mendgraph 
   mendgraph run --help            show all options
 """
 
-app = typer.Typer(
+app = opt.CommandGroup(
     cls=opt.TaskGroup,
     help=HELP,
     subcommand_metavar='"TASK" | COMMAND',
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _FOR_EVERY_COMMAND = frozenset({"root", "as_json", "json_lines", "debug", "version", "workspace_config"})
@@ -347,8 +345,7 @@ def _run(words: Sequence[str]) -> int:
     except RefusedError as refusal:
         return process_end.fail(words, refusal)
     except typer.TyperException as error:
-        message = one_line(error.format_message().replace("Value error, ", ""), LONGEST_LINE).rstrip(".")
-        return process_end.fail(words, RefusedError(ExitCode.USAGE_ERROR, f"{message} (see `mendgraph --help`)"))
+        return process_end.fail(words, RefusedError(ExitCode.USAGE_ERROR, opt.usage_problem(error)))
     except (BrokenPipeError, SystemExit):  # typer turns the first into the second
         return process_end.close_output()
     except OSError as error:

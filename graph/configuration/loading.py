@@ -19,6 +19,7 @@ from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentC
 from mendgraph.graph.configuration.mcp_servers import SERVERS_TABLES, ServerSettings, parse_servers, server_problems
 from mendgraph.graph.configuration.permissions import PERMISSIONS_FILE
 from mendgraph.graph.configuration.presets import HOSTED
+from mendgraph.graph.configuration.settings import value_words
 from mendgraph.nodes.call_model.endpoint import MODEL_VARIABLE, Endpoint, find_endpoint
 from mendgraph.nodes.call_model.prices import PRICES_VARIABLE
 from mendgraph.nodes.guard.file_rules import outside
@@ -238,11 +239,11 @@ def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
     try:
         AgentContext.model_validate_json(f"{{{', '.join(texts.values())}}}", strict=True)
     except ValidationError as error:
-        for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        for detail in error.errors(include_url=False, include_input=False):
             path = tuple(map(str, detail["loc"]))
             if path and path[0] not in wrong:  # problems of several fields are found when all files are known
                 wrong.add(path[0])
-                yield path, f"{_sentence(path, detail['msg'])} {_help(path[0])}"
+                yield path, f"{_sentence(path, value_words(detail))} {_help(path[0])}"
 
     for name in values.keys() - wrong:
         for message in _further(name, values[name]):
@@ -267,10 +268,10 @@ def _sentence(path: tuple[str, ...], message: str) -> str:
         else:
             where += f".{_short_key(part)}"
 
-    if message.startswith("Value error, "):
-        return f"{where}: {message.removeprefix('Value error, ').rstrip('.')}."
+    if message.startswith("must be "):
+        return f"{where} {message}."
 
-    return f"{where} {message.removeprefix('Input ').removeprefix('String ')}."
+    return f"{where}: {message.rstrip('.')}."
 
 
 def _help(name: str) -> str:
@@ -416,7 +417,7 @@ def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Probl
 
     path, text = source
     if isinstance(text, ToolError):
-        return (Problem(short_path(path), text.message),)
+        return _unreadable(path, text)
 
     return parse_settings(text, short_path(path))
 
@@ -449,7 +450,7 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
     if data is None:
         return Settings()
     if isinstance(data, ToolError):
-        return (Problem(user_files.SETTINGS_FILE, data.message),)
+        return _unreadable(user_files.SETTINGS_FILE, data)
 
     try:
         text = data.decode("utf-8-sig")
@@ -469,6 +470,11 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
         return (Problem(user_files.SETTINGS_FILE, message, settings.lines["hooks"], field="hooks"),)
 
     return replace(settings, sha256=user_files.hash_of(data))
+
+
+def _unreadable(file: str, error: ToolError) -> tuple[Problem, ...]:
+    """Return the problem of a file that cannot be read; its message names the file as well."""
+    return (Problem(short_path(file), error.message.removeprefix(f"Cannot read {quoted(file)}: ")),)
 
 
 def short_path(path: str) -> str:
@@ -492,8 +498,8 @@ def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
 
 def first_error(error: ValidationError) -> tuple[str, str]:
     """Return the dotted path of the first error, "" for the whole, and its message."""
-    [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
-    message = first["msg"].removeprefix("Value error, ")
+    [first, *_] = error.errors(include_url=False, include_input=False)
+    message = value_words(first)
     if first["type"] == "extra_forbidden":
         meant = closest_names(str(first["loc"][-1]), AgentContext.model_fields, 1)
         message = "there is no such setting" + "".join(f" (did you mean {name}?)" for name in meant)

@@ -126,6 +126,34 @@ def named_account(account: str) -> str:
     return account
 
 
+_EXPECTED: Final = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "finite_number": "a number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+    "string_type": "text",
+    "tuple_type": "a list",
+}
+"""What a value must be, by pydantic's type of the error; braces hold names of its context."""
+
+
+def value_words(error: Mapping[str, Any]) -> str:
+    """Return one of pydantic's errors, with its context, in words: `must be at least 1`."""
+    expected = _EXPECTED.get(error["type"])
+    if expected is None:
+        return str(error["msg"].removeprefix("Value error, "))
+
+    return f"must be {expected.format(**error.get('ctx', {}))}"
+
+
 def model_kwargs_problem(settings: Mapping[str, Any], fields: AbstractSet[str]) -> str:
     """Return why these arguments of a chat model are refused, "" if they are accepted: a key, a field, or not JSON."""
     from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key

@@ -8,9 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
-from typer.core import TyperCommand
 
-from mendgraph.graph.terminal.options import Options, options_without_a_task
+from mendgraph.graph.terminal.options import Command, CommandGroup, Options, options_without_a_task
 from mendgraph.graph.terminal.output import Line, answer, table
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, unwrap
 from mendgraph.graph.terminal.setup_commands import servers_for
@@ -21,10 +20,10 @@ from mendgraph.nodes.records import ToolError, invalid, quoted
 if TYPE_CHECKING:
     from mendgraph.graph.runs.configured_servers import OpenedServer
 
-mcp_app = typer.Typer(help="Manage the MCP servers of your runs.", rich_markup_mode=None)
+mcp_app = CommandGroup(help="Manage the MCP servers of your runs.")
 
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The name of the server.", show_default=False)]
-Command: TypeAlias = Annotated[
+ServerCommand: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="-- COMMAND ARGS", help="The command that starts the server.", show_default=False),
 ]
@@ -85,7 +84,7 @@ def _as_map(server: "OpenedServer") -> dict[str, Any]:
     return {"name": server.name, "tools": names, "allowed": server.allowed, "problem": server.problem}
 
 
-class AddCommand(TyperCommand):
+class AddCommand(Command):
     """`mcp add`, where options of the server's program have to stand behind `--`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -103,11 +102,11 @@ class AddCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@mcp_app.command(cls=AddCommand, no_args_is_help=True)
+@mcp_app.command(cls=AddCommand)
 def add(
     context: typer.Context,
     name: Name,
-    command: Command = None,
+    command: ServerCommand = None,
     url: Url = "",
     header: Header = None,
     env: Env = None,

@@ -370,8 +370,8 @@ class _Question:
         text = plain(line.text).expandtabs(4)
         room = self.width - len(bar) - 1
         parts = [text]
-        if not bar:
-            parts = textwrap.wrap(text, room)
+        if not line.whole:
+            parts = textwrap.wrap(text, room) or [""]
 
         for part in parts:
             for piece in chop_cells(part, room) or [""]:

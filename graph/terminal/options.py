@@ -10,14 +10,19 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.configuration.presets import HOSTED
+from mendgraph.graph.terminal.output import LONGEST_LINE
 from mendgraph.graph.terminal.process_end import MEANINGS
+from mendgraph.nodes.language.display import one_line
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
@@ -77,7 +82,7 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
         for path, problem in value_problems(settings):
             message = problem.removeprefix(path[0]).lstrip(": ")
-            raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]]}'")
+            raise typer.BadParameter(_with_value(message, settings[path[0]]), param_hint=f"'{_OF_FIELDS[path[0]]}'")
 
     if settings.get("fallback_models"):
         from mendgraph.nodes.call_model.endpoint import models_in_order
@@ -90,6 +95,14 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
         settings["max_calls_per_session"] = max(calls, MIN_CALLS_PER_SESSION)
 
     return settings
+
+
+def _with_value(problem: str, value: object) -> str:
+    """Return the problem with the value that breaks a bound; any other value may be a secret."""
+    if problem.startswith("must be "):
+        return f"{value!r} {problem}"
+
+    return problem
 
 
 def merged(below: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -336,7 +349,31 @@ class TaskGroup(TyperGroup):
         context.fail(f"{words[0]!r} is not a command{remedy} To use it as a task, type `{as_task}`")
 
 
-class TaskCommand(TyperCommand):
+class Command(TyperCommand):
+    """A command whose help names its arguments as the usage line does: `RUN` is required, `[RUN]` is not."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the pieces of the usage line; typer writes a required argument as `{RUN}`."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options."""
+        _write_options(ctx, formatter, self.get_params(ctx))
+
+
+class CommandGroup(typer.Typer):
+    """Commands of this program, below one word. With `invoke_without_command` the word is a command as well."""
+
+    def __init__(self, *, invoke_without_command: bool = False, **options: Any) -> None:
+        options.setdefault("subcommand_metavar", "[COMMAND]" if invoke_without_command else "COMMAND")
+        super().__init__(invoke_without_command=invoke_without_command, rich_markup_mode=None, **options)
+
+    def command(self, *names: Any, **options: Any) -> Callable[[_Function], _Function]:
+        """Register the decorated function as a command."""
+        return super().command(*names, **{"cls": Command, **options})
+
+
+class TaskCommand(Command):
     """The command for one task, whose help lists all options of a run in groups, and the exit codes."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -347,6 +384,25 @@ class TaskCommand(TyperCommand):
         """Write the meanings of the exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code.value), meaning) for code, meaning in MEANINGS.items()])
+
+
+def usage_problem(error: typer.TyperException) -> str:
+    """Return what is wrong in the command line, and the command whose help explains it."""
+    if isinstance(error, typer.BadParameter) and error.__cause__ is not None:
+        from mendgraph.graph.configuration.settings import value_words
+
+        cause = cast("ValidationError", error.__cause__)
+        [detail, *_] = cause.errors()
+        error.message = _with_value(value_words(detail), detail["input"])
+
+    command = "mendgraph"
+    if context := getattr(error, "ctx", None):
+        command = context.command_path
+    if command == "mendgraph":
+        command = "mendgraph run"
+
+    message = one_line(error.format_message().replace("Value error, ", ""), LONGEST_LINE).rstrip(".")
+    return f"{message} (see `{command} --help`)"
 
 
 _HOSTED_LIMITS = (

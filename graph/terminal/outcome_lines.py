@@ -37,7 +37,7 @@ def diff_lines(diffs: Iterable[str]) -> Iterator[Line]:
             if number < 2:  # the names of the files
                 mark = line[:3]
 
-            yield Line(line, _DIFF_STYLES.get(mark, ""))
+            yield Line(line, _DIFF_STYLES.get(mark, ""), whole=True)
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[Line]:
@@ -47,7 +47,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
 
     if outcome.kind is OutcomeKind.FINISHED:
         if outcome.value is not None:
-            yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
+            yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}", whole=True)
 
         yield Line(head + outcome.message, style)
         return
@@ -158,6 +158,7 @@ def run_lines(
     if width is not None:
         room = max(width - cell_len(rows[0]) - 2, _MIN_TASK_CELLS)
 
+    indent = " " * (max(cell_len(run_id) for run_id, *_ in cells) + 2)
     lines = [Line(f"{rows[0]}  TASK", "bold")]
     for row, run in zip(rows[1:], runs, strict=True):
         task = one_line(run.task, _MAX_TASK)
@@ -166,7 +167,7 @@ def run_lines(
 
         lines.append(Line(f"{row}  {task}", _STYLES.get(run.standing, "")))
         if branches.get(run.run_id):
-            lines.append(Line(f"{' ' * cell_len(row)}  branch {branches[run.run_id]}", "dim"))
+            lines.append(Line(f"{indent}branch {branches[run.run_id]}", "dim"))
 
     return lines
 

@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
+import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 from rich.color import ColorSystem
@@ -21,10 +23,14 @@ LONGEST_LINE = 1_000
 
 
 class Line(NamedTuple):
-    """One line of output, and its Rich style in a terminal with colours."""
+    """One line of output, and its Rich style in a terminal with colours.
+
+    A terminal wraps a `whole` line, such as one of a diff; other lines are wrapped between words.
+    """
 
     text: str
     style: str = ""
+    whole: bool = False
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
@@ -43,6 +49,32 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[st
         lines.append("  ".join(cells))
 
     return lines
+
+
+_WORD: Final = re.compile(r"\s*(?:(?<=: )mendgraph .*|`[^`]*`|\S)+")
+"""A word with the blanks before it. A command is one word: in backquotes, or after a colon at the end of the line."""
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Return a line, wrapped between words if it has more than `columns` cells; further lines are indented.
+
+    A word that is longer than a line is left to the terminal.
+    """
+    from rich.cells import cell_len
+
+    if cell_len(text) <= columns:
+        return text
+
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    lines = [""]
+    for word in _WORD.findall(text):
+        fits_alone = len(indent) + cell_len(word.lstrip()) <= columns
+        if fits_alone and cell_len(lines[-1] + word) > columns:
+            lines.append(indent + word.lstrip())
+        else:
+            lines[-1] += word
+
+    return "\n".join(lines)
 
 
 def clock(seconds: float) -> str:
@@ -85,10 +117,12 @@ class Screen:
         if text:
             self._in_line = not text.endswith("\n")
 
-    def line(self, text: str, style: str = "") -> None:
-        """Write a line of its own."""
+    def line(self, text: str, style: str = "", whole: bool = False) -> None:
+        """Write a line of its own, as a `Line` says."""
         self.end_line()
         text_shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
+        if self._file.isatty() and not whole and "\n" not in text_shown:
+            text_shown = wrapped(text_shown, shutil.get_terminal_size().columns)
 
         if style:
             coloured = Style.parse(style).render(text_shown, color_system=self._colours)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from mendgraph.graph.terminal.output import LONGEST_LINE, as_json
+from mendgraph.graph.terminal.output import LONGEST_LINE, as_json, wrapped
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
 
@@ -93,7 +94,12 @@ def fail(words: Sequence[str], refusal: RefusedError) -> int:
     Return the exit code.
     """
     lines = [f"mendgraph: {part}" for part in refusal.message.split("\n")]
-    typer.echo("\n".join([*lines, *refusal.named]), err=True)
+    lines += refusal.named
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns
+        lines = [wrapped(line, columns) for line in lines]
+
+    typer.echo("\n".join(lines), err=True)
     if "--json" in words or "--json-lines" in words:
         error = {**(refusal.error or {"code": refusal.code.name.lower()}), "message": refusal.message}
         value: dict[str, Any] = {"error": error}

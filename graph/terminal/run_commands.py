@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from mendgraph.nodes.workspace.journal.restoring import Restored
 
 
-app = typer.Typer(help="List the runs of this folder; `show` or `prune` them.", rich_markup_mode=None)
-memories = typer.Typer(help="List the notes of runs in this folder; `forget` them.", rich_markup_mode=None)
-cassettes = typer.Typer(help="Turn a run into a test: `from-run`.", rich_markup_mode=None)
+app = opt.CommandGroup(help="List the runs of this folder; `show` or `prune` them.", invoke_without_command=True)
+memories = opt.CommandGroup(help="List the notes of runs in this folder; `forget` them.", invoke_without_command=True)
+cassettes = opt.CommandGroup(help="Turn a run into a test: `from-run`.")
 
 NOTHING_TO_UNDO = "nothing to undo: the run changed no file, or all of its changes were taken back"
 
 _NO_RUNS = "This folder has no runs yet."
 
 
-@app.callback(invoke_without_command=True)
+@app.callback()
 def runs(context: typer.Context) -> int:
     """List the runs of this folder, the one that worked last first; unattended ones with their branch."""
     if context.invoked_subcommand is not None:
@@ -415,7 +415,8 @@ def _chosen_runs(words: Sequence[str], root: str) -> "Iterator[tuple[str, Listed
 
     for word in words:
         if not os.path.isdir(word):
-            yield root, unwrap(get_run(word, root))
+            folder = find_folder(word, root)
+            yield folder, unwrap(get_run(word, folder))
             continue
 
         for run in reversed(unwrap(list_runs(word))):
@@ -481,14 +482,12 @@ def from_run(
 
     The run is replayed in a copy of this folder. If the replay differs, nothing is written.
     """
-    from mendgraph.graph.cassettes.from_run import cassette_from_run
+    from mendgraph.graph.cassettes.from_run import FOLDER, cassette_from_run
 
     chosen = options_without_a_task(context)
-    folder = None
-    if output is not None:
-        folder = str(output)
-
-    cassette = unwrap(cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force))
+    root = find_folder(run, str(chosen.root))
+    folder = os.path.join(os.path.realpath(chosen.root), output or FOLDER)  # not in the worktree of an unattended run
+    cassette = unwrap(cassette_from_run(run, root, folder=folder, name=name, force=force))
     wrote = [Line(one_line(f"wrote {path}", LONGEST_LINE)) for path in cassette.paths[:2]]
     what = f"{count_of(cassette.exchanges, 'exchange')}, {count_of(cassette.files, 'file')}, ends {cassette.end}"
     line = Line(f"run {short_id(cassette.run_id)}: {what}; replay it with: {one_line(cassette.command, 2_000)}")
@@ -507,7 +506,7 @@ def _stored_notes(root: str) -> "Sequence[Note]":
         return unwrap(memory.notes())
 
 
-@memories.callback(invoke_without_command=True)
+@memories.callback()
 def memory(context: typer.Context) -> int:
     """List what runs with --memory noted for later ones in this folder, the oldest first."""
     if context.invoked_subcommand is not None:

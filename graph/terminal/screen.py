@@ -38,7 +38,7 @@ class Display:
         if self.json_lines:
             value = {"event": event, **value}
 
-        self.out.line(as_json(value))
+        self.out.line(as_json(value), whole=True)
 
     @property
     def notes(self) -> Screen:

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from mendgraph.graph.spending.store import ModelDay
     from mendgraph.graph.terminal.doctor import Finding
 
-config_app = typer.Typer(help="Show the settings and their sources; `trust` this folder's.", rich_markup_mode=None)
-permissions_app = typer.Typer(help="List what you have always allowed; `remove` it.", rich_markup_mode=None)
-model_app = typer.Typer(help="Download the embedded model, or show its status.", rich_markup_mode=None)
+config_app = opt.CommandGroup(
+    help="Show the settings and their sources; `trust` this folder's.", invoke_without_command=True
+)
+permissions_app = opt.CommandGroup(help="List what you have always allowed; `remove` it.", invoke_without_command=True)
+model_app = opt.CommandGroup(help="Download the embedded model, or show its status.")
 
 
 # --- config
@@ -141,7 +143,7 @@ def _is_of_others(context: "AgentContext") -> bool:
     return context.strict or not is_users or find_unattended(context.workspace) is not None
 
 
-@config_app.callback(invoke_without_command=True)
+@config_app.callback()
 def config(context: typer.Context) -> int:
     """Show all settings of a run in this folder, and where they come from.
 
@@ -427,7 +429,7 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int,
 # --- permissions
 
 
-@permissions_app.callback(invoke_without_command=True)
+@permissions_app.callback()
 def permissions(context: typer.Context) -> int:
     """List what you have allowed permanently, in all folders: the answer "always" of mode ask."""
     if context.invoked_subcommand is not None:

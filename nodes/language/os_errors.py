@@ -28,9 +28,14 @@ _FATAL_FOR_CHANGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, er
 _CHANGING: Final = frozenset({"write", "delete", "move", "move to"})
 
 
+def os_reason(error: OSError) -> tuple[ToolErrorCode, str]:
+    """Return the code and the reason of an error of the operating system, without its path."""
+    return _FAILURES.get(error.errno or 0, (ToolErrorCode.IO_ERROR, error.strerror or type(error).__name__))
+
+
 def os_failure(error: OSError, doing: str, path: str) -> ToolError:
     """Return the error of `doing` (a verb, such as "read") at `path`, which names the path and the reason."""
-    code, reason = _FAILURES.get(error.errno or 0, (ToolErrorCode.IO_ERROR, error.strerror or type(error).__name__))
+    code, reason = os_reason(error)
     fatal = doing in _CHANGING and error.errno in _FATAL_FOR_CHANGES
     return ToolError(code=code, message=f"Cannot {doing} {quoted(path)}: {reason}.", fatal=fatal)
 

@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import Problem, first_problems
-from mendgraph.graph.configuration.settings import FolderName
+from mendgraph.graph.configuration.settings import FolderName, value_words
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.nodes.call_model.ledger import Usage
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.language.os_errors import os_failure
+from mendgraph.nodes.language.os_errors import os_reason
 from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode, Verification
 from mendgraph.nodes.workspace.copies.workspace_copies import PinnedRevision, pin_source
 from mendgraph.nodes.workspace.store.user_files import lines_of, open_regular
@@ -96,10 +96,10 @@ class BatchTask(BaseModel):
 
 
 def problems_of(error: ValidationError) -> list[str]:
-    """Return each problem as `field: problem`, in pydantic's words."""
+    """Return each problem as `field: problem`."""
     problems = []
-    for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        message = detail["msg"].removeprefix("Value error, ")
+    for detail in error.errors(include_url=False, include_input=False):
+        message = value_words(detail)
         if detail["loc"]:
             message = f"{'.'.join(map(str, detail['loc']))}: {message}"
 
@@ -130,7 +130,7 @@ def read_task_file(path: str) -> list[TaskLine] | tuple[Problem, ...]:
         with open_regular(path) as file:
             lines = [(number, line) for number, line in enumerate(lines_of(file, "it"), 1) if line.strip()]
     except OSError as error:
-        return (Problem(path, os_failure(error, "read", path).message),)
+        return (Problem(path, os_reason(error)[1]),)
 
     if not lines:
         message = 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'

@@ -133,7 +133,9 @@ class WebSearch:
             code = ToolErrorCode.PERMISSION_DENIED
             remedy = f"the user must set a valid {self.service.variable}."
             if not self.service.key_header:
-                remedy = "the server must allow `json` in `search.formats` of its settings.yml."
+                remedy = f"it asks for a login, and none is sent to {self.service.variable}; choose another server."
+                if status == 403:
+                    remedy = "the server must allow `json` in `search.formats` of its settings.yml."
         elif status in _SPENT:
             code = ToolErrorCode.RATE_LIMITED
             remedy = "no more searches are allowed now. Go on without them, or search later."

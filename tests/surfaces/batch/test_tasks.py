@@ -48,13 +48,13 @@ WRONG = [
     ("{", "1: Invalid JSON: "),
     ("[1]", "1: Input should be an object"),
     ("\ud800", "1: Invalid JSON: "),
-    (LINE.replace('"a"', "7"), "1: id: Input should be a valid string"),
+    (LINE.replace('"a"', "7"), "1: id: must be text"),
     (LINE.replace('"workspace": "w"', '"workspace": ""'), "1: workspace: String should have at least 1 character"),
     (LINE.replace("workspace", "workspac"), "1: workspace: Field required"),
     (LINE.replace("Do it.", "  "), "1: prompt: it is empty: describe the task"),
     (LINE.replace("Do it.", "\\u0000"), "1: prompt: it holds a NUL or half of a surrogate pair, which no text has"),
     (LINE[:-1] + ', "revision": "-x"}', "1: revision: String should match pattern"),
-    (LINE[:-1] + ', "limits": {"max_steps": 0}}', "1: limits: max_steps: Input should be greater than or equal to"),
+    (LINE[:-1] + ', "limits": {"max_steps": 0}}', "1: limits: max_steps: must be at least"),
     (LINE[:-1] + ', "q": 1}', "1: q: Extra inputs are not permitted"),
     ("", ' it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'),
     *(
@@ -74,7 +74,7 @@ def test_problem_is_reported_with_its_line(tmp_path: Path, subtests: pytest.Subt
 
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(b"\xff\xfe")
-    for name, words in (("t.jsonl", "Invalid JSON"), ("none", "annot read")):
+    for name, words in (("t.jsonl", "Invalid JSON"), ("none", "none: there is no such file")):
         (problem,) = read_task_file(str(tmp_path / name))
         assert words in str(problem)
 

@@ -291,6 +291,8 @@ def test_unattended_runs_are_listed_in_the_original_folder(run: Run, project: Pa
     assert f"folder: {result['worktree']}\n" in run("runs", "show", unfinished)[1]
     assert "+    return a + b\n" in run("diff", unfinished)[1]
     assert (project / "calc.py").read_text() == BUG
+    assert f"run {unfinished}: Fix it\n" in run("replay", unfinished, script=(FIX,))[1]
+    assert f"wrote {project}/tests/test_run_{unfinished}.py\n" in run("cassette", "from-run", unfinished)[1]
 
     assert run("resume", unfinished, script=("It adds now.",))[0] == 0
     assert (git(project, "show", f"{branch}:calc.py"), worktrees(project)) == (FIXED, 1)

@@ -66,7 +66,7 @@ MORE: tuple[tuple[dict[str, Any], str], ...] = (
     ({"base_url": "http://elsewhere/v1"}, NOT_ALLOWED.format("base_url")),
     ({"allowed_programs": ["make", "sh"]}, NOT_ALLOWED.format("allowed_programs")),
     ({"audit": False}, NOT_ALLOWED.format("audit")),
-    ({"max_steps": 0}, NO_FIT.format("max_steps: Input should be greater than or equal to 1.")),
+    ({"max_steps": 0}, NO_FIT.format("max_steps: must be at least 1.")),
     (
         {"usd_per_million_input": 1},
         NO_FIT.format("context: usd_per_million_input and usd_per_million_output are given together."),

@@ -24,13 +24,13 @@ def test_fields_are_top_level_keys_with_the_names_of_the_context() -> None:
 
 
 UNFIT = {
-    "\nmax_steps = 0": "2: max_steps should be greater than or equal to 1.",
-    'seed = "5"': "1: seed should be a valid integer.",
-    "seed = true": "1: seed should be a valid integer.",
+    "\nmax_steps = 0": "2: max_steps must be at least 1.",
+    'seed = "5"': "1: seed must be a whole number.",
+    "seed = true": "1: seed must be a whole number.",
     "max_seconds = 1979-05-27": "1: max_seconds must not be a date or time.",
-    "temperature = nan": "1: temperature should be a finite number.",
-    "[tool_quotas]\n\nread_file = -1": "3: tool_quotas.read_file should be greater than or equal to 0.",
-    "checks = [\n1]": "1: checks[0] should be a valid string.",
+    "temperature = nan": "1: temperature must be a number.",
+    "[tool_quotas]\n\nread_file = -1": "3: tool_quotas.read_file must be at least 0.",
+    "checks = [\n1]": "1: checks[0] must be text.",
 }
 PROBLEMS = {
     'base_url = "https://u:p@host/v1"': (

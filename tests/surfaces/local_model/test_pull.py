@@ -202,13 +202,14 @@ class Hub:
     """The number of the first byte of each body."""
     ends_after: int | None = None
     """How many bytes of the first body are sent before the connection ends."""
+    status: int = 200
 
 
 class HubHandler(BaseHTTPRequestHandler):
     hub: Hub
 
     def do_HEAD(self) -> None:
-        self.answer(200, self.hub.content)
+        self.answer(self.hub.status, self.hub.content)
 
     def do_GET(self) -> None:
         byte_range = self.headers["Range"]
@@ -272,6 +273,13 @@ def test_download_continues_after_a_lost_connection_and_sends_no_user_token(
     assert heard[-1] == ("fetching", 10_000, 10_000)
     assert len(hub.keys) >= 2
     assert set(hub.keys) == {None}
+
+
+def test_failing_hub_is_asked_once(hub: Hub, tmp_path: Path) -> None:
+    hub.status = 503
+    with pytest.raises(Exception, match="503"):
+        download_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint=hub.endpoint)
+    assert len(hub.keys) == 1
 
 
 @slow

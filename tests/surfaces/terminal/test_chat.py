@@ -88,6 +88,12 @@ def test_mode_applies_from_the_next_turn_and_clear_starts_a_new_thread(tmp_path:
     assert "hi" not in [message["content"] for message in model.calls[-1].prompt.messages]
 
 
+def test_chat_without_a_request_shows_no_usage(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], lines=["/mode", "/exit"])
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert (terminal.out, terminal.err) == ("mode: auto\n", "")
+
+
 def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["Hello.", "I wait", "Here again."], model=Interrupted, lines=["hi", "wait", "and?"])
     assert chat(terminal.setup) is ExitCode.FINISHED

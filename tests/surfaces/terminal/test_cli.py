@@ -178,7 +178,7 @@ USAGE_ERRORS = [
     (["Fix", "it"], "'Fix' is not a command. To use it as a task, type `mendgraph run -- 'Fix it'`"),
     (["dcotor"], "'dcotor' is not a command; did you mean doctor? To use it as a task, type `mendgraph run -- dcotor`"),
     (["--mode", "ask", "batc", "--nonsense"], "'batc' is not a command; did you mean batch"),
-    (["run"], 'there is no task: type mendgraph "what to do" (see `mendgraph --help`)'),
+    (["run"], 'there is no task: type mendgraph "what to do" (see `mendgraph run --help`)'),
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
     (["chat", "now"], "Got unexpected extra argument"),
@@ -195,7 +195,7 @@ USAGE_ERRORS = [
     (["runs", "--durability", "exit"], "--durability is an option of run, chat and resume"),
     (["batch", "t.jsonl", "--json-lines"], "--json-lines is an option of run, chat and resume"),
     (["batch", "t.jsonl", "--address", "a:1"], "--address is the address of a cluster: add --on ray"),
-    (["Fix it", "--max-cost-usd", "0.00009"], "Invalid value for '--max-cost-usd': should be greater than"),
+    (["Fix it", "--max-cost-usd", "0.00009"], "Invalid value for '--max-cost-usd': 9e-05 must be at least 0.0001"),
     (["Fix it", "--account", "a\nb"], "Invalid value for '--account': an account's name is empty, or has 1 to 200"),
     (["Fix it", "--fallback", "x @ y"], "Invalid value for '--fallback': Fallback model 1 is none: write"),
     (["Fix it", "--model", "m", "--fallback", "m"], "Invalid value for '--fallback': Fallback model 1 (m) is in the"),
@@ -230,7 +230,7 @@ def test_suggested_command_keeps_words_and_options_and_works(command: Command) -
 @pytest.mark.parametrize("form", ["--json", "--json-lines"])
 def test_usage_error_is_also_a_json_object(form: str, command: Command) -> None:
     code, out, _ = command(form, "Fix it", "now")
-    message = 'put the task in quotes: mendgraph "what to do" (see `mendgraph --help`)'
+    message = 'put the task in quotes: mendgraph "what to do" (see `mendgraph run --help`)'
     error = {"error": {"code": "usage_error", "message": message}}
     assert (code, json.loads(out)) == (2, {"event": "error", **error} if form == "--json-lines" else error)
 

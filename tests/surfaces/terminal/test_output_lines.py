@@ -13,7 +13,7 @@ from mendgraph.graph.runs.events import Compacted, OfChild, Paid, Text
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import ListedRun, RunState
 from mendgraph.graph.terminal.outcome_lines import outcome_lines, run_lines, usage_block, usage_lines
-from mendgraph.graph.terminal.output import Line, clock
+from mendgraph.graph.terminal.output import Line, clock, wrapped
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.run_view import Account
 from mendgraph.graph.terminal.turns import run_once
@@ -29,7 +29,7 @@ from tests.surfaces.terminal.played_terminal import READ, Terminal
 def test_outcome_is_shown_in_lines() -> None:
     done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Changed a.py.", value={"é": 1})
     assert list(outcome_lines(done)) == [
-        Line('value: {"é": 1}'),
+        Line('value: {"é": 1}', whole=True),
         Line("FINISHED (answered): Changed a.py.", "bold green"),
     ]
     failed = {"reason": StopReason.LOOP_PERSISTED, "message": "It went\nround.", "value": None}
@@ -41,6 +41,17 @@ def test_outcome_is_shown_in_lines() -> None:
             Line("  - three", "dim"),
             Line("How to continue: Take another model."),
         ]
+
+
+def test_long_line_is_wrapped_between_words_and_keeps_commands_whole() -> None:
+    told = "FINISHED (answered): Changed calc.py and cart.py; 2 tests pass."
+    assert wrapped(told, 63) == told
+    assert wrapped(told, 40) == "FINISHED (answered): Changed calc.py and\n  cart.py; 2 tests pass."
+    assert wrapped("  - 名前を変える fails", 16) == "  - 名前を変える\n    fails"
+    resume = "mendgraph resume 3f2a9c01 --max-calls N"
+    assert wrapped(f"Continue with `{resume}`, or stop.", 50) == f"Continue with\n  `{resume}`, or\n  stop."
+    assert wrapped(f"run 3f2a9c01; continue with: {resume}", 50) == f"run 3f2a9c01; continue with:\n  {resume}"
+    assert wrapped(f"folder: /{'x' * 50}", 50) == f"folder: /{'x' * 50}"
 
 
 LIMITS = APILimits()

@@ -196,7 +196,7 @@ def test_invalid_settings_file_stops_the_command_and_all_problems_are_reported(f
         first, second = err.splitlines()
         assert (code, out) == (2, "")
         assert first == "mendgraph: .mendgraph.toml:1: there is no setting modle: did you mean mode or model?"
-        assert second.startswith("mendgraph: .mendgraph.toml:2: max_steps should be greater than or equal to 1. It")
+        assert second.startswith("mendgraph: .mendgraph.toml:2: max_steps must be at least 1. It")
 
 
 @pytest.mark.usefixtures("user")

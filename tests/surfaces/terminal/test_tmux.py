@@ -106,6 +106,7 @@ def test_hunks_are_chosen_with_one_key_each(tmp_path: Path) -> None:
         tmux.press("n")
         tmux.wait("Write hunk 3 of 3 [y,n,q,?]?")
         tmux.press("q")
+        tmux.wait("edited (hunk 1 of 3)")
         tmux.wait("FINISHED")
     assert calc.read_text(encoding="utf-8") == "".join(lines).replace("x2 = 1", "x2 = 2")
 

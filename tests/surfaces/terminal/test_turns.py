@@ -229,4 +229,5 @@ def test_unreadable_earlier_usage_is_left_to_the_turn(tmp_path: Path) -> None:
         database.execute("UPDATE checkpoints SET type = NULL")
     setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "And now?") is ExitCode.SYSTEM_ERROR
-    assert screen.visible_lines[1].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")
+    shown = " ".join(line.strip() for line in screen.visible_lines)
+    assert f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read." in shown

@@ -79,7 +79,7 @@ FAILURES: list[tuple[int, str, JsonMap, ToolErrorCode, str]] = [
     (403, "{}", {}, ToolErrorCode.PERMISSION_DENIED, "`json` in `search.formats`"),
     (429, "{}", {}, ToolErrorCode.RATE_LIMITED, "no more searches are allowed now"),
     (429, "x", {"Content-Type": "application/octet-stream"}, ToolErrorCode.RATE_LIMITED, "no more searches"),
-    (401, "\0", {}, ToolErrorCode.PERMISSION_DENIED, "answered 401"),
+    (401, "\0", {}, ToolErrorCode.PERMISSION_DENIED, "answered 401: it asks for a login"),
     (503, "{}", {}, ToolErrorCode.UNAVAILABLE, "answered 503"),
     (422, "{}", {}, ToolErrorCode.IO_ERROR, "fewer words"),
     (200, "<html>", {"Content-Type": "text/html"}, ToolErrorCode.IO_ERROR, "did not answer with a list of results"),

@@ -138,6 +138,7 @@ def test_only_approved_hunks_are_written_reported_and_undone(root: Path, monkeyp
     assert (root / "long.py").read_bytes() == with_edits("x3", "x38")
     assert '"data":{"path":"long.py","action":"edited","approved_in_part":' in text
     assert "a person approved only 1, 3:" in text
+    assert '"hunks":"1, 3 of 3"' in text
     assert ("-x20 = 1" in text, "-x3 = 1" in text, "replacements" in text) == (True, False, False)
 
     [change] = [
