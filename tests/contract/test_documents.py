@@ -244,6 +244,7 @@ OF_USERS: Final = {
     "SKILL.md",
     "package.json",
     "Cargo.toml",
+    "Cargo.lock",
     "ruff.toml",
     "pyrightconfig.json",
     "tsconfig.json",

@@ -50,6 +50,9 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import (
 LONGEST_LAST_WORDS: Final = 1_500
 """Characters of an output that an error message repeats."""
 
+_SEARCH_S: Final = 5.0
+"""Seconds in which the repository that holds the workspace must be searched."""
+
 _MOST_CACHED: Final = 200_000
 """Names whose verdict is cached: a verdict takes about 16 us, and each command asks for those of all names."""
 
@@ -179,6 +182,7 @@ class Commands:
     added_texts: Mapping[str, bytes] = field(default_factory=dict)
     is_read_only: bool = False
     copy_deadline: float | None = None
+    _too_large: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def in_scope(self, scope: CancellationScope) -> Self:
@@ -224,7 +228,7 @@ class Commands:
 
     def program(self, argv: Sequence[str], cwd: str = ".") -> str | ToolError:
         """Return the real name of the program that `run` would start, or the error."""
-        path = self.resolve(argv)
+        path = self.resolve(argv, cwd)
         if isinstance(path, ToolError):
             return path
 
@@ -242,11 +246,12 @@ class Commands:
 
         return folder if isinstance(folder, ToolError) else real
 
-    def resolve(self, argv: Sequence[str]) -> str | ToolError:
+    def resolve(self, argv: Sequence[str], cwd: str = ".") -> str | ToolError:
         """Return the absolute name of the program of a command, or why it may not, or cannot, be run."""
         path = self.env["PATH"]
         if argv[0] in ENVIRONMENT_PROGRAMS:
             folders = self._environments()
+            folders.sort(key=lambda folder: not self._is_of_subproject(folder, cwd))
             if argv[1:2] == ["-m"]:  # that of the program of this name, such as pytest
                 folders.sort(key=lambda folder: not os.path.exists(os.path.join(folder, *argv[2:3])))
 
@@ -269,6 +274,12 @@ class Commands:
             for python in self.rules.pythons
             if os.access(python, os.X_OK) and self._is_visible(os.path.realpath(python))
         ]
+
+    def _is_of_subproject(self, environment: str, cwd: str) -> bool:
+        """Return whether the `bin` of an environment belongs to a project in a folder that holds `cwd`."""
+        project = os.path.dirname(os.path.dirname(environment))
+        is_subproject = project != self.root and is_below(project, self.root)
+        return is_subproject and is_below(os.path.join(self.root, os.path.normpath(cwd)), project)
 
     def _is_visible(self, path: str) -> bool:
         if is_below(path, self.root):
@@ -293,7 +304,7 @@ class Commands:
             limit = min(timeout_s, self.rules.soft_timeout_s)
 
         time_limit = _TimeLimit(time.monotonic(), limit)
-        program = self.resolve(argv)
+        program = self.resolve(argv, cwd)
         if isinstance(program, ToolError):
             return program
 
@@ -361,21 +372,37 @@ class Commands:
             settings = settings_names(self._protected)
             stack.callback(rename_guarded, root, self._guarded, cover.guarded, settings)
 
-        readable = self._readable
-        enclosing = self._repository
-        if enclosing is not None and self._shown_folders.is_small(enclosing, self.root, deadline):
-            readable = (*readable, enclosing)
+        shown = self._shown_without_secrets(deadline)
+        if isinstance(shown, ToolError):
+            return shown
 
-        repository = linked_repository(enclosing or self.root)
-        hidden = self._shown_folders.find(readable, self.root, deadline, repository, own_installation())
+        readable, hidden = shown
+        view = self._view(root, cover, hidden, stack)
+        return replace(view, cwd=self._absolute(folder), readable=readable)
+
+    def _shown_without_secrets(self, deadline: float) -> tuple[tuple[str, ...], Hidden] | ToolError:
+        """Return the folders that programs may read beside the workspace, and what has to be hidden in them.
+
+        The repository that holds the workspace is left out, also later, if it cannot be searched soon.
+        """
+        folders = self._readable
+        enclosing = self._repository
+        linked = linked_repository(enclosing or self.root)
+
+        if enclosing is not None and enclosing not in self._too_large:
+            soon = min(deadline, time.monotonic() + _SEARCH_S)
+            with_enclosing = (*folders, enclosing)
+            hidden = self._shown_folders.find(with_enclosing, self.root, soon, linked, own_installation())
+            if not isinstance(hidden, ToolError):
+                return with_enclosing if linked is None else (*with_enclosing, linked), hidden
+
+            self._too_large.add(enclosing)
+
+        hidden = self._shown_folders.find(folders, self.root, deadline, linked, own_installation())
         if isinstance(hidden, ToolError):
             return hidden
 
-        if repository is not None:
-            readable = (*readable, repository)
-
-        view = self._view(root, cover, hidden, stack)
-        return replace(view, cwd=self._absolute(folder), readable=readable)
+        return folders if linked is None else (*folders, linked), hidden
 
     def _run_sandboxed(self, view: View, command: Sequence[str], time_limit: _TimeLimit) -> CommandResult | ToolError:
         stdout = CapturedOutput(most=self.rules.max_output_bytes)

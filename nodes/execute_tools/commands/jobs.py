@@ -138,7 +138,7 @@ class Jobs:
         self, commands: Commands, argv: Sequence[str], cwd: str, deadline: float
     ) -> tuple[SharedSandbox, SharedCommand] | ToolError:
         """Start a command in the sandbox, and wait until it runs."""
-        program = commands.resolve(argv)
+        program = commands.resolve(argv, cwd)
         if isinstance(program, ToolError):
             return program
 

@@ -27,7 +27,6 @@ from mendgraph.nodes.execute_tools.commands.workspace_cover import (
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from mendgraph.nodes.workspace.files.bare_repositories import is_bare_repository, is_repository_data
-from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.files.handles import closing, open_root, read_beginning
 from mendgraph.nodes.workspace.files.sandbox import ContentJudge
 from mendgraph.nodes.workspace.files.tree_walk import GIT_DIRECTORY
@@ -37,8 +36,6 @@ MOST_HIDDEN: Final = 300
 
 _MOST_CACHED: Final = 200_000
 """Folders whose content is cached."""
-
-_SEARCH_S: Final = 5.0
 
 _NESTED: Final = ("site-packages", "dist-packages", "node_modules")
 """Folders of packages inside of others; they are searched again when their own status has changed."""
@@ -103,19 +100,6 @@ class ShownFolders:
         self._refused = refused
         self._content_rule = ContentRule(contents)
         self._cache = StatusCache[_Contents](_MOST_CACHED)
-        self._too_large: set[str] = set()
-
-    def is_small(self, folder: str, root: str, deadline: float) -> bool:
-        """Return whether the folder can be searched, in `_SEARCH_S` seconds. If not, it is not searched again."""
-        if folder in self._too_large:
-            return False
-
-        hidden = self.find([folder], root, min(deadline, monotonic_s() + _SEARCH_S))
-        if isinstance(hidden, ToolError):
-            self._too_large.add(folder)
-            return False
-
-        return True
 
     def find(
         self,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules, may_be_readable
@@ -76,6 +76,7 @@ _PROJECT_FILES: Final = frozenset({*_PYTHON_PROJECT, "package.json", "Cargo.toml
 _NOT_PROJECTS: Final = frozenset({"node_modules", *VIRTUAL_ENVIRONMENTS})
 _DEEPEST: Final = 2  # levels of folders below the workspace in which projects are looked for
 _MOST_FOLDERS: Final = 300  # folders that are looked at
+_MOST_PROJECTS: Final = 20  # projects in folders whose programs commands can start
 _MAKE_TEST: Final = re.compile(rb"^test[ \t]*:(?!=)", re.MULTILINE)
 _BUILT_ON: Final = re.compile(rb"^home[ \t]*=[ \t]*([^\s\0]+)$", re.MULTILINE)
 
@@ -171,10 +172,10 @@ def find_runners(root: str, folder: str = "") -> Runners:
 
 
 def find_all_runners(root: str) -> list[Runners]:
-    """Return the test runners of all projects of the workspace: its own first, if it has any."""
+    """Return the test runners of the workspace, and of the first projects in folders of it."""
     folders = [""]
     with suppress(OSError), closing(open_root(root)) as handle:
-        folders += _project_folders(handle)
+        folders += islice(_project_folders(handle), _MOST_PROJECTS)
 
     return [find_runners(root, folder) for folder in folders]
 

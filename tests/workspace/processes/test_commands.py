@@ -57,6 +57,23 @@ def test_program_in_the_workspace_does_not_shadow_a_system_program(
     assert result.stdout.head.startswith(b"git version")
 
 
+def test_program_in_the_folder_of_a_project_is_that_of_its_environment(place: Place) -> None:
+    for name in ("api", "jobs"):
+        environment = place.root / name / ".venv/bin"
+        environment.mkdir(parents=True)
+        (environment / "pytest").write_text(f"#!/bin/sh\necho {name}\n")
+        (environment / "python").symlink_to(os.path.realpath("/usr/bin/python3"))
+        (environment / "pytest").chmod(0o755)
+
+    (place.root / "jobs/tests").mkdir()
+    pythons = tuple(str(place.root / name / ".venv/bin/python") for name in ("api", "jobs"))
+    commands = place.opened(commands=("pytest",), pythons=pythons)
+    for folder, name in ((".", "api"), ("api", "api"), ("jobs", "jobs"), ("jobs/tests", "jobs")):
+        result = commands.run(["pytest"], folder)
+        assert isinstance(result, CommandResult)
+        assert result.stdout.head.decode().strip() == name, folder
+
+
 def test_programs_that_run_code_of_the_project_are_those_of_its_environment(place: Place) -> None:
     """Every other program is the system's, also if the environment has one of this name."""
     environment = place.root / ".venv/bin"
