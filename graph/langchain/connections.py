@@ -7,6 +7,7 @@ clients, which keeps the settings of a user, HTTP clients included.
 
 import asyncio
 import os
+import sys
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from functools import cached_property, partial
@@ -124,7 +125,7 @@ def _open_copy(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
         return _open_openai(chat, in_loop)
     if is_anthropic_chat(chat):
         return _open_anthropic(chat, in_loop)
-    if type(chat).__name__ == "ChatOllama" and type(chat).__module__.startswith("langchain_ollama"):
+    if _is_instance(chat, "langchain_ollama", "ChatOllama"):
         return _open_ollama(chat, in_loop)
 
     return chat, _keep_open
@@ -132,16 +133,18 @@ def _open_copy(chat: BaseChatModel, in_loop: bool) -> OpenedChat:
 
 def is_openai_chat(chat: object) -> "TypeGuard[BaseChatOpenAI]":
     """Return whether this is a chat model of langchain-openai's family, without an import of the package."""
-    return _has_base(chat, "langchain_openai", "BaseChatOpenAI")
+    return _is_instance(chat, "langchain_openai.chat_models.base", "BaseChatOpenAI")
 
 
 def is_anthropic_chat(chat: object) -> bool:
     """Return whether this is a chat model of langchain-anthropic's family, whose package may be missing."""
-    return _has_base(chat, "langchain_anthropic", "ChatAnthropic")
+    return _is_instance(chat, "langchain_anthropic", "ChatAnthropic")
 
 
-def _has_base(chat: object, package: str, name: str) -> bool:
-    return any(kind.__name__ == name and kind.__module__.startswith(f"{package}.") for kind in type(chat).__mro__)
+def _is_instance(chat: object, module: str, name: str) -> bool:
+    """Return whether a chat model is of this class, whose module is imported if there is such a chat model."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(chat, kind)
 
 
 def _keep_open() -> None:

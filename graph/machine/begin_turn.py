@@ -340,11 +340,15 @@ def _context_problem(turn: TurnServices) -> StopCause | None:
 def _tools_problem(turn: TurnServices) -> str | None:
     context = turn.context
     tools = turn.tools
-    asking = {"mode 'ask'": context.mode == "ask", "questions=True": context.questions}
-    asking["on_limit='ask'"] = context.on_limit == "ask"
-    if any(asking.values()) and not has_checkpointer(get_config()):
-        setting = next(name for name, is_set in asking.items() if is_set)
-        return f"{setting} needs a checkpointer: without one the run cannot wait for a person's answer."
+    asking = {
+        "mode 'ask'": context.mode == "ask",
+        "questions=True": context.questions,
+        "on_limit='ask'": context.on_limit == "ask",
+    }
+    for setting, is_set in asking.items():
+        if is_set and not has_checkpointer(get_config()):
+            return f"{setting} needs a checkpointer: without one the run cannot wait for a person's answer."
+
     if isinstance(tools.allowed, ToolError):
         return tools.allowed.message
 

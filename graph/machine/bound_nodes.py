@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import Runnable
-from langgraph.config import get_config, get_stream_writer
+from langgraph.config import get_stream_writer
 from langgraph.errors import GraphBubbleUp
-from langgraph.runtime import Runtime, get_runtime
+from langgraph.runtime import Runtime
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.begin_turn import CallPlan, ContextPolicy, Turns, TurnServices, begin_turn, trace_event
 from mendgraph.graph.machine.guard_runtime import judge_calls, known_files, settle_limit
 from mendgraph.graph.machine.machine_tools import MachineTools
@@ -27,14 +26,7 @@ from mendgraph.graph.machine.models import MachineModels, book_thread
 from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
 from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks, unread_files
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_step import (
-    InLoop,
-    OpenChildren,
-    restore_files,
-    run_tools,
-    settle_jobs,
-    with_changes_of_jobs,
-)
+from mendgraph.graph.machine.tool_step import InLoop, restore_files, run_tools, settle_jobs, with_changes_of_jobs
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
 from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.call_model import ledger
@@ -71,7 +63,9 @@ from mendgraph.nodes.workspace.files.deadline import CancellationScope, await_ca
 from mendgraph.nodes.workspace.files.workspace import FileContent
 
 if TYPE_CHECKING:
+    from mendgraph.graph.langchain.chat_models import ChatModels
     from mendgraph.graph.langchain.hooks import Hooks
+    from mendgraph.graph.machine.children import Children
 
 _REPORTED_REPLIES: Final = 2
 """Replies in one foreign call format that a run reports; the model will keep using it."""
@@ -172,42 +166,38 @@ class BoundNodes:
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
         with self._ending_jobs_of(state):
-            return self._call_model(state)
+            turn = self._turn(state)
+            plan = turn.call_plan(state)
+            if self.hooks:
+                update = self.hooks.run(self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=False))
+            else:
+                update = call_model(state, plan.settings, plan.tools, self._call_services(state, plan))
 
-    def _call_model(self, state: AgentState) -> Update:
-        turn = self._turn(state)
-        plan = turn.call_plan(state)
-        if self.hooks:
-            update = self.hooks.run(self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=False))
-        else:
-            update = call_model(state, plan.settings, plan.tools, self._call_services(state, plan))
-
-        return self._after_model_call(state, update)
+            return self._after_model_call(state, update)
 
     async def acall_model(self, state: AgentState) -> Update:
         """Make the next model call without blocking the event loop."""
         with self._ending_jobs_of(state):
-            return await self._acall_model(state)
+            turn = self._turn(state)
+            plan = await asyncio.to_thread(turn.call_plan, state)
+            if self.hooks:
+                update = await self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=True)
+            else:
+                update = await acall_model(state, plan.settings, plan.tools, self._call_services(state, plan))
 
-    async def _acall_model(self, state: AgentState) -> Update:
-        turn = self._turn(state)
-        plan = await asyncio.to_thread(turn.call_plan, state)
-        if self.hooks:
-            update = await self._call_model_with_hooks(self.hooks, state, turn, plan, in_loop=True)
-        else:
-            update = await acall_model(state, plan.settings, plan.tools, self._call_services(state, plan))
-
-        return self._after_model_call(state, update)
+            return self._after_model_call(state, update)
 
     async def _call_model_with_hooks(
         self, hooks: "Hooks", state: AgentState, turn: TurnServices, plan: CallPlan, *, in_loop: bool
     ) -> Update:
         async def send(part: Any, system: str, tools: Sequence[ToolSpec], other: Runnable[Any, Any] | None) -> Update:
             settings = replace(plan.settings, system=system)
-            services = self._call_services(state, plan)
+            models = None
             if other is not None:
-                settings, services = turn.model.for_other_model(other, settings, services)
+                models = self._models.connections_of(other)
+                settings = turn.model.settings_of_other(models, settings)
 
+            services = self._call_services(state, plan, models)
             update: Update = {}
             while not update or update.get("pending_call"):  # a hook's handler returns a reply, or fails
                 visit: Any = {**part, **update}
@@ -221,9 +211,9 @@ class BoundNodes:
         model = self._models.run_chat_model or turn.model.display_name()
         return await hooks.call_model(state, model, plan.tools, send, in_loop=in_loop)
 
-    def _call_services(self, state: AgentState, plan: CallPlan) -> CallServices:
+    def _call_services(self, state: AgentState, plan: CallPlan, models: "ChatModels | None" = None) -> CallServices:
         tell = partial(trace_event, state["run_id"], step=state.get("step", 0) + 1)
-        return self._models.services(plan.settings.budget.limits, tell)
+        return self._models.services(plan.settings.budget.limits, tell, models)
 
     def _after_model_call(self, state: AgentState, update: Update) -> Update:
         trouble = self._models.book.trouble()
@@ -305,8 +295,7 @@ class BoundNodes:
     def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; after a stop request no further call begins."""
         with self._ending_jobs_of(state), self._step_cancellation() as cancellation:
-            children = self._open_children(state)
-            update = self._tool_step(state, cancellation, children)()
+            update = self._run_step(state, cancellation)
 
         return self._after_tools(state, update)
 
@@ -317,31 +306,17 @@ class BoundNodes:
             self._step_cancellation() as cancellation,
             calls_in_loop() as in_loop,
         ):
-            children = self._open_children(state, in_loop)
-            update = await await_call(self._tool_step(state, cancellation, children, in_loop), scope=cancellation)
+            run_step = partial(self._run_step, state, cancellation, in_loop)
+            update = await await_call(run_step, scope=cancellation)
 
         return self._after_tools(state, update)
 
-    def _tool_step(
-        self,
-        state: AgentState,
-        cancellation: CancellationScope,
-        open_children: OpenChildren | None,
-        in_loop: InLoop | None = None,
-    ) -> Callable[[], Update]:
-        """Return the function that runs the calls of a step, in any thread."""
+    def _run_step(self, state: AgentState, cancellation: CancellationScope, in_loop: InLoop | None = None) -> Update:
+        """Run the calls of a step, in this thread."""
         tools = self._turn(state).tools
-        write = get_stream_writer()
-        run_calls = partial(
-            run_tools,
-            tools,
-            write=write,
-            cancellation=cancellation,
-            task=_task_id(),
-            in_loop=in_loop,
-            open_children=open_children,
-        )
-        return partial(with_changes_of_jobs, tools, state, write, run_calls)
+        open_children = partial(self._open_children, state, in_loop)
+        run_calls = partial(run_tools, tools, cancellation=cancellation, open_children=open_children, in_loop=in_loop)
+        return with_changes_of_jobs(tools, run_calls, state)
 
     @contextmanager
     def _ending_jobs_of(self, state: AgentState) -> Iterator[None]:
@@ -367,27 +342,16 @@ class BoundNodes:
         with stop.listening(close) if stop else nullcontext():
             yield cancellation
 
-    def _open_children(self, state: AgentState, in_loop: Callable[[Any], Any] | None = None) -> OpenChildren | None:
-        """Return what opens the children of a step; None if the run may have none."""
-        if not state["context"].delegation:
-            return None
+    def _open_children(
+        self, state: AgentState, in_loop: InLoop | None, counts: dict[str, int], records: WorkspaceRecords
+    ) -> "Children":
+        """Return the children of a step; `counts` are the calls of this turn by tool."""
+        from mendgraph.graph.machine.children import Children
 
-        from mendgraph.graph.machine.children import Children, ParentRun
+        def compile_machine(stop: StopRequest) -> Any:
+            return self._compile_children(self.for_children(records, stop))
 
-        config = get_config()
-        write = get_stream_writer()
-        tools = self._turn(state).tools
-        context = cast("object", get_runtime(AgentContext).context)
-        owner = context.owner if isinstance(context, Admission) else None
-
-        def open_children(counts: dict[str, int], records: WorkspaceRecords) -> Children:
-            def compile_machine(stop: StopRequest) -> Any:
-                return self._compile_children(self.for_children(records, stop))
-
-            parent = ParentRun(state, config, compile_machine, write, tools, owner, self._stop, in_loop)
-            return Children(parent, counts)
-
-        return open_children
+        return Children(state, counts, self._turn(state).tools, compile_machine, self._stop, in_loop)
 
     def _after_tools(self, state: AgentState, update: Update) -> Update:
         truncated = 0
@@ -474,7 +438,7 @@ class BoundNodes:
         if cause is None or not restores:
             return self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause) | changed
 
-        restored = restore_files(self._turn(state).tools, state, get_stream_writer())
+        restored = restore_files(self._turn(state).tools, state)
         cause = cause.model_copy(update={"message": f"{cause.message} {restored.sentence}"})
         update = self._end_without_answer(state, OutcomeKind.SYSTEM_ERROR, cause, restored.paths)
         return {**update, "changes": [*changed.get("changes", []), *restored.changes]}
@@ -492,7 +456,7 @@ class BoundNodes:
         if self._tools.jobs(run_id) is None:
             return state, {}
 
-        changed = settle_jobs(self._turn(state).tools, state, get_stream_writer(), end=True)
+        changed = settle_jobs(self._turn(state).tools, state, end=True)
         self._tools.end_jobs(run_id)
         if not changed:
             return state, {}
@@ -583,9 +547,3 @@ def _count_repairs(state: AgentState, update: Update, counts: Mapping[str, int],
     count_events(events)
     spending = update.get("spending") or state["spending"]
     return {**update, "spending": ledger.count_mending(spending, formats, **events)}
-
-
-def _task_id() -> str:
-    """Return LangGraph's id of this execution of the node, which is the same when it is run again after a kill."""
-    info = get_runtime().execution_info
-    return "" if info is None else info.task_id

@@ -163,13 +163,15 @@ class NodeTimeoutError(Exception):
 
 
 class SyncAsync(Runnable[Any, Any]):
-    """Calls `sync` or awaits `in_loop`. LangGraph traces it under its name.
+    """Calls `sync` or awaits `in_loop`, by default the same in the event loop. LangGraph traces it under its name.
 
     A `RunnableLambda` would inspect the functions' signatures and open a run of its own at every call. Source: measured
     on LangGraph 1.2, 0.2 ms a node.
     """
 
-    def __init__(self, name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(
+        self, name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]] | None = None
+    ) -> None:
         self.name: str = name
         self._sync = sync
         self._in_loop = in_loop
@@ -180,6 +182,8 @@ class SyncAsync(Runnable[Any, Any]):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """Return the same without blocking the event loop."""
+        if self._in_loop is None:
+            return self._sync(input)
         return await self._in_loop(input)
 
 
@@ -236,19 +240,6 @@ def terminal_node(name: str, node: Callable[[Any], Any]) -> SyncAsync:
         return await await_call(partial(node, state))
 
     return observed_node(name, node, run_in_loop)
-
-
-def router_of(router: Callable[[Any], str]) -> SyncAsync:
-    """Return a router that an event loop calls itself.
-
-    LangGraph would call it in a thread there. A run that is cancelled while it waits for that thread has stored the
-    node's update but not the next node: nothing could resume it.
-    """
-
-    async def run_in_loop(state: Any) -> str:
-        return router(state)
-
-    return SyncAsync(router.__name__, router, run_in_loop)
 
 
 # --- The graph
@@ -389,8 +380,10 @@ def _compiled(
         if source not in _ROUTERS:
             builder.add_edge(source, target)
 
+    # In an event loop LangGraph would call a plain function in a thread. A run that is cancelled while it waits for it
+    # has stored the node's update but not the next node: nothing could resume it.
     for source, router in _ROUTERS.items():
-        builder.add_conditional_edges(source, router_of(router), routes.PATH_MAPS[source])
+        builder.add_conditional_edges(source, SyncAsync(router.__name__, router), routes.PATH_MAPS[source])
 
     if form is not None:
         builder.channels["structured_response"] = StructuredChannel(form)

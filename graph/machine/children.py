@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, nullcontext
 from contextvars import copy_context
 from math import inf
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
-from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_config, get_stream_writer
 from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
@@ -23,6 +24,7 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.langgraph_private import subgraph_config
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.state import AgentState
+from mendgraph.graph.machine.tool_step import InLoop
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.endpoint import split_provider
@@ -51,43 +53,46 @@ from mendgraph.nodes.records import (
 _LEAST_S: Final = 0.1
 
 
-class ParentRun(NamedTuple):
-    """The parent run: the state and the config of its step, and its stream writer.
-
-    `compile` returns the machine of children that a stop request ends; `tools` are those of its turn; `owner` is the
-    user of a server; `in_loop` runs a coroutine in the event loop of the run, if it has one.
-    """
-
-    state: AgentState
-    config: RunnableConfig
-    compile: Callable[[StopRequest], CompiledStateGraph[Any, Any, Any, Any]]
-    write: Callable[[Any], None]
-    tools: TurnTools
-    owner: str | None = None
-    stop: StopRequest | None = None
-    in_loop: Callable[[Any], Any] | None = None
-
-
 class Children:
     """Runs the children of one step in batches. `spending` is that of the parent run, including its children."""
 
-    def __init__(self, parent: ParentRun, counts: dict[str, int]) -> None:
-        """`counts` are the calls of this turn by tool; those of the children are added."""
-        self._parent = parent
+    def __init__(
+        self,
+        state: AgentState,
+        counts: dict[str, int],
+        tools: TurnTools,
+        compile_machine: Callable[[StopRequest], CompiledStateGraph[Any, Any, Any, Any]],
+        stop: StopRequest | None,
+        in_loop: InLoop | None,
+    ) -> None:
+        """`state` and `tools` are those of the parent run's step, `stop` ends it.
+
+        `counts` are the calls of this turn by tool; those of the children are added. `compile_machine` returns the
+        machine of children that a stop request ends. `in_loop` runs a coroutine in the event loop of the run.
+        """
+        self.spending = state["spending"]
+        self._state = state
         self._counts = counts
-        self.spending = parent.state["spending"]
+        self._tools = tools
+        self._compile = compile_machine
+        self._stop = stop
+        self._in_loop = in_loop
+        self._config = get_config()
+        self._write = get_stream_writer()
+        context: object = get_runtime(AgentContext).context
+        self._owner = context.owner if isinstance(context, Admission) else None
 
     def run(self, calls: Mapping[int, JsonMap], seconds_left: float) -> tuple[dict[int, ToolOutput], float]:
         """Return the outputs of these calls by their places, and the seconds that all batches took.
 
         Raises GraphInterrupt: a child asks a person.
         """
-        context = self._parent.state["context"]
+        context = self._state["context"]
         outputs: dict[int, ToolOutput] = {}
         paths: dict[int, list[str]] = {}
         agents: Mapping[str, PromptFile] = {}
         if any(call.get("agent") for call in calls.values()):
-            agents = self._parent.tools.agents
+            agents = self._tools.agents
 
         for place, call in calls.items():
             # Guard has judged the paths, so none is outside of the workspace.
@@ -114,7 +119,7 @@ class Children:
                 child = child_context(context, paths[place], part)
                 agent = agents.get(calls[place].get("agent", ""))
                 if agent is not None:
-                    child = agent_context(child, agent, self._parent.tools.machine)
+                    child = agent_context(child, agent, self._tools.machine)
 
                 tasks[place] = (calls[place]["task"], child)
 
@@ -132,8 +137,8 @@ class Children:
 
     def _part(self, children: int, batches: int, seconds_left: float) -> JsonMap | ToolError:
         """Return what each child may use, or the error that too little is left."""
-        context = self._parent.state["context"]
-        part = ledger.share(self.spending, context.limits(self._parent.state["profile"]), children + 1)
+        context = self._state["context"]
+        part = ledger.share(self.spending, context.limits(self._state["profile"]), children + 1)
         part["max_seconds"] = None if seconds_left == inf else seconds_left / (batches + 1)
         least = {"max_cost_usd": LEAST_USD, "max_seconds": _LEAST_S}
 
@@ -143,23 +148,22 @@ class Children:
                 return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=message)
 
         counts = self._counts
-        system_prompt = "".join(self._parent.state.get("system_prompt") or ())
+        system_prompt = "".join(self._state.get("system_prompt") or ())
         quotas = {name: max(0, most - counts.get(name, 0)) // children for name, most in context.tool_quotas.items()}
 
         return {**part, "tool_quotas": quotas, "system_prompt": system_prompt}
 
     def _run_batch(self, children: Mapping[int, tuple[str, AgentContext]]) -> dict[int, Mapping[str, Any]]:
         """Run these children side by side and return their final states. An exception here ends them as well."""
-        parent = self._parent
         stop = StopRequest()
         states = dict[int, Mapping[str, Any]]()
-        stop_requested = parent.stop
+        stop_requested = self._stop
 
         def ask() -> None:
             if stop_requested is not None:
                 stop.ask(stop_requested.reason, in_step=stop_requested.in_step)
 
-        machine = parent.compile(stop)
+        machine = self._compile(stop)
         options = {place: self._arguments(place, *child) for place, child in children.items()}
 
         def follow(place: int) -> None:
@@ -175,8 +179,8 @@ class Children:
             return await asyncio.gather(*map(afollow, children), return_exceptions=True)
 
         with stop_requested.listening(ask) if stop_requested else nullcontext():
-            if parent.in_loop is not None:
-                errors: Sequence[BaseException | None] = parent.in_loop(follow_all())
+            if self._in_loop is not None:
+                errors: Sequence[BaseException | None] = self._in_loop(follow_all())
             else:
                 with ThreadPoolExecutor(len(children)) as pool:
                     futures = [pool.submit(copy_context().run, follow, place) for place in children]
@@ -195,14 +199,13 @@ class Children:
 
     def _arguments(self, place: int, task: str, context: AgentContext) -> dict[str, Any]:
         """Return the arguments of a child's stream. Its namespace is the same whenever it runs again."""
-        parent = self._parent
-        state = parent.state
-        config = subgraph_config(parent.config, f"{state.get('step', 0)}|{place}")
+        state = self._state
+        config = subgraph_config(self._config, f"{state.get('step', 0)}|{place}")
 
         return {
             "input": {"messages": [task_message(task, state["messages"])]},
             "config": {**config, "recursion_limit": routes.limit_of_run(context)},
-            "context": context if parent.owner is None else Admission(context, parent.owner),
+            "context": context if self._owner is None else Admission(context, self._owner),
             "stream_mode": ["custom", "updates", "values"],
         }
 
@@ -210,9 +213,9 @@ class Children:
         if mode == "values":
             states[place] = part
         elif mode == "custom" or "__interrupt__" not in part:  # the parent run sends interrupts
-            step = self._parent.state.get("step", 0)
+            step = self._state.get("step", 0)
             event = {"type": "child", "place": f"{step}.{place + 1}", "task": task, "mode": mode, "part": part}
-            self._parent.write(event)
+            self._write(event)
 
 
 def conflict_free_batches(paths: Mapping[int, Sequence[str]], *, alone: bool) -> list[list[int]]:

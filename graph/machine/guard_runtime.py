@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from langgraph.config import get_config, get_stream_writer
+from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.configuration.settings import MAX_CALLS_PER_TURN_LIMIT, MOST
-from mendgraph.graph.machine.begin_turn import report_raises
+from mendgraph.graph.machine.begin_turn import report_raises, trace_event
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.tool_step import Write, foreign_to, scope_of, trace_sink
+from mendgraph.graph.machine.tool_step import foreign_to, scope_of, trace_sink
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.call_model.ledger import spent_by_limit
 from mendgraph.nodes.execute_tools.edits.diffs import (
@@ -76,13 +76,14 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
     machine = turn.machine
     scope = scope_of(state)
     counts = state.get("tool_counts")
+    sink = trace_sink(turn, Execution(state.get("run_id", ""), "", state.get("step", 0)))
     config = GuardConfig(
         mode=context.mode,
         root=context.workspace,
         rules=turn.rules(scope),
         allowed=turn.names,
         paths_of=turn.paths_of,
-        leads_to=partial(turn.leads_to, observe=partial(_report_refused, turn, state, get_stream_writer())),
+        leads_to=partial(turn.leads_to, observe=partial(sink.emit, "sandbox.refused")),
         scope=scope,
         need_approval=machine.need_approval,
         granted=machine.granted,
@@ -103,8 +104,7 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
             error = machine.keep_permission(permission)
 
         if error is not None:
-            event = {"name": "permission.unkept", "payload": {"reason": error.message}, "step_id": "0", "ms": 0}
-            get_stream_writer()({"type": "trace", "run_id": state["run_id"], **event})
+            trace_event(state["run_id"], "permission.unkept", {"reason": error.message})
 
     def ports(ask: Callable[[ApprovalRequest], object]) -> ApprovalPorts:
         clean = machine.redactor().content
@@ -157,12 +157,6 @@ def settle_limit(turn: TurnTools, state: AgentState, cause: StopCause) -> Update
 
     context = context.model_copy(update={name: value})
     return {"stop": None, "verdicts": [], "context": context, "raised_limits": raised}
-
-
-def _report_refused(turn: TurnTools, state: AgentState, write: Write, decision: JsonMap) -> None:
-    """Report a path that the sandbox refused while its call was judged."""
-    execution = Execution(state.get("run_id", ""), "", state.get("step", 0))
-    trace_sink(turn, execution, write).emit("sandbox.refused", decision)
 
 
 def _with_permissions(

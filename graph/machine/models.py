@@ -135,8 +135,13 @@ class MachineModels:
             return None
         return find_price(self.prices, name)
 
-    def services(self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None]) -> CallServices:
-        """Return how calls are made. Text and waits go to readers of the run's "custom" stream."""
+    def services(
+        self, limits: ledger.RunLimits, tell: Callable[[str, JsonMap], None], models: "ChatModels | None" = None
+    ) -> CallServices:
+        """Return how calls are made to these models, by default the run's own.
+
+        Text and waits go to readers of the run's "custom" stream.
+        """
         write = get_stream_writer()
 
         def on_text(text: str) -> None:
@@ -145,16 +150,12 @@ class MachineModels:
         def on_wait(seconds: float, reason: str) -> None:
             write({"type": "waiting", "seconds": seconds, "reason": reason})
 
-        connect = self.connect_to(None)
+        connect = partial(self._connect, OBSERVER.get(), models)
         ready = partial(connect, waiting=False)
         return CallServices(connect, on_text, on_wait, tell, self.book, limits, self.stop, ready)
 
-    def connect_to(self, models: "ChatModels | None") -> Callable[..., Any]:
-        """Return the function `CallServices.connect` for these models, by default the run's own."""
-        return partial(self._connect, OBSERVER.get(), models=models)
-
     def _connect(
-        self, observer: RunSpan | None, choice: ModelChoice, *, models: "ChatModels | None" = None, waiting: bool = True
+        self, observer: RunSpan | None, models: "ChatModels | None", choice: ModelChoice, *, waiting: bool = True
     ) -> Any:
         is_users = models is not None or self.chat_model is not None
         connection = (models or self.connections()).connect(choice, waiting=waiting)
@@ -413,21 +414,15 @@ class TurnModel:
             mode_prompt=PLAN if context.mode == "plan" else "",
         )
 
-    def for_other_model(
-        self, chat: Runnable[Any, Any], settings: CallSettings, services: CallServices
-    ) -> tuple[CallSettings, CallServices]:
-        """Return the settings and services of a call to another model: at its own price, inside the same limits.
+    def settings_of_other(self, models: "ChatModels", settings: CallSettings) -> CallSettings:
+        """Return the settings of a call to another model: at its own price, inside the same limits.
 
-        Raises:
-            TypeError: it is no chat model, and nothing that a run can honour.
-            ValueError: a limit on cost cannot be held, as nobody knows its price.
+        Raises ValueError: a limit on cost cannot be held, as nobody knows its price.
         """
         context = self.context
-        machine = self.machine
-        models = machine.connections_of(chat)
 
         def price_of(name: str) -> Price | None:
-            return context.price() or machine.listed_price(name)
+            return context.price() or self.machine.listed_price(name)
 
         choices = []
         for place, name in enumerate(models.user_names):
@@ -443,9 +438,7 @@ class TurnModel:
 
         window = window or find_profile(models.user_names[0]).window_tokens
         budget = replace(settings.budget, models=tuple(choices), price_of=price_of)
-        connect = machine.connect_to(models)
-        services = replace(services, connect=connect, ready=partial(connect, waiting=False))
-        return replace(settings, budget=budget, window_tokens=window), services
+        return replace(settings, budget=budget, window_tokens=window)
 
 
 def book_thread(context: AgentContext, run_id: str) -> str:

@@ -7,6 +7,7 @@ from math import inf
 from os.path import join
 from typing import TYPE_CHECKING, Any
 
+from langgraph.config import get_stream_writer
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
     from mendgraph.graph.hooks.shell_hooks import ShellHooks
     from mendgraph.graph.machine.children import Children
 
-Write = Callable[[Any], None]
-"""LangGraph's stream writer, to the readers of the run's "custom" stream."""
-
 RunCall = Callable[[ToolCall, ToolContext], ToolOutcome]
 InLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine in the event loop of the run from another thread, and waits for it."""
@@ -62,25 +60,23 @@ OpenChildren = Callable[[dict[str, int], WorkspaceRecords], "Children"]
 """(calls of this turn by tool, records of the workspace) -> the children of a step."""
 
 
-def with_changes_of_jobs(
-    turn: TurnTools, state: AgentState, write: Write, run_calls: Callable[[AgentState], Update]
-) -> Update:
+def with_changes_of_jobs(turn: TurnTools, run_calls: Callable[[AgentState], Update], state: AgentState) -> Update:
     """Run the calls of a step, and record before and after it what jobs have changed. Jobs end before checks."""
     if not turn.context.jobs:
         return run_calls(state)
 
     checks = any(item.tool == CHECKS_TOOL for item in state["items"])
-    before = settle_jobs(turn, state, write, end=checks)
+    before = settle_jobs(turn, state, end=checks)
     state = {**state, "changes": [*(state.get("changes") or ()), *before]}
     update = run_calls(state)
 
     changes = update.get("changes", [])
-    after = settle_jobs(turn, state, write, edits=changes)
+    after = settle_jobs(turn, state, edits=changes)
     return {**update, "changes": [*before, *changes, *after]}
 
 
 def settle_jobs(
-    turn: TurnTools, state: AgentState, write: Write, *, end: bool = False, edits: Sequence[FileChange] = ()
+    turn: TurnTools, state: AgentState, *, end: bool = False, edits: Sequence[FileChange] = ()
 ) -> list[FileChange]:
     """Record what has changed since the last time while jobs were running, and return it; with `end` they end first.
 
@@ -96,7 +92,7 @@ def settle_jobs(
 
     changes = jobs.take_changes(turn.workspace(), edits)
     step = state.get("step", 0)
-    sink = trace_sink(turn, Execution(run_id, "", step), write)
+    sink = trace_sink(turn, Execution(run_id, "", step))
 
     if isinstance(changes, Unwatched):
         if jobs.are_settled:
@@ -121,17 +117,14 @@ def settle_jobs(
 def run_tools(
     turn: TurnTools,
     state: AgentState,
-    write: Write,
-    cancellation: CancellationScope | None = None,
-    task: str = "",
+    cancellation: CancellationScope,
+    open_children: OpenChildren,
     in_loop: InLoop | None = None,
-    open_children: OpenChildren | None = None,
 ) -> Update:
     """Run the calls that guard allowed, and charge their time to the turn.
 
     Once `cancellation` is closed no call begins except the final answer; once it is over nothing changes any more.
-    `task` is the id of this execution of the node, the same when a step that was cut off is run again. `in_loop` runs
-    async tools in the event loop of the run, `open_children` opens the children.
+    `in_loop` runs async tools in the event loop of the run, `open_children` opens the children.
     """
     machine = turn.machine
     context = turn.context
@@ -141,21 +134,33 @@ def run_tools(
     if isinstance(missing, ToolError):
         return {"results": nothing_done(items, missing)}
 
-    execution = Execution(state["run_id"], task, state.get("step", 0))
-    sink = trace_sink(turn, execution, write)
+    info = get_runtime().execution_info  # LangGraph's task is the same when a step that was cut off is run again
+    execution = Execution(state["run_id"], "" if info is None else info.task_id, state.get("step", 0))
+    sink = trace_sink(turn, execution)
     counts = dict(state.get("tool_counts", {}))
     policy = turn.policy(counts, parent_of(execution.run_id)[0])
     engine = _engine(turn, sink, policy)
-    run_call, run_parallel = _ways_to_run(machine, engine, policy, in_loop)
-    run_call, run_children = _with_hooks(turn, execution, sink, engine, run_call)
-    if not any(item.tool in machine.child_tools for item in items):
-        open_children = None
+    run_call: RunCall = engine.run_sync
+    if in_loop is not None:
+        run_call = partial(_run_in_loop, machine, engine, in_loop)
 
-    changes_files = open_children is not None or changes_something(items, verdicts, machine.registry)
+    hooks = None
+    if context.hooks != "off":
+        hooks = open_hooks(turn, execution.run_id, lambda reason: sink.emit("hook.warned", {"reason": reason}))
+        run_call = partial(hooks.around, run_call)
+
+    delegates = context.delegation and any(item.tool in machine.child_tools for item in items)
+    changes_files = delegates or changes_something(items, verdicts, machine.registry)
     spending = state["spending"]
 
     with machine.records.journal(context.workspace, execution.run_id, sink, needed=changes_files) as journal:
-        children = open_children and open_children(counts, _records_of_children(turn, journal))
+        children = None
+        if delegates:
+            records = machine.records
+            if isinstance(journal, Journal):
+                records = records.for_children(context.workspace)
+            children = open_children(counts, records)
+
         resources = StepResources(
             run=run_call,
             registry=machine.registry,
@@ -166,8 +171,8 @@ def run_tools(
             as_written=partial(machine.literals.restore, execution.run_id),
             observe=reported_tool_call,
             permit=partial(approved_resources, context),
-            beside=run_parallel,
-            children=None if children is None else partial(run_children, children),
+            beside=partial(_runs_in_parallel, machine, policy),
+            children=None if children is None else partial(_run_children, engine, hooks, children),
         )
         update = execute_tools(state, results_of_denied(items, verdicts), resources)
 
@@ -188,17 +193,10 @@ def _with_edits(state: AgentState, results: Sequence[CallResult]) -> list[CallRe
     return edited
 
 
-def _records_of_children(turn: TurnTools, journal: Journal | ToolError | None) -> WorkspaceRecords:
-    records = turn.machine.records
-    if isinstance(journal, Journal):
-        return records.for_children(turn.context.workspace)
-    return records
-
-
-def restore_files(turn: TurnTools, state: AgentState, write: Write) -> RestoredWork:
+def restore_files(turn: TurnTools, state: AgentState) -> RestoredWork:
     """Restore the files as they were before the turn, whose work has failed; a resume continues after a kill."""
     run_id = state["run_id"]
-    sink = trace_sink(turn, Execution(run_id, "", state["step"]), write)
+    sink = trace_sink(turn, Execution(run_id, "", state["step"]))
     changed = tuple(net_changes(state["changes"]))
     return turn.machine.records.take_back(turn.workspace(), run_id, state["first_step"], sink, changed)
 
@@ -208,7 +206,7 @@ def results_of_cut_off_step(
 ) -> dict[int, ToolOutcome]:
     """Return the results of the calls that a cut-off step made, by their places."""
     machine = turn.machine
-    sink = trace_sink(turn, execution)
+    sink = TraceSink(execution.run_id, str(execution.step), redactor=machine.redactor())
 
     with machine.records.journal(turn.context.workspace, execution.run_id, sink, needed=True) as journal:
         if not isinstance(journal, Journal):
@@ -216,17 +214,14 @@ def results_of_cut_off_step(
         return recorded_outcomes(journal, machine.registry, turn.workspace(), execution, items)
 
 
-def trace_sink(turn: TurnTools, execution: Execution, write: Write | None = None) -> TraceSink:
-    """Return the trace of a step, whose events go to `write`."""
-    forward = None
-    if write is not None:
-        forward = partial(_forward, write)
+def trace_sink(turn: TurnTools, execution: Execution) -> TraceSink:
+    """Return the trace of a step, whose events go to the readers of the run's "custom" stream."""
+    write = get_stream_writer()
+
+    def forward(event: TraceEvent) -> None:
+        write({"type": "trace", **vars(event)})
 
     return TraceSink(execution.run_id, str(execution.step), forward=forward, redactor=turn.machine.redactor())
-
-
-def _forward(write: Write, event: TraceEvent) -> None:
-    write({"type": "trace", **vars(event)})
 
 
 def scope_of(state: AgentState) -> Scope:
@@ -340,31 +335,6 @@ def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | Tool
 # --- How calls run
 
 
-def _ways_to_run(
-    machine: MachineTools,
-    engine: Engine,
-    policy: CallPolicy,
-    in_loop: InLoop | None,
-) -> tuple[RunCall, Callable[[ToolCall], bool]]:
-    """Return what runs one call, and whether a call may run beside others."""
-    run_call: RunCall = engine.run_sync
-    if in_loop is not None:
-        run_call = partial(_run_in_loop, machine, engine, in_loop)
-
-    return run_call, partial(_runs_in_parallel, machine, policy)
-
-
-def _with_hooks(
-    turn: TurnTools, execution: Execution, sink: TraceSink, engine: DelegatingEngine, run_call: RunCall
-) -> "tuple[RunCall, Callable[..., tuple[list[ToolOutcome], float]]]":
-    """Return what runs one call, and what runs children, with the hooks of the workspace if the context runs them."""
-    if turn.context.hooks == "off":
-        return run_call, partial(_run_children, engine)
-
-    hooks = open_hooks(turn, execution.run_id, lambda reason: sink.emit("hook.warned", {"reason": reason}))
-    return partial(hooks.around, run_call), partial(_run_children_with_hooks, hooks, engine)
-
-
 def open_hooks(turn: TurnTools, session: str, tell: Callable[[str], None]) -> "ShellHooks":
     """Return the hooks of a turn whose context runs them; `tell` takes warnings for the person."""
     from mendgraph.graph.hooks.shell_hooks import ShellHooks
@@ -394,10 +364,19 @@ def _run_in_loop(
 
 
 def _run_children(
-    engine: DelegatingEngine, children: "Children", calls: Mapping[int, ToolCall], context: ToolContext
+    engine: DelegatingEngine,
+    hooks: "ShellHooks | None",
+    children: "Children",
+    calls: Mapping[int, ToolCall],
+    context: ToolContext,
 ) -> tuple[list[ToolOutcome], float]:
-    """Return the results of `delegate` calls in order, and the seconds that they took."""
-    places = list(calls)
+    """Return the results of `delegate` calls in order, and the seconds that they took; hooks may block some."""
+    blocked: dict[int, ToolOutcome] = {}
+    if hooks is not None:
+        refusals = {place: hooks.refusal(call, context) for place, call in calls.items()}
+        blocked = {place: refusal for place, refusal in refusals.items() if refusal is not None}
+
+    places = [place for place in calls if place not in blocked]
     seconds = 0.0
 
     def perform(allowed: dict[int, JsonMap]) -> dict[int, object]:
@@ -406,19 +385,6 @@ def _run_children(
         outputs, seconds = children.run(by_place, context.seconds_left)
         return {number: outputs[places[number]] for number in allowed}
 
-    return engine.side_by_side(list(calls.values()), context, perform), seconds
-
-
-def _run_children_with_hooks(
-    hooks: "ShellHooks",
-    engine: DelegatingEngine,
-    children: "Children",
-    calls: Mapping[int, ToolCall],
-    context: ToolContext,
-) -> tuple[list[ToolOutcome], float]:
-    """Return the results of `delegate` calls as `_run_children` does, without those that a hook blocks."""
-    refusals = {place: hooks.refusal(call, context) for place, call in calls.items()}
-    allowed = {place: call for place, call in calls.items() if refusals[place] is None}
-    outcomes, seconds = _run_children(engine, children, allowed, context) if allowed else ([], 0.0)
-    remaining = iter(outcomes)
-    return [refusal or next(remaining) for refusal in refusals.values()], seconds
+    outcomes = engine.side_by_side([calls[place] for place in places], context, perform)
+    by_place = blocked | dict(zip(places, outcomes, strict=True))
+    return [by_place[place] for place in calls], seconds

@@ -120,19 +120,18 @@ class TurnTools:
             usable -= JOB_TOOLS
         if not context.allowed_hosts and context.mode != "ask" and not self._has_permission(NETWORK_TOOL):
             usable -= {NETWORK_TOOL}
-        if read_skill.name in self.machine.added and not self.skills:
-            usable -= {read_skill.name}
-        if remember.name in self.machine.added and not context.memory:
-            usable -= {remember.name}
         if context.mode == "auto":
             usable -= self.machine.need_approval
         if self.machine.search and (context.mode == "read-only" or usable.isdisjoint(self.machine.unlisted)):
             usable -= {self.machine.search.name}
-        if ask_user.name in self.machine.added and not context.questions:
-            usable -= {ask_user.name}
-        if web_search.name in self.machine.added and isinstance(self.search(), ToolError):
-            usable -= {web_search.name}
 
+        needs = {
+            read_skill.name: bool(self.skills),
+            remember.name: context.memory,
+            ask_user.name: context.questions,
+            web_search.name: not isinstance(self.search(), ToolError),
+        }
+        usable -= {name for name in self.machine.added if not needs[name]}
         return usable - {name for name, most in context.tool_quotas.items() if not most}
 
     def discovered_tools(self, messages: Sequence[AnyMessage]) -> frozenset[str]:
@@ -256,7 +255,11 @@ class TurnTools:
         return CallPolicy(rules, self.machine.policy_memory, scope=thread, used=counts)
 
     def subject(self, call: ToolCall, scope: Scope, counts: dict[str, int] | None, *, listed: bool) -> str | ToolError:
-        """Return what an approval of this call would allow (`subject_of`), or why the call would still be refused."""
+        """Return what an approval of this call would allow, or why the call would still be refused.
+
+        It allows a program by its real name, or a host; "" for other calls. With `listed` it allows nothing beside what
+        the context names.
+        """
         tool = self.machine.registry.get(call.tool)
         policy = self.policy(counts)
         refusal = tool and (policy.permit(tool, call.arguments) or policy.spent(tool))
@@ -267,39 +270,18 @@ class TurnTools:
             search = self.search()
             return search if isinstance(search, ToolError) else search.host
 
-        return subject_of(call, self.context, lambda: self.commands(scope), listed=listed)
+        if call.tool in {COMMAND_TOOL, SHELL_TOOL}:
+            return _program_of(call, self.commands(scope), listed=listed)
+        if call.tool == NETWORK_TOOL:
+            return _host_of(call, self.context, listed=listed)
+
+        return _named_in(call)
 
     # --- Files
 
     @property
-    def _own_files(self) -> tuple[str, ...]:
-        """The absolute names of the folders of run records and of the user's settings files."""
-        return (*records_folders(), *user_places())
-
-    @property
     def _executed_files(self) -> tuple[str, ...]:
         return executed_files(self.machine.executed_files, self.context)
-
-    def _fixed_rules(self) -> tuple[FileGuardrailRule, ...]:
-        """Return the file rules of the machine and its own files, before those of submodules and of the context.
-
-        Not a `cached_property`: before Python 3.12 all turns would wait for one whose disk hangs.
-        """
-        if self._rules is None:
-            workspace = self.context.workspace
-            settings_rules = own_rules(workspace, records_folders(), user_places())
-            executed = executed_rules(workspace, self._executed_files)
-            self._rules = (*self.machine.rules, *settings_rules, *executed)
-
-        return self._rules
-
-    @cached_property
-    def _context_rules(self) -> tuple[FileGuardrailRule, ...]:
-        rules = denied_rules(self.context.denied_paths)
-        if self.context.writable_paths:
-            rules = (*rules, writable_rule(self.context.writable_paths))
-
-        return rules
 
     def rules(self, scope: Scope | None = None) -> tuple[FileGuardrailRule, ...]:
         """Return the file rules of the turn; with `scope` also those of what the model may change without asking.
@@ -307,16 +289,24 @@ class TurnTools:
         What MCP servers execute and submodules that are not checked out stay unchanged; run records in the workspace
         are denied. In mode "ask" a person decides about protected files, so `scope` adds nothing.
         """
-        rules = self._fixed_rules()
-        absent = absent_submodules(self.context.workspace)
+        context = self.context
+        if self._rules is None:  # no `cached_property`: before Python 3.12 all turns wait for one whose disk hangs
+            settings_rules = own_rules(context.workspace, records_folders(), user_places())
+            executed = executed_rules(context.workspace, self._executed_files)
+            self._rules = (*self.machine.rules, *settings_rules, *executed)
+
+        rules = [*self._rules]
+        absent = absent_submodules(context.workspace)
         if absent:
-            rules = (*rules, submodule_rule(absent))
+            rules.append(submodule_rule(absent))
 
-        rules = (*rules, *self._context_rules)
-        if scope is not None and self.context.mode != "ask":
-            rules = (*rules, scope_rule(scope))
+        rules += denied_rules(context.denied_paths)
+        if context.writable_paths:
+            rules.append(writable_rule(context.writable_paths))
+        if scope is not None and context.mode != "ask":
+            rules.append(scope_rule(scope))
 
-        return rules
+        return tuple(rules)
 
     def workspace(self, observe: Callable[[JsonMap], None] | None = None, scope: Scope | None = None) -> Workspace:
         """Return the only access to the files of the run; calls of the model change them within a `scope`."""
@@ -364,7 +354,7 @@ class TurnTools:
             context.allowed_programs,
             context.tool_timeouts_s.get(COMMAND_TOOL, context.tool_timeout_s),
             readable=context.readable_folders,
-            protected=(*self._own_files, *self._executed_files),
+            protected=(*records_folders(), *user_places(), *self._executed_files),
             sandbox=context.sandbox,
             commands=context.allowed_commands,
         )
@@ -502,22 +492,6 @@ class TurnTools:
 
 NETWORK_TOOL: Final = "http_get"
 JOB_TOOLS: Final = frozenset({"job_output", "job_kill"})
-
-
-def subject_of(
-    call: ToolCall, context: AgentContext, commands: Callable[[], Commands | ToolError | None], *, listed: bool
-) -> str | ToolError:
-    """Return what an approval of this call would allow: a program by its real name, or a host; "" for other calls.
-
-    Returns the error of a call that would still be refused. With `listed` an approval allows nothing beside what the
-    context names.
-    """
-    if call.tool in {COMMAND_TOOL, SHELL_TOOL}:
-        return _program_of(call, commands(), listed=listed)
-    if call.tool == NETWORK_TOOL:
-        return _host_of(call, context, listed=listed)
-
-    return _named_in(call)
 
 
 def _program_of(call: ToolCall, commands: Commands | ToolError | None, *, listed: bool) -> str | ToolError:

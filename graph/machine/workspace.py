@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import chain, islice
 from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -167,69 +167,62 @@ def command_files(root: str, rules: tuple[FileGuardrailRule, ...]) -> dict[str, 
 
     The user's go before those of the workspace at `root`, a real path: no repository replaces a command of its user.
     """
-    files: dict[str, PromptFile | ToolError] = {}
     workspace = WorkspaceFiles(judged_workspace(root, rules))
-
-    _add_skills(files, user_skills(root, rules))
-    _add_prompt_files_of_user(files, COMMAND_FOLDERS, rules)
-    _add_skills(files, workspace.skills())
-    for folder in COMMAND_FOLDERS:
-        _add_prompt_files(files, workspace, folder, folder)
-
-    return files
+    return _first_by_name(
+        _skill_files(user_skills(root, rules)),
+        _user_prompt_files(COMMAND_FOLDERS, rules),
+        _skill_files(workspace.skills()),
+        *(_prompt_files(workspace, folder, folder) for folder in COMMAND_FOLDERS),
+    )
 
 
 def agent_files(root: str, rules: tuple[FileGuardrailRule, ...], *, users: bool) -> dict[str, PromptFile]:
     """Return the agents by name: those of the workspace at `root`, after the user's if `users`."""
-    files: dict[str, PromptFile | ToolError] = {}
     workspace = WorkspaceFiles(judged_workspace(root, rules))
-
-    if users:
-        _add_prompt_files_of_user(files, AGENT_FOLDERS, rules)
-    for folder in AGENT_FOLDERS:
-        _add_prompt_files(files, workspace, folder, folder)
-
+    files = _first_by_name(
+        _user_prompt_files(AGENT_FOLDERS, rules) if users else (),
+        *(_prompt_files(workspace, folder, folder) for folder in AGENT_FOLDERS),
+    )
     return agents_in(files.values())
 
 
-def _add_prompt_files_of_user(
-    files: dict[str, PromptFile | ToolError], folders: Sequence[str], rules: tuple[FileGuardrailRule, ...]
-) -> None:
+_Found = tuple[str, str, bytes | ToolError | None]
+"""The name and the path of a prompt file, and its bytes, why it cannot be read, or None if it does not exist."""
+
+
+def _user_prompt_files(folders: Sequence[str], rules: tuple[FileGuardrailRule, ...]) -> Iterator[_Found]:
     for folder, path in home_folders(folders):
         root = check_workspace(path)
         if isinstance(root, str):
-            _add_prompt_files(files, WorkspaceFiles(judged_workspace(root, rules)), ".", f"~/{folder}")
+            yield from _prompt_files(WorkspaceFiles(judged_workspace(root, rules)), ".", f"~/{folder}")
 
 
-def _add_prompt_files(
-    files: dict[str, PromptFile | ToolError], workspace: WorkspaceFiles, folder: str, written: str
-) -> None:
-    """Add the Markdown files below a folder, which a person writes as `written`, unless their names are taken."""
+def _prompt_files(workspace: WorkspaceFiles, folder: str, written: str) -> Iterator[_Found]:
+    """Yield the Markdown files below a folder, which a person writes as `written`."""
     entries = (entry for entry in workspace.workspace.walk(folder) if entry.path.endswith(SUFFIX))
 
     for entry in islice(entries, MOST_PROMPT_FILES):
         path = relpath(entry.path, folder)
         name = path.removesuffix(SUFFIX).replace("/", ":")
-        _add_prompt_file(files, name, f"{written}/{path}", workspace.head(entry.path, MOST_READ + 1))
+        yield name, f"{written}/{path}", workspace.head(entry.path, MOST_READ + 1)
 
 
-def _add_skills(files: dict[str, PromptFile | ToolError], folders: Iterable[SkillFolder]) -> None:
+def _skill_files(folders: Iterable[SkillFolder]) -> Iterator[_Found]:
     for folder in folders:
         for name in sorted(folder.names)[:MOST_SKILLS]:
             path = with_tilde(f"{folder.path}/{name}/{SKILL_FILE}")
-            _add_prompt_file(files, name, path, folder.head(name, MOST_READ + 1))
+            yield name, path, folder.head(name, MOST_READ + 1)
 
 
-def _add_prompt_file(
-    files: dict[str, PromptFile | ToolError], name: str, path: str, data: bytes | ToolError | None
-) -> None:
-    if data is None or name in files or not is_prompt_name(name):
-        return
+def _first_by_name(*sources: Iterable[_Found]) -> dict[str, PromptFile | ToolError]:
+    files: dict[str, PromptFile | ToolError] = {}
+    for name, path, data in chain(*sources):
+        if isinstance(data, bytes):
+            data = read_prompt_file(name, path, data)  # noqa: PLW2901 - the same file
+        if data is not None and is_prompt_name(name):
+            files.setdefault(name, data)
 
-    if isinstance(data, bytes):
-        files[name] = read_prompt_file(name, path, data)
-    else:
-        files[name] = data
+    return files
 
 
 @lru_cache(maxsize=128)
@@ -425,11 +418,11 @@ def kept_content(workspace: str, sha256: str) -> bytes | None:
 
 def first_hashes(workspace: str, run_id: str) -> dict[str, str]:
     """Return the hashes of a run's changed files before its first change, "" for new ones."""
-    with suppress(StoreError):
-        changes = Journal(workspace_folder_path(workspace)).changes_of(run_id)
-        return {effect.path: effect.before.sha256 for change in changes for effect in reversed(change.effects)}
+    versions = file_versions(workspace, run_id)
+    if isinstance(versions, ToolError):
+        return {}
 
-    return {}
+    return {path: hashes[-1] for path, hashes in versions.items()}
 
 
 def file_versions(workspace: str, run_id: str) -> dict[str, list[str]] | ToolError:
