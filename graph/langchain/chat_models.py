@@ -214,21 +214,18 @@ def provider_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
 
 def name_of(chat: BaseChatModel) -> str:
     """Return the name of a chat model's model, or ""."""
-    for field in ("model_name", "model", "model_id", "azure_deployment", "deployment_name"):
-        value = getattr(chat, field, None)
-        if value and isinstance(value, str):
-            return value.removeprefix("models/")
-
-    return ""
+    fields = ("model_name", "model", "model_id", "azure_deployment", "deployment_name")
+    return _setting(chat, *fields).removeprefix("models/")
 
 
 def _address_of(chat: BaseChatModel) -> str:
-    for field in ("openai_api_base", "azure_endpoint", "anthropic_api_url", "base_url", "endpoint", "api_base"):
-        value = getattr(chat, field, None)
-        if value:
-            return str(value)
+    fields = ("openai_api_base", "azure_endpoint", "anthropic_api_url", "base_url", "endpoint", "api_base")
+    return _setting(chat, *fields)
 
-    return ""
+
+def _setting(chat: BaseChatModel, *fields: str) -> str:
+    """Return the first of these fields that is set, or ""."""
+    return next((value for field in fields if (value := getattr(chat, field, None)) and isinstance(value, str)), "")
 
 
 def _with_options(model: ChatModel, single: Single, options: endpoints.ModelOptions) -> ChatModel:

@@ -299,10 +299,7 @@ class _HookedCall:
 
             call_handler = partial(_call_from_thread, asyncio.get_running_loop(), handler)
             return self._one_reply(await await_call(partial(sync_hook, request, call_handler)))
-        except (Exception, SystemExit) as error:
-            self._hooks_of_errors.setdefault(id(error), middleware.name)
-            raise
-        except asyncio.CancelledError as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
             self._hooks_of_errors.setdefault(id(error), self._hook)  # an inner one may run on in its thread
             raise
         finally:

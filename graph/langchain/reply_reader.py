@@ -1,6 +1,7 @@
 """Reads one reply of a chat model within its time: in its caller's event loop, or by a sync call in a thread."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from contextlib import aclosing, closing, suppress
@@ -182,21 +183,17 @@ class ReplyReader:
 
     def _read_in_thread(self) -> None:
         try:
-            self._read_sync()
+            with closing(self._texts()) as texts:
+                if is_listened_to(self.request.callbacks):
+                    tell_callbacks(self._report(), texts)
+                else:
+                    deque(texts, maxlen=0)
         except NotImplementedError:
             if self.assembly.characters or not _is_async(self.request.chat):
                 raise
             asyncio.run(self._aread_in_loop())  # the chat model has only async methods
         except (SystemExit, KeyboardInterrupt) as error:  # in this thread they end no process
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
-
-    def _read_sync(self) -> None:
-        with closing(self._texts()) as texts:
-            if is_listened_to(self.request.callbacks):
-                tell_callbacks(self._report(), texts)
-            else:
-                for _ in texts:
-                    pass
 
     async def _aread_in_loop(self) -> None:
         try:
@@ -220,7 +217,7 @@ class ReplyReader:
 
     def _texts(self) -> Generator[str]:
         request = self.request
-        with langsmith.tracing_context(enabled=False):  # callbacks get the text without secrets: see `_read_sync`
+        with langsmith.tracing_context(enabled=False):  # callbacks get the text without secrets: see `_read_in_thread`
             parts: Any = request.chat.stream(request.messages, {"callbacks": UNHEARD}, **request.options)
             with closing(parts):
                 for part in parts:

@@ -171,13 +171,7 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         if isinstance(update, dict) and "messages" in update:
             update = {**update, "messages": self.clean(update["messages"])}
         elif isinstance(update, list | tuple):
-            pairs = []
-            for key, value in update:
-                if key == "messages":
-                    value = self.clean(value)  # noqa: PLW2901 - the same messages
-                pairs.append((key, value))
-
-            update = pairs
+            update = [(key, self.clean(value) if key == "messages" else value) for key, value in update]
 
         return replace(command, update=update)
 

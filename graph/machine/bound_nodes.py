@@ -98,7 +98,12 @@ class BoundNodes:
         self._contexts = contexts
         self._bind(tools, MachineModels(model, tools.redactor, stop))
         self._compile_children = compile_children
-        self.hooks = _load_hooks(middleware, tools) if middleware else None
+        self.hooks = None
+        if middleware:
+            from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
+
+            self.hooks = Hooks(middleware, tools.redactor)
+
         self.servers_outlive_turns = False
         """Whether a session closes these nodes. Otherwise a thread's MCP servers end with its turn."""
 
@@ -194,7 +199,7 @@ class BoundNodes:
             settings = replace(plan.settings, system=system)
             models = None
             if other is not None:
-                models = self._models.connections_of(other)
+                models = self._models.connections(other)
                 settings = turn.model.settings_of_other(models, settings)
 
             services = self._call_services(state, plan, models)
@@ -530,12 +535,6 @@ class BoundNodes:
 def take_added(added: "SimpleQueue[str]") -> list[str]:
     """Return and remove what a person has added."""
     return [added.get_nowait() for _ in range(added.qsize())]
-
-
-def _load_hooks(middleware: Sequence[Any], tools: MachineTools) -> "Hooks":
-    from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
-
-    return Hooks(middleware, tools.redactor)
 
 
 def _count_repairs(state: AgentState, update: Update, counts: Mapping[str, int], formats: Sequence[str] = ()) -> Update:

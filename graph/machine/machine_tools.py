@@ -80,16 +80,16 @@ class MachineTools:
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._all_tools = tuple(all_tools)
         self.child_tools: set[str] = {tool.name for tool in all_tools if tool.child}
-        self.executed_files = tuple(dict.fromkeys(file for tool in all_tools for file in tool.executes))
-        self._has_remote_tools = any(tool.remote for tool in all_tools)
-        self._parallel: set[str] = set()
+        self.executed_files = tuple({file: None for tool in all_tools for file in tool.executes})
+        self.parallel: set[str] = set()
+        """The names of the tools whose calls may run beside others."""
         own = {id(tool) for tool in (*defaults, *added)}
 
         for tool in all_tools:
             # Our tools that only read files take a moment, and run in order so that their trace is in order.
             waits = tool.effect is Effect.NETWORK or (tool.effect in WITHOUT_CHANGE and id(tool) not in own)
             if waits and not tool.child and not tool.terminal:
-                self._parallel.add(tool.name)
+                self.parallel.add(tool.name)
 
     @cached_property
     def need_approval(self) -> frozenset[str]:
@@ -119,10 +119,6 @@ class MachineTools:
         """Return the JSON schema of a tool's arguments; empty for an unknown tool."""
         spec = self.specs.get(name)
         return {} if spec is None else spec.parameters
-
-    def may_run_in_parallel(self, name: str) -> bool:
-        """Return whether calls of this tool may run beside others."""
-        return name in self._parallel
 
     def open_sandbox(self, key: tuple[object, ...], open_it: Callable[[], Any]) -> Any:
         """Return the sandbox with this key, which `open_it` opens once; an error is not kept."""
@@ -157,7 +153,7 @@ class MachineTools:
 
     def mcp_servers(self, run_id: str) -> "McpServers | None":
         """Return the MCP servers of a thread, which its children share; each starts at its first call."""
-        if not self._has_remote_tools:
+        if not any(tool.remote for tool in self._all_tools):
             return None
 
         from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers

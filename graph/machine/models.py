@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AnyMessage
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import ensure_config
 from langgraph.config import get_stream_writer
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
     from mendgraph.graph.langchain.chat_models import ChatModels
 
-MOST_OTHERS: Final = 16
-"""Chat models of hooks and of configs whose connections stay open."""
+MOST_OPEN: Final = 16
+"""Chat models of a user, of hooks and of configs whose connections stay open."""
 
 _LANGGRAPH_KEYS: Final = ("__", "thread_id", "checkpoint_", "langgraph_", "graph_id", "assistant_id", "run_id")
 """Prefixes of LangGraph's own keys in `configurable`; the other keys may configure a model."""
@@ -74,54 +74,33 @@ class MachineModels:
         self.stand_ins: StandIns = {}
 
         self._redactor = redactor
-        self._is_configurable = is_configurable(model)
         self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
-        self._others: list[tuple[object, ChatModels]] = []
+        self._opened: list[tuple[object, object, ChatModels]] = []
 
     @property
     def run_chat_model(self) -> Any:
         """The user's chat model as the run's config configures it; None if the user gave none."""
         if self.chat_model is None:
             return None
-        return run_models(self.chat_model, self._model_config())[0].chat
+        return run_models(self.chat_model, _config_of(self.chat_model))[0].chat
 
-    def connections(self) -> "ChatModels":
-        """Return the connections of this run's models."""
-        config = self._model_config()
-        if not config:
-            return self._default_connections
-        return self.connections_of(self.chat_model, config)
+    def connections(self, other: Runnable[Any, Any] | None = None) -> "ChatModels":
+        """Return the connections of this run's models, or of another chat model, as the run's config configures them.
 
-    @cached_property
-    def _default_connections(self) -> "ChatModels":
-        """Created when the first turn begins: importing langchain-openai takes half a second."""
-        from mendgraph.graph.langchain.chat_models import ChatModels
-
-        models = () if self.chat_model is None else run_models(self.chat_model)
-        return ChatModels(lambda: os.environ, models)
-
-    def _model_config(self) -> Any:
-        """Return the part of the run's config that configures a configurable model."""
-        if not self._is_configurable:
-            return {}
-
-        configurable = ensure_config().get("configurable") or {}
-        values = {name: value for name, value in configurable.items() if not name.startswith(_LANGGRAPH_KEYS)}
-        return {"configurable": values} if values else {}
-
-    def connections_of(self, chat: Any, config: Any = None) -> "ChatModels":
-        """Return the connections of another chat model, or of a configured one, which stay open.
+        They stay open. The first turn creates them: importing langchain-openai takes half a second.
 
         Raises TypeError: it is no chat model, and nothing that a run can honour.
         """
         from mendgraph.graph.langchain.chat_models import ChatModels
 
-        for other, models in self._others:
-            if other is chat or (config and other == config):
+        chat = self.chat_model if other is None else other
+        config = _config_of(chat)
+        for opened_chat, opened_config, models in self._opened:
+            if opened_chat is chat and opened_config == config:
                 return models
 
-        models = ChatModels(lambda: os.environ, run_models(chat, config or ensure_config()))
-        self._others = [*self._others, (config or chat, models)][-MOST_OTHERS:]
+        models = ChatModels(lambda: os.environ, () if chat is None else run_models(chat, config))
+        self._opened = [*self._opened, (chat, config, models)][-MOST_OPEN:]
         return models
 
     @cached_property
@@ -173,23 +152,26 @@ class MachineModels:
 
     def close(self) -> None:
         """Close the connections of sync calls, and the spending book."""
-        for models in self._open_connections():
+        for *_, models in self._opened:
             models.close()
 
         self.book.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop and of sync calls, and the spending book."""
-        for models in self._open_connections():
+        for *_, models in self._opened:
             await models.aclose()
 
         self.book.close()
 
-    def _open_connections(self) -> "list[ChatModels]":
-        models = [models for _, models in self._others]
-        if "_default_connections" in self.__dict__:
-            models.append(self._default_connections)
-        return models
+
+def _config_of(chat: object) -> RunnableConfig:
+    """Return the part of the run's config that configures a configurable model."""
+    if not is_configurable(chat):
+        return {}
+
+    configurable = ensure_config().get("configurable") or {}
+    return {"configurable": {name: configurable[name] for name in configurable if not name.startswith(_LANGGRAPH_KEYS)}}
 
 
 # --- The model of a turn

@@ -7,7 +7,6 @@ with an effect is refused, and the error asks the model to write it again. So no
 """
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -50,7 +49,7 @@ class WrittenLiterals:
     def __init__(self, redactor: Callable[[], Redactor]) -> None:
         """`redactor` returns the current redactor."""
         self._redactor = redactor
-        self._originals: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._originals: dict[str, dict[str, Any]] = {}
         self._lock = Lock()
 
     def mask(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
@@ -96,10 +95,8 @@ class WrittenLiterals:
             originals = self._originals.setdefault(run_id, {})
             is_ambiguous = originals.get(key, value) != value
             originals[key] = redacted if is_ambiguous else value
-            self._originals.move_to_end(run_id)
-
-            while len(self._originals) > MOST_RUNS:
-                self._originals.popitem(last=False)
+            if len(self._originals) > MOST_RUNS:
+                del self._originals[next(iter(self._originals))]
 
 
 _REDACTED_TYPES = (str, BaseModel, list, tuple, Mapping)

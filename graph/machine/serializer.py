@@ -88,8 +88,9 @@ _OWN_MODULES = ("mendgraph.graph.", "mendgraph.nodes.")
 class ScrubbingSerializer(HookedSerializer):
     """Strict msgpack without secrets. Known values are replaced byte by byte, so that lengths stay."""
 
-    def __init__(self, redactor: Redactor, types: Sequence[type], dictionary: bytes = b"") -> None:
-        """`types` may be loaded. With a `dictionary`, which is needed again to read them, values are compressed."""
+    def __init__(self, redactor: Redactor, dictionary: bytes = b"", types: Sequence[type] = ()) -> None:
+        """`types` may be loaded beside ours. With a `dictionary`, which is needed again, values are compressed."""
+        types = (*CHECKPOINT_TYPES, *types)
         super().__init__(allowed_msgpack_modules=types)
         self._types = {(cls.__module__, cls.__qualname__): cls for cls in types}
         self._redactor = redactor
@@ -247,12 +248,7 @@ def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequ
     `secrets` and those of the environment are never written. With a `dictionary` values are compressed, for a disk.
     `types` are those of a surrounding graph, whose checkpointer has to load both.
     """
-    return serializer_with(Redactor((*secrets, *known_values(os.environ))), dictionary, types)
-
-
-def serializer_with(redactor: Redactor, dictionary: bytes = b"", types: Sequence[type] = ()) -> JsonPlusSerializer:
-    """Return the serializer with this redactor; see `serializer` for the other arguments."""
-    return ScrubbingSerializer(redactor, (*CHECKPOINT_TYPES, *types), dictionary)
+    return ScrubbingSerializer(Redactor((*secrets, *known_values(os.environ))), dictionary, types)
 
 
 # --- Savers

@@ -348,7 +348,7 @@ def open_hooks(turn: TurnTools, session: str, tell: Callable[[str], None]) -> "S
 
 def _runs_in_parallel(machine: MachineTools, policy: CallPolicy, call: ToolCall) -> bool:
     tool = machine.registry.get(call.tool)
-    return tool is not None and machine.may_run_in_parallel(call.tool) and not policy.is_in_turn(tool)
+    return tool is not None and call.tool in machine.parallel and not policy.is_in_turn(tool)
 
 
 def _run_in_loop(

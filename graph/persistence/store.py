@@ -322,7 +322,7 @@ _LONGEST_RETENTION_S: Final = 1.0
 
 
 def _open_saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | PostgresStoreSaver":
-    from mendgraph.graph.machine.serializer import serializer_with
+    from mendgraph.graph.machine.serializer import ScrubbingSerializer
     from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 
     postgres = postgres_database(folder)
@@ -330,14 +330,14 @@ def _open_saver(folder: str, redactor: Redactor) -> "SqliteStoreSaver | Postgres
         from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver
 
         open_postgres(CHECKPOINTS)
-        return PostgresStoreSaver(postgres, serializer_with(redactor, _dictionary(postgres)))
+        return PostgresStoreSaver(postgres, ScrubbingSerializer(redactor, _dictionary(postgres)))
 
     path = os.path.join(folder, FILE_NAME)
     connection = open_file(folder)
 
     try:
         with store_errors(path):
-            return SqliteStoreSaver(connection, path, serializer_with(redactor, _dictionary(connection)))
+            return SqliteStoreSaver(connection, path, ScrubbingSerializer(redactor, _dictionary(connection)))
     except BaseException:
         connection.close()
         raise

@@ -16,7 +16,7 @@ from mendgraph.nodes.call_model.call_state import CallModelState, CallSettings
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP, SMALL_TEMPERATURE
 from mendgraph.nodes.call_model.prompts.prompt import Measured, Prompt, ShownMessages
 from mendgraph.nodes.call_model.window import notes_before, with_notes
-from mendgraph.nodes.language.chat_messages import from_map, message_of, size_of, text_size
+from mendgraph.nodes.language.chat_messages import describe_tool, from_map, message_of, size_of, text_size
 from mendgraph.nodes.language.token_estimates import estimate_tokens
 from mendgraph.nodes.records import Correction, Profile, Protocol, ToolSpec
 
@@ -111,7 +111,8 @@ def build_prompt(
     if native:
         system = message_of("system", NATIVE_SYSTEM)
     else:
-        system = message_of("system", TEXT_SYSTEM.format(tools=tools.lines))
+        lines = "\n".join(map(describe_tool, specs))
+        system = message_of("system", TEXT_SYSTEM.format(tools=lines))
 
     added = []
     for correction in corrections:

@@ -367,9 +367,11 @@ def allowed_tools(
     machine's own tools are always allowed. Source: spec 4, policy guardrails.
     """
     specs = tuple(specs)
-    ending = {spec.name for spec in specs if spec.terminal or not spec.offered}
+    names = {spec.name for spec in specs}
     if role is None:
-        return frozenset(spec.name for spec in specs)
+        return frozenset(names)
+
+    ending = {spec.name for spec in specs if spec.terminal or not spec.offered}
     if role in BUILT_IN_ROLES and role in custom:
         return invalid(f"The role {role!r} is built in and cannot be redefined: rename yours.")
     if role in BUILT_IN_ROLES:
@@ -377,7 +379,6 @@ def allowed_tools(
     if role not in custom:
         return _unknown(ToolErrorCode.INVALID_ARGUMENT, f"There is no role {role!r}.", role, [*BUILT_IN_ROLES, *custom])
 
-    names = {spec.name for spec in specs}
     for name in sorted(set(custom[role]) - names):
         return _unknown(ToolErrorCode.UNKNOWN_TOOL, f"The role {role!r} names an unknown tool, {name!r}.", name, names)
 

@@ -452,7 +452,7 @@ class ActionRegistry:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the descriptions of the tools in the order of registration."""
-        return tuple(tool.spec for tool in self._tools.values())
+        return tuple([tool.spec for tool in self._tools.values()])
 
     def validate(self, name: str, arguments: JsonMap) -> JsonMap | list[str]:
         """Return the arguments in canonical form, or one sentence for each mistake."""

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.redaction import WrittenLiterals
-from mendgraph.graph.machine.serializer import CHECKPOINT_TYPES, ScrubbingSerializer, serializer
+from mendgraph.graph.machine.serializer import ScrubbingSerializer, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.records import ExtractionErrorType, ModelReply, Plan, ToolCall
 from mendgraph.nodes.workspace.store.database import StoreError
@@ -142,7 +142,7 @@ def test_approval_does_not_apply_to_another_call_with_the_same_redacted_argument
 
 KNOWN = "-".join(("plum", "51", 'orch"ard', "ü42"))
 SHAPED = KEYS[0]
-SERDE = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES)
+SERDE = ScrubbingSerializer(Redactor((KNOWN,)))
 
 
 class Unlisted(BaseModel):
@@ -294,7 +294,7 @@ def test_damaged_bytes_are_refused() -> None:
 
 # --- Compressed
 
-PACKED = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES, b"a dictionary of words")
+PACKED = ScrubbingSerializer(Redactor((KNOWN,)), b"a dictionary of words")
 LONG = {"messages": [HumanMessage("word " * 200, id="1")], "plan": Plan()}
 
 

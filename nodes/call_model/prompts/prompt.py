@@ -15,7 +15,6 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from mendgraph.nodes.call_model.prompts.estimates import at_least
 from mendgraph.nodes.language.chat_messages import (
     as_map,
-    describe_tool,
     from_map,
     json_size,
     message_of,
@@ -44,12 +43,11 @@ class Shown(NamedTuple):
 
 
 class ShownTools(NamedTuple):
-    """The tools of a call as OpenAI maps with their size, and as lines of the text protocol."""
+    """The tools of a call as OpenAI maps with their size."""
 
     specs: tuple[ToolSpec, ...]
     maps: tuple[JsonMap, ...]
     size: int
-    lines: str
 
 
 class ShownMessages:
@@ -96,7 +94,7 @@ class ShownMessages:
                 return tool
 
         maps = tuple(map(native_tool, specs))
-        shown_tools = ShownTools(tuple(specs), maps, json_size(maps), "\n".join(map(describe_tool, specs)))
+        shown_tools = ShownTools(tuple(specs), maps, json_size(maps))
         with self._lock:
             self._tools = [shown_tools, *self._tools[: MOST_TOOL_SETS - 1]]
 

@@ -46,7 +46,7 @@ def malformed(path: str) -> ToolError | None:
 
     if b"\0" in encoded:
         return invalid(f"The path {quoted(path)} contains a NUL character.")
-    if len(encoded) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in encoded.split(b"/")):
+    if len(encoded) > LONGEST_PATH or max(map(len, encoded.split(b"/"))) > LONGEST_NAME:
         return invalid(f"The path {quoted(path)} is too long: {LONGEST_NAME} bytes a name, {LONGEST_PATH} in all.")
 
     return None
@@ -66,10 +66,10 @@ def extension_denial(name: str, allowed: AbstractSet[str]) -> ToolError | None:
 
 
 SYSTEM_DIRECTORIES: Final = (
-    *("/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library"),  # Source: spec 1 section 3
-    *("/boot", "/dev", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sys"),
+    *("/etc/", "/usr/", "/bin/", "/sbin/", "/var/", "/System/", "/Library/"),  # Source: spec 1 section 3
+    *("/boot/", "/dev/", "/lib/", "/lib32/", "/lib64/", "/proc/", "/run/", "/sys/"),
 )
-OPEN_DIRECTORIES: Final = ("/var/folders", "/var/tmp", "/usr/src", "/usr/local/src")  # noqa: S108 - only compared
+OPEN_DIRECTORIES: Final = ("/var/folders/", "/var/tmp/", "/usr/src/", "/usr/local/src/")  # noqa: S108 - only compared
 """Directories for the user's files below system directories."""
 
 
@@ -102,11 +102,11 @@ def check_workspace(path: StrPath) -> str | ToolError:
 
 def is_system_directory(real: str) -> bool:
     """Return whether this real name is a system directory or lies below one."""
-    name = real.removeprefix("/private")  # macOS keeps /etc, /tmp and /var there
-    if any(is_below(name, folder) for folder in OPEN_DIRECTORIES):
+    name = f"{real.removeprefix('/private')}/"  # macOS keeps /etc, /tmp and /var there
+    if name.startswith(OPEN_DIRECTORIES):
         return False
 
-    return real == "/" or any(is_below(name, folder) for folder in SYSTEM_DIRECTORIES)
+    return real == "/" or name.startswith(SYSTEM_DIRECTORIES)
 
 
 def is_below(name: str, folder: str) -> bool:
