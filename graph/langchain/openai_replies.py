@@ -6,7 +6,6 @@ message; ChatOpenAI itself sends the request.
 """
 
 import json
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, Self
@@ -20,7 +19,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import model_validator
 
-from mendgraph.graph.langchain.replies import text_of
+from mendgraph.graph.langchain.replies import END_OF_STREAM, text_of
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.chat_messages import json_bytes
 from mendgraph.nodes.language.provider_state import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
@@ -65,47 +64,16 @@ class CompleteReplies(BaseChatOpenAI, defer_build=True):
         return ChatResult(generations=[ChatGeneration(message=read_completion(document, "message"))])
 
 
-_END: Final = json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "[DONE]"}]})
-"""The event that ends a reply whose endpoint sends no finish reason."""
-
-_FINISH_REASON: Final = re.compile(r'"finish_reason"\s*:\s*(?!null)')
-
-
-class _EndOfReply:
-    """Records whether the events of one stream have held a finish reason."""
-
-    def __init__(self) -> None:
-        self._has_reason = False
-
-    def take(self, event: Any) -> bool:
-        """Take the next event; return whether it ends the stream of a reply without a finish reason."""
-        if event.data.startswith("[DONE]"):
-            return not self._has_reason
-
-        if not self._has_reason and _FINISH_REASON.search(event.data):
-            self._has_reason = _has_finish_reason(event.json())
-
-        return False
-
-
-def _has_finish_reason(document: Any) -> bool:
-    choices = None
-    if isinstance(document, dict):
-        choices = document.get("choices")
-
-    if isinstance(choices, list) and choices:
-        choices = choices[0]
-
-    return isinstance(choices, dict) and bool(choices.get("finish_reason"))
+_END: Final = json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": END_OF_STREAM}]})
+"""An event before the one that ends a stream: some endpoints send no finish reason."""
 
 
 class _Documents(openai.Stream[object]):
     """The events of a stream as JSON objects. One that ends with [DONE] is complete, also without a finish reason."""
 
     def _iter_events(self) -> Iterator[Any]:
-        end = _EndOfReply()
         for event in super()._iter_events():
-            if end.take(event):
+            if event.data.startswith(END_OF_STREAM):
                 yield type(event)(data=_END)
 
             yield event
@@ -115,9 +83,8 @@ class _AsyncDocuments(openai.AsyncStream[object]):
     """The same in an event loop."""
 
     async def _iter_events(self) -> AsyncIterator[Any]:
-        end = _EndOfReply()
         async for event in super()._iter_events():
-            if end.take(event):
+            if event.data.startswith(END_OF_STREAM):
                 yield type(event)(data=_END)
 
             yield event

@@ -43,6 +43,9 @@ _FINISH: Final = {
 _FAILED: Final = frozenset({"error", "failed", "aborted", "abort", "cancelled", "timeout"})
 """Finish reasons of replies that have failed."""
 
+END_OF_STREAM: Final = "[DONE]"
+"""The finish reason of a reply that ends without one."""
+
 _FINISH_FIELDS: Final = ("finish_reason", "stop_reason", "done_reason", "stopReason", "status")
 """The fields that hold the finish reason: OpenAI's, Anthropic's, Ollama's, Bedrock's, and the Responses API's."""
 
@@ -167,7 +170,9 @@ class ReplyAssembly:
         for name in _FINISH_FIELDS:
             reason = metadata.get(name)
             if reason and isinstance(reason, str):
-                self.finish_reason = reason
+                if reason != END_OF_STREAM or not self.finish_reason:
+                    self.finish_reason = reason
+
                 break
 
         details = metadata.get("incomplete_details")

@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from langgraph.config import get_config, get_stream_writer
@@ -23,8 +22,7 @@ from mendgraph.graph.configuration.narrowing import (
     run_id_of,
 )
 from mendgraph.graph.machine.langgraph_private import has_checkpointer
-from mendgraph.graph.machine.machine_tools import MachineTools
-from mendgraph.graph.machine.models import MachineModels, TurnModel
+from mendgraph.graph.machine.models import TurnModel
 from mendgraph.graph.machine.run_records import REQUEST_ID, is_resuming
 from mendgraph.graph.machine.small_models import preload_of
 from mendgraph.graph.machine.state import AgentState, RaisedLimits, Update
@@ -58,9 +56,6 @@ from mendgraph.nodes.workspace.files.sandbox import check_workspace
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.memory import Note
 
-MOST_TURNS: Final = 1_000
-"""Turns whose services are kept for their next steps."""
-
 
 class CallPlan(NamedTuple):
     """What all model calls of a turn with this profile have in common, until the model finds more tools."""
@@ -93,27 +88,8 @@ class TurnServices:
         return plan
 
 
-class Turns:
-    """The services of the turns of one machine, by their contexts: each turn has a context object of its own."""
-
-    def __init__(self, tools: MachineTools, models: MachineModels) -> None:
-        self._tools = tools
-        self._models = models
-        self._services: dict[int, TurnServices] = {}
-
-    def services(self, context: AgentContext) -> TurnServices:
-        """Return the services of the turn with this context."""
-        services = self._services.get(id(context))
-        if services is not None and services.context is context:
-            return services
-
-        while len(self._services) >= MOST_TURNS:
-            with suppress(KeyError, RuntimeError):  # another thread may have removed it
-                del self._services[next(iter(self._services))]
-
-        services = TurnServices(context, TurnTools(self._tools, context), TurnModel(self._models, context))
-        self._services[id(context)] = services
-        return services
+ServicesOf = Callable[[AgentContext], TurnServices]
+"""Returns the services of the turn with this context."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +135,7 @@ def begin_turn(
     state: AgentState,
     runtime: Runtime[AgentContext],
     policy: ContextPolicy,
-    turns: Turns,
+    services_of: ServicesOf,
     scrub: Callable[[str], str],
 ) -> Update:
     """Store the turn's context, start its counters, and check what can be checked before anything is spent.
@@ -168,10 +144,10 @@ def begin_turn(
     """
     source = policy.context_of(runtime, state.get("context"))
     if isinstance(source, StopCause):
-        return _refuse_turn(state, source, turns, scrub)
+        return _refuse_turn(state, source, services_of, scrub)
 
     context, prompt, problem = _turn_context(state, runtime, policy, source)
-    problem = problem or _context_problem(turns.services(context))
+    problem = problem or _context_problem(services_of(context))
     run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
     notes: Sequence[Note] | ToolError = ()
 
@@ -185,7 +161,7 @@ def begin_turn(
         context = context.model_copy(update={"memory": False})
         notes = ()
 
-    turn = turns.services(context)
+    turn = services_of(context)
     messages = state.get("messages") or []
     marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
     spending = turn.model.spent_before(state.get("spending"), run_id, marked=marked)
@@ -252,12 +228,12 @@ def lasting_raises(raised: RaisedLimits, context: AgentContext) -> RaisedLimits:
     }
 
 
-def _refuse_turn(state: AgentState, cause: StopCause, turns: Turns, scrub: Callable[[str], str]) -> Update:
+def _refuse_turn(state: AgentState, cause: StopCause, services_of: ServicesOf, scrub: Callable[[str], str]) -> Update:
     """End the turn before anything is read or changed. Its context is the last turn's.
 
     A thread that has none gets none: a client of a server could go on with defaults, past what its operator allows.
     """
-    profile = turns.services(AgentContext()).model.profile()
+    profile = services_of(AgentContext()).model.profile()
     update = node.begin_turn(state, TurnResources(profile, cause, Overwrite, scrub, None))
     spending = ledger.begin_turn(state.get("spending") or ledger.Spending())
     run_id = state.get("run_id") or uuid4().hex

@@ -5,7 +5,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,14 +19,15 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.begin_turn import CallPlan, ContextPolicy, Turns, TurnServices, begin_turn, trace_event
+from mendgraph.graph.machine.begin_turn import CallPlan, ContextPolicy, TurnServices, begin_turn, trace_event
 from mendgraph.graph.machine.guard_runtime import judge_calls, known_files, settle_limit
 from mendgraph.graph.machine.machine_tools import MachineTools
-from mendgraph.graph.machine.models import MachineModels, book_thread
+from mendgraph.graph.machine.models import MachineModels, TurnModel, book_thread
 from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
 from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks, unread_files
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_step import InLoop, restore_files, run_tools, settle_jobs, with_changes_of_jobs
+from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords, marks_of
 from mendgraph.graph.telemetry.spans import count_events
 from mendgraph.nodes.call_model import ledger
@@ -66,6 +67,9 @@ if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_models import ChatModels
     from mendgraph.graph.langchain.hooks import Hooks
     from mendgraph.graph.machine.children import Children
+
+MOST_TURNS: Final = 1_000
+"""Turns whose services are kept for their next steps."""
 
 _REPORTED_REPLIES: Final = 2
 """Replies in one foreign call format that a run reports; the model will keep using it."""
@@ -110,7 +114,7 @@ class BoundNodes:
     def _bind(self, tools: MachineTools, models: MachineModels) -> None:
         self._tools = tools
         self._models = models
-        self._turns = Turns(tools, models)
+        self._services: dict[int, TurnServices] = {}
 
     def for_children(self, records: WorkspaceRecords, stop: StopRequest) -> "BoundNodes":
         """Return these nodes for the children of a step, which `stop` ends; they share tools, connections, circuits."""
@@ -159,14 +163,14 @@ class BoundNodes:
 
     def read_file(self, context: AgentContext, path: str) -> bytes | None:
         """Return the bytes of a file of the run's workspace; None if a tool may not have them."""
-        content = self._turns.services(context).tools.workspace().read_file(path)
+        content = self._services_of(context).tools.workspace().read_file(path)
         return content.data if isinstance(content, FileContent) else None
 
     # --- The nodes
 
     def begin_turn(self, state: AgentState, runtime: Runtime[AgentContext]) -> Update:
         """Begin a turn."""
-        return begin_turn(state, runtime, self._contexts, self._turns, self.scrub)
+        return begin_turn(state, runtime, self._contexts, self._services_of, self.scrub)
 
     def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
@@ -506,12 +510,26 @@ class BoundNodes:
     # --- What the nodes share
 
     def _turn(self, state: AgentState) -> TurnServices:
-        return self._turns.services(state["context"])
+        return self._services_of(state["context"])
+
+    def _services_of(self, context: AgentContext) -> TurnServices:
+        """Return the services of the turn with this context: each turn has a context object of its own."""
+        services = self._services.get(id(context))
+        if services is not None and services.context is context:
+            return services
+
+        while len(self._services) >= MOST_TURNS:
+            with suppress(KeyError, RuntimeError):  # another thread may have removed it
+                del self._services[next(iter(self._services))]
+
+        services = TurnServices(context, TurnTools(self._tools, context), TurnModel(self._models, context))
+        self._services[id(context)] = services
+        return services
 
     def _log(self, state: AgentState) -> RunLog:
         """Return the audit log of the run; one that writes nothing if the thread has no context."""
         context = state.get("context") or AgentContext(audit=False)
-        return self._turns.services(context).tools.log(state.get("run_id", ""))
+        return self._services_of(context).tools.log(state.get("run_id", ""))
 
     def _with_literals(self, state: AgentState, channel: str) -> AgentState:
         """Return the state with a channel as the model wrote it, instead of with marks for its literals."""
