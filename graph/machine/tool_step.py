@@ -140,15 +140,7 @@ def run_tools(
     counts = dict(state.get("tool_counts", {}))
     policy = turn.policy(counts, parent_of(execution.run_id)[0])
     engine = _engine(turn, sink, policy)
-    run_call: RunCall = engine.run_sync
-    if in_loop is not None:
-        run_call = partial(_run_in_loop, machine, engine, in_loop)
-
-    hooks = None
-    if context.hooks != "off":
-        hooks = open_hooks(turn, execution.run_id, lambda reason: sink.emit("hook.warned", {"reason": reason}))
-        run_call = partial(hooks.around, run_call)
-
+    run_call, hooks = _way_to_run(turn, execution.run_id, sink, engine, in_loop)
     delegates = context.delegation and any(item.tool in machine.child_tools for item in items)
     changes_files = delegates or changes_something(items, verdicts, machine.registry)
     spending = state["spending"]
@@ -333,6 +325,20 @@ def _remember(turn: TurnTools, store: BaseStore | None, text: str) -> str | Tool
 
 
 # --- How calls run
+
+
+def _way_to_run(
+    turn: TurnTools, run_id: str, sink: TraceSink, engine: Engine, in_loop: InLoop | None
+) -> "tuple[RunCall, ShellHooks | None]":
+    """Return what runs one call, and the hooks of the workspace around it if the context runs them."""
+    run_call: RunCall = engine.run_sync
+    if in_loop is not None:
+        run_call = partial(_run_in_loop, turn.machine, engine, in_loop)
+    if turn.context.hooks == "off":
+        return run_call, None
+
+    hooks = open_hooks(turn, run_id, lambda reason: sink.emit("hook.warned", {"reason": reason}))
+    return partial(hooks.around, run_call), hooks
 
 
 def open_hooks(turn: TurnTools, session: str, tell: Callable[[str], None]) -> "ShellHooks":

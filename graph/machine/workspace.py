@@ -217,10 +217,8 @@ def _skill_files(folders: Iterable[SkillFolder]) -> Iterator[_Found]:
 def _first_by_name(*sources: Iterable[_Found]) -> dict[str, PromptFile | ToolError]:
     files: dict[str, PromptFile | ToolError] = {}
     for name, path, data in chain(*sources):
-        if isinstance(data, bytes):
-            data = read_prompt_file(name, path, data)  # noqa: PLW2901 - the same file
-        if data is not None and is_prompt_name(name):
-            files.setdefault(name, data)
+        if data is not None and name not in files and is_prompt_name(name):
+            files[name] = read_prompt_file(name, path, data) if isinstance(data, bytes) else data
 
     return files
 

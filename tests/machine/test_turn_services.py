@@ -35,7 +35,7 @@ def machine_models(model: Any = None) -> Iterator[MachineModels]:
 
 
 def guarded_model(bound: MachineModels, model: str, base_url: str) -> GuardedModel:
-    connected = bound._connect(None, ModelChoice(model=model, base_url=base_url))
+    connected = bound._connect(None, None, ModelChoice(model=model, base_url=base_url))
     assert isinstance(connected, GuardedModel)
     return connected
 

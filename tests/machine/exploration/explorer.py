@@ -213,7 +213,7 @@ class Explorer:
         self.saver = saver
         self.machine, self.nodes = build_machine(saver, model=self.voice, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
         self.nodes._models.book = OneBranch()
-        self.nodes._models.connections = lambda *_: Direct(self.voice)  # type: ignore[method-assign]
+        self.nodes._models.connections = lambda *_: Direct(self.voice)  # type: ignore[method-assign, assignment]
         self.context = AgentContext(
             workspace=str(self.folder), protocol=self.protocol.value, **{**SETTINGS, **self.limits}
         )
