@@ -161,27 +161,19 @@ class BudgetMiddleware(ModelCallMiddleware, StoppingMiddleware):
         recorder.listener = bill
 
         try:
-            response = await self._send(request, bill, recorder, send, run_blocking)
+            result: ModelResponse | StopCause = await self._send(request, bill, recorder, send, run_blocking)
         except _RefusedCallError as refusal:
-            response = None
-            stop = refusal.reason
+            if isinstance(refusal.reason, ValueError):
+                raise refusal.reason from None
+            result = refusal.reason
         finally:  # also of a call that was cancelled
             await run_blocking(bill.close)
 
-        update = {}
-        if not shared:
-            update = _state_update(bill.thread, bill.spending)
+        update = {} if shared else _state_update(bill.thread, bill.spending)
+        if isinstance(result, StopCause):
+            return self.stopped(result, **update)
 
-        if response is None:
-            if isinstance(stop, ValueError):
-                raise stop
-
-            return self.stopped(stop, **update)
-
-        if not shared:
-            return ExtendedResponse(response, Command(update=update))
-
-        return ExtendedResponse(response)
+        return ExtendedResponse(result, Command(update=update) if update else None)
 
     async def _send(
         self,

@@ -385,8 +385,7 @@ def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFai
     else:
         cause = type(error).__name__
 
-    message = f"No connection can be set up ({cause}): check {', '.join(named) or 'the proxy settings'}."
-    return ProviderFailure(kind=Kind.MODEL_UNAVAILABLE, message=message, sent=False)
+    return unavailable(f"No connection can be set up ({cause}): check {', '.join(named) or 'the proxy settings'}.")
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:

@@ -21,6 +21,7 @@ from langgraph.runtime import get_runtime
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.language.chat_messages import native_tool
+from mendgraph.nodes.language.display import described_type
 from mendgraph.nodes.language.history import close_dangling_calls
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, StopCause, StopReason, ToolSpec
 from mendgraph.nodes.workspace.files.deadline import Worker, await_call, monotonic_s
@@ -64,10 +65,7 @@ def check_middleware(middleware: Sequence[object]) -> None:
 
     for item in middleware:
         if not isinstance(item, types.AgentMiddleware):
-            kind = f"a {type(item).__name__}"
-            if isinstance(item, type):
-                kind = f"the class {item.__name__}"
-
+            kind = described_type(item)
             raise TypeError(f"middleware: {kind} is not accepted: use instances of LangChain's AgentMiddleware.")
 
         problem = _problem_of(item)

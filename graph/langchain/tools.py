@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, get_origin
 
 import orjson
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolCall as NativeCall, ToolMessage
 from langchain_core.runnables.config import RunnableConfig, ensure_config
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException, tool as langchain_tool
 from langchain_core.tools.simple import Tool as SimpleTool
@@ -40,7 +40,7 @@ from mendgraph.nodes.execute_tools.registry import (
 from mendgraph.nodes.execute_tools.tool_outcome import similar_or_all
 from mendgraph.nodes.execute_tools.tool_schemas import shown_schema
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.display import described_type, one_line
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult, invalid
 
 ACCEPTED: Final = "tools of mendgraph, tools of LangChain (@tool, StructuredTool, BaseTool), or typed functions"
@@ -88,11 +88,7 @@ def _tool_of(item: object, effects: Mapping[str, Effect]) -> Tool:
         return replace(action, effect=_effect(action.name, effects, {"effect": action.effect}))
 
     if not inspect.isroutine(item):
-        kind = f"a {type(item).__name__}"
-        if isinstance(item, type):
-            kind = f"the class {item.__name__}"
-
-        raise TypeError(f"tools: {kind} is not accepted: use {ACCEPTED}.")
+        raise TypeError(f"tools: {described_type(item)} is not accepted: use {ACCEPTED}.")
 
     name = item.__name__
     try:
@@ -199,16 +195,12 @@ def _with_plain_runtime(foreign: BaseTool) -> BaseTool:
     for name, field in schema.model_fields.items():
         kind: Any = field.annotation
         if (get_origin(kind) or kind) is ToolRuntime:
-            fields[name] = (Annotated[kind, InjectedToolArg, PlainSerializer(_unchanged)], field)
+            fields[name] = (Annotated[kind, InjectedToolArg, PlainSerializer(lambda value: value)], field)
 
     if not fields:
         return foreign
 
     return foreign.model_copy(update={"args_schema": create_model(foreign.name, __base__=schema, **fields)})
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def _arguments(foreign: BaseTool) -> tuple[type[BaseModel], JsonMap]:
@@ -254,7 +246,8 @@ def _call(
 
     reply = state.get("reply")
     if reply:
-        calls = [_native_call(item) for item in state["items"] if isinstance(item, ToolCall)]
+        items = [item for item in state["items"] if isinstance(item, ToolCall)]
+        calls = [NativeCall(name=item.tool, args=item.arguments, id=item.call_id) for item in items]
         state["messages"] = [*state["messages"], AIMessage(reply.text, tool_calls=calls)]
 
     tool_runtime: Any = ToolRuntime(
@@ -274,10 +267,6 @@ def _call(
         return {**node._inject_tool_args(call, tool_runtime, foreign)}, config  # noqa: SLF001
     except KeyError as error:
         raise ToolException(f"it asks for {error} of the state, which has {', '.join(sorted(state))}") from error
-
-
-def _native_call(call: ToolCall) -> Any:
-    return {"name": call.tool, "args": call.arguments, "id": call.call_id, "type": "tool_call"}
 
 
 def _answer(name: str, message: Any) -> ToolAnswer:

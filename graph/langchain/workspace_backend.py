@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import open_commands, output_text
@@ -26,9 +26,6 @@ try:
     from deepagents.backends.utils import create_file_data, slice_read_response
 except ImportError as missing:
     raise ImportError("WorkspaceBackend is for deepagents: `pip install deepagents`.") from missing
-
-
-Value = TypeVar("Value")
 
 
 class WorkspaceBackend(protocol.SandboxBackendProtocol):
@@ -105,18 +102,18 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
     def write(self, file_path: str, content: str) -> protocol.WriteResult:
         """Create a text file, or replace one."""
         error, _ = self._run("write_file", file_path, content=content)
-        return protocol.WriteResult(error, _unless(error, file_path))
+        return protocol.WriteResult(error, None if error else file_path)
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> protocol.EditResult:
         """Replace a text that stands once in the file, or all of them with `replace_all`."""
         arguments = {"old_str": old_string, "new_str": new_string, "replace_all": replace_all}
         error, data = self._run("edit_file", file_path, **arguments)
-        return protocol.EditResult(error, _unless(error, file_path), data.get("replacements"))
+        return protocol.EditResult(error, None if error else file_path, data.get("replacements"))
 
     def delete(self, file_path: str) -> protocol.DeleteResult:
         """Delete a text file; a directory stays."""
         error, _ = self._run("delete_file", file_path)
-        return protocol.DeleteResult(error, _unless(error, file_path))
+        return protocol.DeleteResult(error, None if error else file_path)
 
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
@@ -127,7 +124,7 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
         error, data = self._run("search_files", path or "/", **arguments)
         lines: list[Any] = [{**match, "path": f"/{match['path']}"} for match in data.get("matches", ())]
 
-        return protocol.GrepResult(error, _unless(error, lines), data.get("has_more", False))
+        return protocol.GrepResult(error, None if error else lines, data.get("has_more", False))
 
     def glob(self, pattern: str, path: str | None = None) -> protocol.GlobResult:
         """Find the files whose names, relative to the directory, match the pattern."""
@@ -207,14 +204,6 @@ class WorkspaceBackend(protocol.SandboxBackendProtocol):
             return result.error.message, result.data
 
         return None, result.data
-
-
-def _unless(error: str | None, value: Value) -> Value | None:
-    """Return the value of a result that has no error."""
-    if error:
-        return None
-
-    return value
 
 
 def _name(path: str) -> str:

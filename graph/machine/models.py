@@ -285,14 +285,16 @@ class TurnModel:
 
     def window_tokens(self, profile: Profile) -> int | None:
         """Return the model's window; None if it is not known."""
-        if self.context.window_tokens is not None:
-            return self.context.window_tokens
         if profile.embedded:
-            return EMBEDDED_WINDOW
+            return self.context.window_tokens or EMBEDDED_WINDOW
+        return self._window_of(self._connected(), self.name)
 
-        connected = self._connected()
-        window = connected.window_tokens if connected else None
-        return window or find_profile(self.name).window_tokens
+    def _window_of(self, connected: "ChatModel | None", name: str) -> int | None:
+        window = self.context.window_tokens
+        if connected is not None:
+            window = window or connected.window_tokens
+
+        return window or find_profile(name).window_tokens
 
     # --- What calls cost
 
@@ -413,12 +415,7 @@ class TurnModel:
                 raise ValueError(cause.message)
             choices.append(ChatModelChoice(model=name or None, place=place))
 
-        window = context.window_tokens
-        connected = models.without_request(None, None, self._options)
-        if window is None and connected is not None:
-            window = connected.window_tokens
-
-        window = window or find_profile(models.user_names[0]).window_tokens
+        window = self._window_of(models.without_request(None, None, self._options), models.user_names[0])
         budget = replace(settings.budget, models=tuple(choices), price_of=price_of)
         return replace(settings, budget=budget, window_tokens=window)
 

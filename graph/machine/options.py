@@ -17,6 +17,7 @@ from mendgraph.nodes.execute_tools.registry import Action, Tool, Validator
 from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.language.display import described_type
 from mendgraph.nodes.parse.answers import read_format
 from mendgraph.nodes.records import Effect
 
@@ -226,8 +227,4 @@ def _check_items(options: MachineOptions) -> None:
 
 
 def _misfit(name: str, value: object, remedy: str) -> TypeError:
-    kind = f"a {type(value).__name__}"
-    if isinstance(value, type):
-        kind = f"the class {value.__name__}"
-
-    return TypeError(f"{name}: {kind} is not accepted: use {remedy}.")
+    return TypeError(f"{name}: {described_type(value)} is not accepted: use {remedy}.")

@@ -38,6 +38,13 @@ def plain(text: str) -> str:
     )
 
 
+def described_type(value: object) -> str:
+    """Return what kind of value this is, such as "a str" or "the class Path"."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}"
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """Return the text on one line: white space is collapsed, and text beyond `limit` is cut and ends in "...".
 
