@@ -176,12 +176,10 @@ class RedactionMiddleware(types.AgentMiddleware[types.AgentState[Any], Any, Any]
         return replace(command, update=update)
 
     def _clean_message(self, message: BaseMessage) -> BaseMessage:
-        clean: dict[str, Any] = {}
-        if isinstance(message.content, str):
-            blocks = without_secrets({"content": [message.content]}, self._redactor.text)["content"]
-            clean["content"] = blocks[0]
-        else:
-            clean["content"] = without_secrets({"content": message.content}, self._redactor.text)["content"]
+        is_text = isinstance(message.content, str)
+        blocks = [message.content] if is_text else message.content
+        blocks = without_secrets({"content": blocks}, self._redactor.text)["content"]
+        clean: dict[str, Any] = {"content": blocks[0] if is_text else blocks}
 
         if message.name and self._redactor.text(message.name) != message.name:
             clean["name"] = HIDDEN_NAME

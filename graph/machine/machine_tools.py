@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mendgraph.graph.configuration.permissions import keep_permission
@@ -81,6 +82,7 @@ class MachineTools:
         self._all_tools = tuple(all_tools)
         self.child_tools: set[str] = {tool.name for tool in all_tools if tool.child}
         self.executed_files = tuple({file: None for tool in all_tools for file in tool.executes})
+        self._has_remote_tools = any(map(attrgetter("remote"), all_tools))
         self.parallel: set[str] = set()
         """The names of the tools whose calls may run beside others."""
         own = {id(tool) for tool in (*defaults, *added)}
@@ -153,7 +155,7 @@ class MachineTools:
 
     def mcp_servers(self, run_id: str) -> "McpServers | None":
         """Return the MCP servers of a thread, which its children share; each starts at its first call."""
-        if not any(tool.remote for tool in self._all_tools):
+        if not self._has_remote_tools:
             return None
 
         from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers

@@ -1,7 +1,7 @@
 """The options of a machine and of a session, with their defaults and checks."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Union, cast
 
 from langchain_core.messages import SystemMessage
@@ -55,26 +55,31 @@ class SessionOptions(MachineOptions, total=False):
 
 
 class _Option(NamedTuple):
-    """The default of an option, its types and those of its items, and what to give instead of another value."""
+    """The default of an option, its types, what to give instead of another value, and which items it may have."""
 
     default: Any
     types: tuple[Any, ...]
     remedy: str = ""
-    item_types: tuple[Any, ...] = (object,)
+    accepts_item: Callable[[Any], bool] | None = None
 
     def accepts(self, value: Any) -> bool:
-        """Return whether the value has one of the types, and its items have theirs. A blank text is no name."""
+        """Return whether the value has one of the types, and its items are accepted. A blank text is no name."""
         if isinstance(value, str) and object not in self.types:
             return str in self.types and bool(value.strip())
         if not isinstance(value, self.types):
             return False
-
-        items = value.values() if isinstance(value, Mapping) else value
-        if not isinstance(items, Iterable) or self.item_types == (object,):
+        if self.accepts_item is None:
             return True
-        return all(
-            isinstance(item, self.item_types) and (type(item) is not str or str in self.item_types) for item in items
-        )
+
+        return all(map(self.accepts_item, value.values() if isinstance(value, Mapping) else value))
+
+
+def _is_rule(item: Any) -> bool:
+    return isinstance(item, FileGuardrailRule) and callable(item.check)
+
+
+def _are_names(item: Any) -> bool:
+    return isinstance(item, Collection) and all(isinstance(name, str) for name in item) and not isinstance(item, str)
 
 
 _NONE = type(None)
@@ -90,15 +95,17 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
         DEFAULT_GUARDRAIL_RULES,
         (Sequence,),
         "a sequence of FileGuardrailRule(name, description, check), as in (*DEFAULT_GUARDRAIL_RULES, mine)",
-        (FileGuardrailRule,),
+        _is_rule,
     ),
     "roles": _Option(
-        {}, (Mapping,), 'collections of names of tools by role, as in {"clerk": ("read_file",)}', (Collection,)
+        {}, (Mapping,), 'collections of names of tools by role, as in {"clerk": ("read_file",)}', _are_names
     ),
     "arg_validators": _Option(
-        {}, (Mapping,), 'functions by name of a tool, as in {"write_file": validate_write}', (Callable,)
+        {}, (Mapping,), 'functions by name of a tool, as in {"write_file": validate_write}', callable
     ),
-    "secrets": _Option((), (Collection,), "a sequence of texts, as in (token,)", (str,)),
+    "secrets": _Option(
+        (), (Collection,), "a sequence of texts, as in (token,)", lambda secret: isinstance(secret, str)
+    ),
     "store": _Option(None, (BaseStore, _NONE), "a store of LangGraph, such as InMemoryStore()"),
     "middleware": _Option((), (object,)),  # `check_middleware` checks it
     "name": _Option(None, (str, _NONE), 'a text, as in "coder"'),
@@ -147,7 +154,6 @@ def check_options(checkpointer: Any, context: Any, options: MachineOptions) -> M
         if not option.accepts(values[name]):
             raise _misfit(name, values[name], option.remedy)
 
-    _check_items(options)
     context_overrides(options)  # raises for a response_format that no answer can have
     tools = options["tools"] or ()
     if options["effects"] or any(not isinstance(tool, Tool) for tool in tools):
@@ -214,16 +220,6 @@ def _keys_of(model: Any) -> tuple[str, ...]:
                 keys.append(value.get_secret_value())
 
     return tuple(keys)
-
-
-def _check_items(options: MachineOptions) -> None:
-    """Check what the types of the options do not say. Raises TypeError."""
-    if not all(callable(rule.check) for rule in options["rules"]):
-        raise _misfit("rules", options["rules"], _OPTIONS["rules"].remedy)
-
-    for names in options["roles"].values():
-        if not all(isinstance(name, str) for name in names):
-            raise _misfit("roles", options["roles"], _OPTIONS["roles"].remedy)
 
 
 def _misfit(name: str, value: object, remedy: str) -> TypeError:

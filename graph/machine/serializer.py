@@ -68,11 +68,11 @@ MOST_BYTES: Final = 256 * 1024 * 1024
 _DEEPEST = 32
 """How deep a request may be nested in a stored value: a checkpoint holds channels, one of which holds the input."""
 
-_BOOKKEEPING = frozenset(Checkpoint.__annotations__) - {"channel_values"}
-"""LangGraph's own fields of a checkpoint: numbers, times and names of nodes."""
-
 _OPTIONAL_FIELDS = frozenset({"updated_channels", "pending_sends"})
 """Fields that not every checkpoint has."""
+
+_CHECKPOINT_FIELDS = _OPTIONAL_FIELDS.union(Checkpoint.__annotations__)
+"""All fields of a checkpoint: the values of its channels, and LangGraph's own numbers, times and names of nodes."""
 
 _LEAST_COMPRESSED = 100
 """Bytes below which compression does not pay."""
@@ -99,12 +99,17 @@ class ScrubbingSerializer(HookedSerializer):
         self._known = tuple(form.encode("utf-8", "surrogatepass") for form in redactor.forms)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Return the kind of the bytes, and the bytes.
+        """Return the kind of the bytes, and the bytes. LangGraph's own fields of a checkpoint stay as they are.
 
         Raises StoreError: the value has no stored form, such as an integer beyond 64 bits.
         """
+        if type(obj) is dict and obj.keys() | _OPTIONAL_FIELDS == _CHECKPOINT_FIELDS:
+            scrubbed: Any = {**obj, "channel_values": self._without_secrets(obj["channel_values"], _DEEPEST)}
+        else:
+            scrubbed = self._without_secrets(obj, _DEEPEST)
+
         try:
-            kind, data = super().dumps_typed(self._scrubbed(obj))
+            kind, data = super().dumps_typed(scrubbed)
         except (TypeError, ValueError) as error:
             raise StoreError(
                 f"A value cannot be stored with the run ({error}): it may hold integers of 64 bits, and text without"
@@ -185,16 +190,6 @@ class ScrubbingSerializer(HookedSerializer):
             return kind(value)
         except (TypeError, ValueError) as error:
             _refuse(name, str(error))
-
-    def _scrubbed(self, obj: Any) -> Any:
-        """Return the value without secrets. LangGraph's bookkeeping fields of a checkpoint stay as they are."""
-        is_checkpoint = type(obj) is dict and obj.keys() | _OPTIONAL_FIELDS == (
-            _BOOKKEEPING | _OPTIONAL_FIELDS | {"channel_values"}
-        )
-        if is_checkpoint:
-            return {**obj, "channel_values": self._without_secrets(obj["channel_values"], _DEEPEST)}
-
-        return self._without_secrets(obj, _DEEPEST)
 
     def _without_secrets(self, value: Any, depth: int) -> Any:
         """Return the value with its requests scrubbed: messages, or the maps, pairs and texts that LangGraph accepts.
