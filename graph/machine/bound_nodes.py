@@ -23,6 +23,7 @@ from mendgraph.graph.machine.begin_turn import CallPlan, ContextPolicy, TurnServ
 from mendgraph.graph.machine.guard_runtime import judge_calls, known_files, settle_limit
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.models import MachineModels, TurnModel, book_thread
+from mendgraph.graph.machine.options import MachineOptions
 from mendgraph.graph.machine.reply_reader import foreign_formats, log_heal, log_loop_check, log_parse, reply_reader
 from mendgraph.graph.machine.small_models import fallback_form, is_in_blocks, unread_files
 from mendgraph.graph.machine.state import AgentState, Update
@@ -80,33 +81,30 @@ class BoundNodes:
 
     def __init__(
         self,
-        model: Runnable[Any, Any] | str | None,
+        options: MachineOptions,
         tools: MachineTools,
         contexts: ContextPolicy,
         compile_children: "Callable[[BoundNodes], Any]",
         *,
         stop: StopRequest | None = None,
         added: "SimpleQueue[str] | None" = None,
-        middleware: Sequence[Any] = (),
-        name: str | None = None,
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
         `compile_children` compiles the machine of a run's children from their nodes. `stop` requests an early end of a
-        run, `added` holds what a person adds while it works. `middleware` has the hooks around steps; `name` is set on
-        the last message.
+        run, `added` holds what a person adds while it works.
         """
-        self._name = name
+        self._name = options["name"]
         self._stop = stop
         self._added = added
         self._contexts = contexts
-        self._bind(tools, MachineModels(model, tools.redactor, stop))
+        self._bind(tools, MachineModels(options["model"], tools.redactor, stop))
         self._compile_children = compile_children
         self.hooks = None
-        if middleware:
+        if options["middleware"]:
             from mendgraph.graph.langchain.hooks import Hooks  # LangChain's agents take a second to import
 
-            self.hooks = Hooks(middleware, tools.redactor)
+            self.hooks = Hooks(options["middleware"], tools.redactor)
 
         self.servers_outlive_turns = False
         """Whether a session closes these nodes. Otherwise a thread's MCP servers end with its turn."""

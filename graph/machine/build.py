@@ -36,8 +36,7 @@ from mendgraph.graph.machine.state import AgentInput, AgentOutput, AgentState, S
 from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.history import scrub_requests
 from mendgraph.nodes.call_model.stop_request import StopRequest
-from mendgraph.nodes.execute_tools.registry import Tool
-from mendgraph.nodes.parse.answers import ResponseFormat, read_format
+from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import JsonMap, OutcomeKind
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, await_call, call_here
 
@@ -326,30 +325,13 @@ def build_machine(
     user's settings, and used by later runs.
     """
     options = with_defaults(options)
-    form = None if options["response_format"] is None else read_format(options["response_format"])
-    tools = MachineTools(
-        cast("Sequence[Tool] | None", options["tools"]),
-        tuple(options["rules"]),
-        options["roles"],
-        options["secrets"],
-        form,
-        arg_validators=options["arg_validators"],
-        served=served,
-        kept_permissions=kept_permissions,
-    )
+    tools = MachineTools(options, served=served, kept_permissions=kept_permissions)
     # Children get no store and no hooks, and answer without a response format.
     for_children: MachineOptions = {**options, "store": None, "middleware": ()}
-    nodes = BoundNodes(
-        options["model"],
-        tools,
-        ContextPolicy(context, context_overrides(options), served=served),
-        partial(_compiled, None, for_children, None),
-        stop=stop,
-        added=added,
-        middleware=options["middleware"],
-        name=options["name"],
-    )
-    return _compiled(checkpointer, options, form, nodes), nodes
+    contexts = ContextPolicy(context, context_overrides(options), served=served)
+    compile_children = partial(_compiled, None, for_children, None)
+    nodes = BoundNodes(options, tools, contexts, compile_children, stop=stop, added=added)
+    return _compiled(checkpointer, options, tools.response_format, nodes), nodes
 
 
 def _compiled(

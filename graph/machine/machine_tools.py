@@ -1,22 +1,21 @@
 """The tools of a machine, with the state that its turns share: policies, journals, sandboxes and MCP servers."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mendgraph.graph.configuration.permissions import keep_permission
+from mendgraph.graph.machine.options import MachineOptions, read_response_format, with_defaults
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.nodes.execute_tools.call_policy import WITHOUT_CHANGE, BreakerConfig, PolicyMemory
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, Validator
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, final_answer, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_file, read_skill
 from mendgraph.nodes.execute_tools.tools.web import web_search
-from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.parse.answers import ResponseFormat
 from mendgraph.nodes.records import Effect, JsonMap, ToolError
 from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.journal.journal import parent_of
@@ -32,31 +31,19 @@ MOST_SANDBOXES = 64
 class MachineTools:
     """The tools of one machine. Nothing is opened before a turn needs it."""
 
-    def __init__(
-        self,
-        tools: Sequence[Tool] | None,
-        rules: tuple[FileGuardrailRule, ...],
-        roles: Mapping[str, Collection[str]],
-        secrets: Iterable[str],
-        response_format: ResponseFormat | None = None,
-        *,
-        arg_validators: Mapping[str, Validator] | None = None,
-        served: bool = False,
-        kept_permissions: bool = False,
-    ) -> None:
-        """`roles` are lists of tool names, `secrets` values that are never shown.
+    def __init__(self, options: MachineOptions, *, served: bool = False, kept_permissions: bool = False) -> None:
+        """With `kept_permissions` the answer "approve_always" is stored in the user's settings for later runs.
 
-        `arg_validators` check the arguments of single tools after their schema. With `kept_permissions` the answer
-        "approve_always" is stored in the user's settings and applies to later runs. A `served` machine does not list
-        the skills of the user who serves it. `read_skill` (beside `read_file`), `remember`, `ask_user` and
-        `web_search` are added unless a tool of the user has that name.
+        A `served` machine does not list the skills of the user who serves it. `read_skill` (beside `read_file`),
+        `remember`, `ask_user` and `web_search` are added unless a tool of the user has that name.
         """
-        self.response_format = response_format
-        self.rules = rules
-        self.roles = dict(roles)
+        options = with_defaults(options)
+        self.response_format = read_response_format(options)
+        self.rules = tuple(options["rules"])
+        self.roles = options["roles"]
         self.served = served
         self.keep_permission = keep_permission if kept_permissions else None
-        self.redactor = CurrentRedactor(secrets).now
+        self.redactor = CurrentRedactor(options["secrets"]).now
         self.literals = WrittenLiterals(self.redactor)
         self.records = WorkspaceRecords()
         self.policy_memory = PolicyMemory(monotonic_s, BreakerConfig())
@@ -65,7 +52,8 @@ class MachineTools:
         self._sandboxes: dict[tuple[object, ...], Any] = {}
 
         defaults = default_tools()
-        all_tools = [*(defaults if tools is None else tools)]
+        user_tools = options["tools"]
+        all_tools = [*(defaults if user_tools is None else cast("Sequence[Tool]", user_tools))]
         names = {tool.name for tool in all_tools}
         own_tools = [remember, ask_user, web_search]
         if read_file.name in names:
@@ -77,7 +65,7 @@ class MachineTools:
         if final_answer.name not in names:
             all_tools.append(replace(final_answer, offered=False))
 
-        self.registry = ActionRegistry(all_tools, arg_validators)
+        self.registry = ActionRegistry(all_tools, options["arg_validators"])
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._all_tools = tuple(all_tools)
         self.child_tools: set[str] = {tool.name for tool in all_tools if tool.child}

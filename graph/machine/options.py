@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import is_findable_key
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.language.display import described_type
-from mendgraph.nodes.parse.answers import read_format
+from mendgraph.nodes.parse.answers import ResponseFormat, read_format
 from mendgraph.nodes.records import Effect
 
 if TYPE_CHECKING:
@@ -180,10 +180,17 @@ def context_overrides(options: MachineOptions) -> dict[str, Any]:
         prompt = prompt.text
     if prompt is not None:
         overrides["system_prompt"] = prompt
-    if options["response_format"] is not None:
-        overrides["response_format"] = read_format(options["response_format"]).json_schema
+    form = read_response_format(options)
+    if form is not None:
+        overrides["response_format"] = form.json_schema
 
     return overrides
+
+
+def read_response_format(options: MachineOptions) -> ResponseFormat | None:
+    """Return the form of answers; raises as `context_overrides`."""
+    form = options["response_format"]
+    return None if form is None else read_format(form)
 
 
 def _with_tools_of(middleware: Any, tools: Any) -> Any:

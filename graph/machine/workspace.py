@@ -186,18 +186,18 @@ def agent_files(root: str, rules: tuple[FileGuardrailRule, ...], *, users: bool)
     return agents_in(files.values())
 
 
-_Found = tuple[str, str, bytes | ToolError | None]
+_Candidate = tuple[str, str, bytes | ToolError | None]
 """The name and the path of a prompt file, and its bytes, why it cannot be read, or None if it does not exist."""
 
 
-def _user_prompt_files(folders: Sequence[str], rules: tuple[FileGuardrailRule, ...]) -> Iterator[_Found]:
+def _user_prompt_files(folders: Sequence[str], rules: tuple[FileGuardrailRule, ...]) -> Iterator[_Candidate]:
     for folder, path in home_folders(folders):
         root = check_workspace(path)
         if isinstance(root, str):
             yield from _prompt_files(WorkspaceFiles(judged_workspace(root, rules)), ".", f"~/{folder}")
 
 
-def _prompt_files(workspace: WorkspaceFiles, folder: str, written: str) -> Iterator[_Found]:
+def _prompt_files(workspace: WorkspaceFiles, folder: str, written: str) -> Iterator[_Candidate]:
     """Yield the Markdown files below a folder, which a person writes as `written`."""
     entries = (entry for entry in workspace.workspace.walk(folder) if entry.path.endswith(SUFFIX))
 
@@ -207,14 +207,14 @@ def _prompt_files(workspace: WorkspaceFiles, folder: str, written: str) -> Itera
         yield name, f"{written}/{path}", workspace.head(entry.path, MOST_READ + 1)
 
 
-def _skill_files(folders: Iterable[SkillFolder]) -> Iterator[_Found]:
+def _skill_files(folders: Iterable[SkillFolder]) -> Iterator[_Candidate]:
     for folder in folders:
         for name in sorted(folder.names)[:MOST_SKILLS]:
             path = with_tilde(f"{folder.path}/{name}/{SKILL_FILE}")
             yield name, path, folder.head(name, MOST_READ + 1)
 
 
-def _first_by_name(*sources: Iterable[_Found]) -> dict[str, PromptFile | ToolError]:
+def _first_by_name(*sources: Iterable[_Candidate]) -> dict[str, PromptFile | ToolError]:
     files: dict[str, PromptFile | ToolError] = {}
     for name, path, data in chain(*sources):
         if data is not None and name not in files and is_prompt_name(name):

@@ -35,7 +35,6 @@ from mendgraph.graph.terminal.visible_text import VisibleText, edits_in_blocks
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line, short_id
 from mendgraph.nodes.language.prompt_files import with_hook_words
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -218,7 +217,7 @@ class Turns:
         def tell(message: str) -> None:
             self._display.err.line(f"mendgraph: {one_line(message, 1_000)}")
 
-        turn = TurnTools(MachineTools((), DEFAULT_GUARDRAIL_RULES, {}, ()), self.context)
+        turn = TurnTools(MachineTools({"tools": ()}), self.context)
         return replace(open_hooks(turn, self.session.thread_id, tell), redact=self.session.scrub)
 
     def take_up(self, *, anew: bool = False) -> ExitCode:

@@ -14,7 +14,6 @@ from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Preview
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall
 from tests.row_tables import rows
 from tests.workspace_files import write_files
@@ -53,7 +52,7 @@ def show(tmp_path: Path) -> Show:
     ) -> list[Preview]:
         replaced = {tool.name for tool in others}
         all_tools = (*others, *(tool for tool in default_tools() if tool.name not in replaced))
-        machine = MachineTools(all_tools, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
+        machine = MachineTools({"tools": all_tools, "secrets": ("hunter2-hunter2",)})
         state = AgentState(context=AgentContext(workspace=str(tmp_path), mode="ask"), messages=[HumanMessage("Do it.")])
         tools = TurnTools(machine, state["context"])
         state["files_read"] = {name: Previewer(tools, state).known_files([read_call(name)])[name] for name in read}
@@ -161,7 +160,7 @@ def test_known_files_lists_a_link_and_its_target(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     (tmp_path / "link").symlink_to("a.txt")
     context = AgentContext(workspace=str(tmp_path))
-    tools = TurnTools(MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, ()), context)
+    tools = TurnTools(MachineTools({}), context)
     files = Previewer(tools, AgentState(context=context)).known_files(
         [read_call("link"), read_call("no"), read_call("../x")]
     )

@@ -20,7 +20,6 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.execute_tools.tools.web import web_search
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, StopReason
 from mendgraph.nodes.workspace.store.run_folder import folder_name
 from tests.doubles.model_clock import set_clock
@@ -58,7 +57,7 @@ def gateway(
     roles: Mapping[str, Collection[str]] | None = None,
     secrets: tuple[str, ...] = (),
 ) -> MachineTools:
-    return MachineTools(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
+    return MachineTools({"tools": tools, "roles": roles or {}, "secrets": secrets})
 
 
 def run_replies(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, ScriptedModel]:
@@ -121,7 +120,7 @@ def test_users_skills_are_available_only_to_the_users_own_runs(root: Path) -> No
     write_files(skill, {"SKILL.md": "---\nname: deploy\ndescription: Deploys.\n---\n"})
     try:
         for served, notes, told_of in ((False, True, True), (False, False, False), (True, True, False)):
-            tools_of_runs = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, (), served=served)
+            tools_of_runs = MachineTools({}, served=served)
             tools = TurnTools(tools_of_runs, AgentContext(workspace=str(root), project_notes=notes))
             names = [name for folder in tools.skills for name in folder.names]
             assert (names, "read_skill" in tools.usable()) == (["deploy"] * told_of, told_of)

@@ -23,7 +23,6 @@ from mendgraph.nodes.execute_tools.step import changes_something, run_step
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceSink
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -200,7 +199,7 @@ class Step:
     """A step with these calls, all allowed; `again` is the same step after a kill."""
 
     def __init__(self, root: str, *calls: tuple[str, dict[str, Any]]) -> None:
-        self.tools = MachineTools((*default_tools(), count, count_and_give_up, order), DEFAULT_GUARDRAIL_RULES, {}, ())
+        self.tools = MachineTools({"tools": (*default_tools(), count, count_and_give_up, order)})
         self.workspace = TurnTools(self.tools, AgentContext(workspace=root)).workspace()
         self.calls = [
             ToolCall(call_id=f"c{place}", tool=name, arguments=arguments, raw_arguments="")

@@ -470,7 +470,7 @@ def test_agents_are_offered_only_if_agent_files_exist(
 
 def test_agent_uses_its_own_model_if_the_run_has_it(root: Path) -> None:
     before = context(root, model="a", base_url="http://127.0.0.1:1/v1", fallback_models=("openai:b", "c"))
-    machine = MachineTools(None, (), {}, ())
+    machine = MachineTools({})
     changed = {}
     for name in ("openai:b", "c", "sonnet"):
         agent = PromptFile("x", "x.md", {"model": name}, "Do.")

@@ -207,7 +207,7 @@ def test_no_skill_is_listed_for_a_small_model_or_if_there_is_none(root: Path, ho
         session.work("What is this?")
     assert without.calls[0].prompt == plain.calls[0].prompt
     context = context.model_copy(update={"project_notes": True})
-    of_user = [TurnTools(MachineTools(None, (), {}, (), served=served), context).skills for served in (False, True)]
+    of_user = [TurnTools(MachineTools({}, served=served), context).skills for served in (False, True)]
     assert [*map(len, of_user)] == [1, 0]
 
 

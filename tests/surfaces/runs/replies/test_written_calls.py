@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph import DEFAULT_GUARDRAIL_RULES, AgentContext, Outcome
+from mendgraph import AgentContext, Outcome
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.documents.healing import attempt_extraction_with_healing
@@ -206,7 +206,7 @@ CONVERSATIONS: list[list[str]] = [
 @slow
 @pytest.mark.parametrize("retries", [3, 1, 0])
 def test_documents_healing_loop_and_the_graph_ask_again_alike(tmp_path: Path, retries: int) -> None:
-    tools = MachineTools(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+    tools = MachineTools({})
     offered = TurnTools(tools, AgentContext(workspace=str(tmp_path))).offered(Profile())
     tool_names, config = frozenset(spec.name for spec in offered), SelfHealingConfig(max_retries=retries)
     for replies in CONVERSATIONS:
