@@ -3,7 +3,7 @@
 LangChain would report texts with their secrets. So its reports are disabled, and replaced by these.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,13 +18,14 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResul
 from langchain_core.runnables.config import ensure_config
 
 from mendgraph.graph.telemetry.spans import observed_call
-from mendgraph.nodes.call_model.model import Stream
+from mendgraph.nodes.call_model.model import Call, Stream
 from mendgraph.nodes.execute_tools.tool_outcome import ToolOutcome
 from mendgraph.nodes.language.text_protocol import render_native_result
 from mendgraph.nodes.records import JsonMap, ModelReply, ToolCall
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.replies import ReplyAssembly
+    from mendgraph.graph.langchain.reply_reader import Request
 
 
 class _NoHandlers(list[BaseCallbackHandler]):
@@ -93,31 +94,23 @@ def is_listened_to(callbacks: Callbacks) -> bool:
 
 
 class Report:
-    """The report of one reply of `chat` to LangChain's callbacks: to `callbacks`, and those of this context.
+    """The report of one reply to LangChain's callbacks: to those of its request, and those of this context.
 
-    `assembly` assembles the reply; each text goes through a stream of `begin_text`. LangGraph does not stream a `quiet`
-    call.
+    `assembly` assembles the reply; each text is scrubbed. LangGraph does not stream a quiet call.
     """
 
-    def __init__(
-        self,
-        chat: BaseChatModel,
-        callbacks: Callbacks,
-        messages: Sequence[BaseMessage],
-        assembly: "ReplyAssembly",
-        begin_text: Callable[[], Stream],
-        *,
-        quiet: bool,
-    ) -> None:
+    def __init__(self, request: "Request", call: Call, assembly: "ReplyAssembly") -> None:
+        begin_text = call.scrub or PlainText
+        chat = request.chat
         config = ensure_config()
         name = type(chat).__name__
         tags = list(chat.tags or ())
-        if quiet:
+        if call.quiet:
             tags.append(UNSTREAMED)
 
         self.managers: JsonMap = {
             "inheritable_callbacks": config.get("callbacks"),
-            "local_callbacks": callbacks,
+            "local_callbacks": request.callbacks,
             "inheritable_tags": config.get("tags"),
             "local_tags": tags,
             "inheritable_metadata": {**config.get("metadata", {}), **traced(chat)},
@@ -125,7 +118,7 @@ class Report:
         }
         self.start: JsonMap = {
             "serialized": {"name": name},
-            "messages": [[_without_secrets(message, begin_text) for message in messages]],
+            "messages": [[_without_secrets(message, begin_text) for message in call.prompt.chat_messages]],
             "invocation_params": {},
             "name": name,
         }

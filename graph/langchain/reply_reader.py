@@ -17,14 +17,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage
 
 from mendgraph.graph.langchain import failures
-from mendgraph.graph.langchain.callbacks import (
-    UNHEARD,
-    PlainText,
-    Report,
-    atell_callbacks,
-    is_listened_to,
-    tell_callbacks,
-)
+from mendgraph.graph.langchain.callbacks import UNHEARD, Report, atell_callbacks, is_listened_to, tell_callbacks
 from mendgraph.graph.langchain.connections import is_openai_chat
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.model import Call, CallDropped
@@ -185,7 +178,7 @@ class ReplyReader:
         try:
             with closing(self._texts()) as texts:
                 if is_listened_to(self.request.callbacks):
-                    tell_callbacks(self._report(), texts)
+                    tell_callbacks(Report(self.request, self._call, self.assembly), texts)
                 else:
                     deque(texts, maxlen=0)
         except NotImplementedError:
@@ -199,7 +192,7 @@ class ReplyReader:
         try:
             async with aclosing(self._atexts()) as texts:
                 if is_listened_to(self.request.callbacks):
-                    await atell_callbacks(self._report(), texts)
+                    await atell_callbacks(Report(self.request, self._call, self.assembly), texts)
                 else:
                     async for _ in texts:
                         pass
@@ -207,13 +200,6 @@ class ReplyReader:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # of a person
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
-
-    def _report(self) -> Report:
-        request = self.request
-        call = self._call
-        messages = call.prompt.chat_messages
-        scrub = call.scrub or PlainText
-        return Report(request.chat, request.callbacks, messages, self.assembly, scrub, quiet=call.quiet)
 
     def _texts(self) -> Generator[str]:
         request = self.request
