@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
@@ -26,7 +26,7 @@ _FAKE: Final = "GenericFakeChatModel"
 class ChatModels:
     """The chat models of a process's runs: one for each endpoint, shared by all runs and threads."""
 
-    def __init__(self, environment: Callable[[], Mapping[str, str]], user_chats: Sequence[Single] = ()) -> None:
+    def __init__(self, environment: Mapping[str, str], user_chats: Sequence[Single] = ()) -> None:
         """`environment` is read at each connection, so that a changed key takes effect.
 
         `user_chats` answer all calls: the first one, unless a choice has the `place` of another.
@@ -49,7 +49,7 @@ class ChatModels:
         if self._user_models:
             return self._user_models[0]
 
-        endpoint = endpoints.find_endpoint(model, base_url, self._environment())
+        endpoint = endpoints.find_endpoint(model, base_url, self._environment)
         if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
             return None
         if not endpoint.model:
@@ -73,7 +73,7 @@ class ChatModels:
             return _with_options(self._user_models[place], self._user_chats[place], choice.options)
 
         endpoint = endpoints.find_endpoint(
-            choice.model, choice.base_url, self._environment(), key_variable=choice.key_variable
+            choice.model, choice.base_url, self._environment, key_variable=choice.key_variable
         )
 
         if isinstance(endpoint, ProviderFailure):

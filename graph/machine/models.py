@@ -99,7 +99,7 @@ class MachineModels:
             if opened_chat is chat and opened_config == config:
                 return models
 
-        models = ChatModels(lambda: os.environ, () if chat is None else run_models(chat, config))
+        models = ChatModels(os.environ, () if chat is None else run_models(chat, config))
         self._opened = [*self._opened, (chat, config, models)][-MOST_OPEN:]
         return models
 

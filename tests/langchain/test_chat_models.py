@@ -29,7 +29,7 @@ from tests.providers.servers import FAMILIES, say
 
 def models_with(chat_model: Any = None, **variables: str) -> ChatModels:
     """The chat models of a process with these environment variables."""
-    return ChatModels(lambda: variables, [Single(chat_model, {})] if chat_model else [])
+    return ChatModels(variables, [Single(chat_model, {})] if chat_model else [])
 
 
 def connect(models: ChatModels, model: str | None, base_url: str | None = None, **more: Any) -> ChatModel:
@@ -215,7 +215,7 @@ def test_model_is_shared_until_its_key_changes_or_it_is_closed() -> None:
     variables = {"OPENAI_API_KEY": "sk-1"}
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         variables["OPENAI_BASE_URL"] = server.base_url
-        models = ChatModels(lambda: variables)
+        models = ChatModels(variables)
         for key in ("sk-1", "sk-2", "sk-1"):
             variables["OPENAI_API_KEY"] = key
             assert reply_of(connect(models, "m")).text == "Hello"
