@@ -40,7 +40,7 @@ class MachineTools:
         options = with_defaults(options)
         self.response_format = read_response_format(options)
         self.rules = tuple(options["rules"])
-        self.roles = options["roles"]
+        self.roles = dict(options["roles"])
         self.served = served
         self.keep_permission = keep_permission if kept_permissions else None
         self.redactor = CurrentRedactor(options["secrets"]).now
