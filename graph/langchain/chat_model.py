@@ -79,14 +79,6 @@ class ChatModel(Model):
 
         return None
 
-    def close(self) -> None:
-        """Close the connections of sync calls."""
-        self.connections.close()
-
-    async def aclose(self) -> None:
-        """Close the connections of this event loop."""
-        await self.connections.aclose()
-
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one call; return the reply, or the typed failure of this one try.
 

@@ -128,7 +128,7 @@ class ChatModels:
     def close(self) -> None:
         """Close the connections of sync calls, and empty the cache."""
         for model in self._all():
-            model.close()
+            model.connections.close()
 
         self._models = {}
 
@@ -136,7 +136,7 @@ class ChatModels:
         """Close the connections of this event loop and those of sync calls, and empty the cache."""
         for model in self._all():
             with suppress(RuntimeError, OSError):  # it is closed already
-                await model.aclose()
+                await model.connections.aclose()
 
         await asyncio.to_thread(self.close)
 

@@ -204,4 +204,4 @@ def served_models(model: ChatModel) -> list[str] | ProviderFailure:
     except Exception as error:  # noqa: BLE001 - an endpoint may send anything
         return failures.describe_failure(error, model.provider)
     finally:
-        model.close()
+        model.connections.close()

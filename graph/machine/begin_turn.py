@@ -285,11 +285,8 @@ def _turn_resources(
         preload = preload_of(profile, checked=can_check)
 
     most_notes = most_bytes(profile, turn.model.window_tokens(profile)) if context.project_notes else 0
-    resources = replace(resources, files=files, preload=preload, most_notes=most_notes, skills=skills)
-    if not most_notes:
-        return resources
-
-    return replace(resources, agents={name: agent.description for name, agent in tools.agents.items()})
+    agents = {name: agent.description for name, agent in tools.agents.items()} if most_notes else {}
+    return replace(resources, files=files, preload=preload, most_notes=most_notes, skills=skills, agents=agents)
 
 
 def _calls_made(state: AgentState, tools: TurnTools, run_id: str, items: list[ToolCall | CallError]) -> CallsMade:

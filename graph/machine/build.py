@@ -78,18 +78,42 @@ class AgentGraph(PreparedCheckpointerGraph):
         """Run the graph; yields LangGraph's own parts."""
         config = _without_default_limit(config or {})
         options["context"] = read_context(options.get("context"))
-        return _observed(self._open_span(config), super().stream(self._scrubbed_input(input), config, **options))
+        return self._observed(config, super().stream(self._scrubbed_input(input), config, **options))
 
     def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002
         """Run the graph without blocking the event loop."""
         config = _without_default_limit(config or {})
         options["context"] = read_context(options.get("context"))
-        return _aobserved(self._open_span(config), super().astream(self._scrubbed_input(input), config, **options))
+        return self._aobserved(config, super().astream(self._scrubbed_input(input), config, **options))
 
-    def _open_span(self, config: RunnableConfig) -> Callable[[], RunSpan | None]:
-        """Return what opens the run's telemetry span when it begins; its id is the thread's, "" if it has none yet."""
+    def _open_span(self, config: RunnableConfig) -> RunSpan | None:
+        """Open the run's telemetry span; its id is the thread's, "" if it has none yet."""
         thread = (config.get("configurable") or {}).get("thread_id")
-        return partial(run_observer, str(thread or ""), self.scrub)
+        return run_observer(str(thread or ""), self.scrub)
+
+    def _observed(self, config: RunnableConfig, parts: Iterator[Any]) -> Iterator[Any]:
+        """Yield the parts inside of the run's telemetry span, which opens with the first one."""
+        span = self._open_span(config)
+        with span or nullcontext(), closing(cast("Any", parts)):
+            while True:
+                with at_work(span):
+                    part = next(parts, _END_OF_STREAM)
+
+                if part is _END_OF_STREAM:
+                    return
+                yield part
+
+    async def _aobserved(self, config: RunnableConfig, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        span = self._open_span(config)
+        with span or nullcontext():
+            async with aclosing(cast("Any", parts)):
+                while True:
+                    with at_work(span):
+                        part = await anext(parts, _END_OF_STREAM)
+
+                    if part is _END_OF_STREAM:
+                        return
+                    yield part
 
     def __deepcopy__(self, _: Any) -> "AgentGraph":
         """Return the graph itself, which has no state of a run: a copy would share its model and its checkpointer."""
@@ -123,32 +147,6 @@ def _without_default_limit(config: RunnableConfig) -> RunnableConfig:
     if config.get("recursion_limit") != DEFAULT_RECURSION_LIMIT:
         return config
     return cast("RunnableConfig", {name: value for name, value in config.items() if name != "recursion_limit"})
-
-
-def _observed(open_span: Callable[[], RunSpan | None], parts: Iterator[Any]) -> Iterator[Any]:
-    """Yield the parts inside of the run's telemetry span."""
-    span = open_span()
-    with span or nullcontext(), closing(cast("Any", parts)):
-        while True:
-            with at_work(span):
-                part = next(parts, _END_OF_STREAM)
-
-            if part is _END_OF_STREAM:
-                return
-            yield part
-
-
-async def _aobserved(open_span: Callable[[], RunSpan | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    span = open_span()
-    with span or nullcontext():
-        async with aclosing(cast("Any", parts)):
-            while True:
-                with at_work(span):
-                    part = await anext(parts, _END_OF_STREAM)
-
-                if part is _END_OF_STREAM:
-                    return
-                yield part
 
 
 # --- Nodes and routers as LangGraph runs them

@@ -60,7 +60,7 @@ async def complete_and_close(
     try:
         return await model.acomplete(call, on_text)
     finally:
-        await model.aclose()
+        await model.connections.aclose()
 
 
 def ask(model: ChatModel, call: Call = CALL) -> tuple[Result, list[str]]:

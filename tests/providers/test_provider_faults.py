@@ -58,7 +58,7 @@ class Provider:
         for reply in replies:
             self.reply = reply
             results.append(self._plain(model.complete(call, lambda _: None)))
-        model.close()
+        model.connections.close()
         return results
 
     async def _answers(self, model: ChatModel, replies: Sequence[Reply], call: Call) -> list[Result]:
@@ -66,7 +66,7 @@ class Provider:
         for reply in replies:
             self.reply = reply
             results.append(self._plain(await model.acomplete(call, lambda _: None)))
-        await model.aclose()
+        await model.connections.aclose()
         return results
 
     def _plain(self, result: Result) -> Result:
@@ -174,7 +174,7 @@ async def complete_in_a_loop(model: ChatModel) -> Result:
     try:
         return await model.acomplete(CALL, lambda _: None)
     finally:
-        await model.aclose()
+        await model.connections.aclose()
 
 
 SPOKEN = Chunked(Say("It adds two numbers."), 4)
