@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import sha256
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AnyMessage
@@ -76,6 +77,7 @@ class MachineModels:
         self._redactor = redactor
         self._breaker_of = breakers_by_name(BreakerConfig(), monotonic_s)
         self._opened: list[tuple[object, object, ChatModels]] = []
+        self._lock = Lock()
 
     @property
     def run_chat_model(self) -> Any:
@@ -95,13 +97,15 @@ class MachineModels:
 
         chat = self.chat_model if other is None else other
         config = _config_of(chat)
-        for opened_chat, opened_config, models in self._opened:
-            if opened_chat is chat and opened_config == config:
-                return models
+        with self._lock:
+            for opened_chat, opened_config, models in self._opened:
+                if opened_chat is chat and opened_config == config:
+                    return models
 
-        models = ChatModels(os.environ, () if chat is None else run_models(chat, config))
-        self._opened = [*self._opened, (chat, config, models)][-MOST_OPEN:]
-        return models
+            models = ChatModels(os.environ, () if chat is None else run_models(chat, config))
+            self._opened.append((chat, config, models))
+            del self._opened[:-MOST_OPEN]
+            return models
 
     @cached_property
     def prices(self) -> PriceList | ToolError:
