@@ -24,7 +24,6 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.langgraph_private import subgraph_config
 from mendgraph.graph.machine.machine_tools import MachineTools
 from mendgraph.graph.machine.state import AgentState
-from mendgraph.graph.machine.tool_step import InLoop
 from mendgraph.graph.machine.turn_tools import TurnTools
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.endpoint import split_provider
@@ -63,7 +62,7 @@ class Children:
         tools: TurnTools,
         compile_machine: Callable[[StopRequest], CompiledStateGraph[Any, Any, Any, Any]],
         stop: StopRequest | None,
-        in_loop: InLoop | None,
+        in_loop: Callable[[Any], Any] | None,
     ) -> None:
         """`state` and `tools` are those of the parent run's step, `stop` ends it.
 
