@@ -25,7 +25,6 @@ from mendgraph.nodes.records import JsonMap, ModelReply, ToolCall
 
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.replies import ReplyAssembly
-    from mendgraph.graph.langchain.reply_reader import Request
 
 
 class _NoHandlers(list[BaseCallbackHandler]):
@@ -94,14 +93,13 @@ def is_listened_to(callbacks: Callbacks) -> bool:
 
 
 class Report:
-    """The report of one reply to LangChain's callbacks: to those of its request, and those of this context.
+    """The report of one reply of `chat` to LangChain's callbacks: to `callbacks`, and those of this context.
 
     `assembly` assembles the reply; each text is scrubbed. LangGraph does not stream a quiet call.
     """
 
-    def __init__(self, request: "Request", call: Call, assembly: "ReplyAssembly") -> None:
+    def __init__(self, chat: BaseChatModel, callbacks: Callbacks, call: Call, assembly: "ReplyAssembly") -> None:
         begin_text = call.scrub or PlainText
-        chat = request.chat
         config = ensure_config()
         name = type(chat).__name__
         tags = list(chat.tags or ())
@@ -110,7 +108,7 @@ class Report:
 
         self.managers: JsonMap = {
             "inheritable_callbacks": config.get("callbacks"),
-            "local_callbacks": request.callbacks,
+            "local_callbacks": callbacks,
             "inheritable_tags": config.get("tags"),
             "local_tags": tags,
             "inheritable_metadata": {**config.get("metadata", {}), **traced(chat)},

@@ -178,7 +178,7 @@ class ReplyReader:
         try:
             with closing(self._texts()) as texts:
                 if is_listened_to(self.request.callbacks):
-                    tell_callbacks(Report(self.request, self._call, self.assembly), texts)
+                    tell_callbacks(self._report(), texts)
                 else:
                     deque(texts, maxlen=0)
         except NotImplementedError:
@@ -192,7 +192,7 @@ class ReplyReader:
         try:
             async with aclosing(self._atexts()) as texts:
                 if is_listened_to(self.request.callbacks):
-                    await atell_callbacks(Report(self.request, self._call, self.assembly), texts)
+                    await atell_callbacks(self._report(), texts)
                 else:
                     async for _ in texts:
                         pass
@@ -200,6 +200,9 @@ class ReplyReader:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # of a person
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
+
+    def _report(self) -> Report:
+        return Report(self.request.chat, self.request.callbacks, self._call, self.assembly)
 
     def _texts(self) -> Generator[str]:
         request = self.request
