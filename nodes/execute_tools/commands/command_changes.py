@@ -38,6 +38,7 @@ from mendgraph.nodes.workspace.files.tree_walk import (
     Entry,
     IgnoreRules,
     is_bytecode,
+    is_installed,
 )
 from mendgraph.nodes.workspace.files.workspace import Workspace, read_beneath
 from mendgraph.nodes.workspace.store.database import StoreError
@@ -193,9 +194,9 @@ class WatchLimits(NamedTuple):
     """The costs of watching one command.
 
     A workspace with more than `entries` files and directories is not watched: two snapshots of 20,000 take 0.3 s. The
-    contents of at most `files` files of at most `file_bytes` are read, `all_bytes` together, newest files first: 10,000
-    files take about a second, once. Changed files of at most `hashed_bytes` are hashed afterwards. The first snapshot
-    may take `before_s` seconds of the command's time, the second one `after_s` more.
+    contents of at most `files` files of at most `file_bytes` are read, `all_bytes` together, newest files first and
+    installed packages last: 10,000 files take about a second, once. Changed files of at most `hashed_bytes` are hashed
+    afterwards. The first snapshot may take `before_s` seconds of the command's time, the second one `after_s` more.
     """
 
     entries: int = 50_000
@@ -297,10 +298,12 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
 
             reader = _ContentReader(paths, root, limits, deadline)
             contents = dict[str, Content]()
-            newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
+            newest_first = sorted(
+                tree.files.items(), key=lambda file: (is_installed(file[0]), -file[1].mtime_ns, file[0])
+            )
             allowed = [file for file in newest_first if reader.allows(file[1])]
 
-            for name, status in sorted(allowed):
+            for name, status in sorted(allowed, key=lambda file: (is_installed(file[0]), file[0])):
                 content = index.last.contents.get(name)
                 if content is None or content.status != status:
                     content = reader.read(name, status, limits.file_bytes)

@@ -17,10 +17,10 @@ from mendgraph.nodes.language.request import module_of
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.files.deadline import monotonic_s
 from mendgraph.nodes.workspace.files.text_files import text_of
+from mendgraph.nodes.workspace.files.tree_walk import is_installed
 
 MOST_REPLACED: Final = 50  # changed files that old versions replace in one run
 MOST_WALKED: Final = 5_000  # names of the workspace among which tests are looked for
-INSTALLED: Final = frozenset({"site-packages", "node_modules"})  # folders of installed packages
 RunTests: TypeAlias = Callable[..., RanTests | ToolError]
 """Runs tests in `seconds` at most, with the bytes `before` in place of files."""
 _AT_FIRST: Final = "on the files before the session's first change"
@@ -233,7 +233,7 @@ class Proof:
         for entry in islice(self.context.workspace.walk(), MOST_WALKED):
             path = entry.path
             is_other = passed.covers(path) and path not in changed and is_test(path)
-            if is_other and INSTALLED.isdisjoint(path.split("/")):
+            if is_other and not is_installed(path):
                 return True
 
         return False

@@ -8,10 +8,11 @@ from itertools import islice
 from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.evidence.weakened import is_test
 from mendgraph.nodes.execute_tools.registry import ToolContext
-from mendgraph.nodes.execute_tools.tools.proof import INSTALLED, MOST_WALKED
+from mendgraph.nodes.execute_tools.tools.proof import MOST_WALKED
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.language.request import module_of
 from mendgraph.nodes.workspace.files.text_files import LARGEST_TEXT
+from mendgraph.nodes.workspace.files.tree_walk import is_installed
 
 MOST_PARSED = 200  # Python files whose imports are read, tests first
 
@@ -59,7 +60,7 @@ def _importing(texts: Mapping[str, str], modules: Collection[str]) -> list[str]:
 
 def python_files(context: ToolContext) -> Iterator[str]:
     """Yield the project's own Python files among the first names of the workspace."""
-    walked = (entry.path for entry in context.workspace.walk() if INSTALLED.isdisjoint(entry.path.split("/")))
+    walked = (entry.path for entry in context.workspace.walk() if not is_installed(entry.path))
     for path in islice(walked, MOST_WALKED):
         if path.endswith(".py"):
             yield path

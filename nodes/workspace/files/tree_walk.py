@@ -14,6 +14,8 @@ from mendgraph.nodes.workspace.files.text_files import escaped_name
 
 GIT_DIRECTORY = ".git"
 VIRTUAL_ENVIRONMENTS: Final = (".venv", "venv")
+_INSTALLED: Final = frozenset({"site-packages", "node_modules"})
+"""Folders of installed packages."""
 
 EntryKind = Literal["file", "directory", "link", "other"]
 
@@ -30,6 +32,11 @@ class Entry:
 def is_bytecode(parts: Sequence[str]) -> bool:
     """Return whether these are the parts of the name of a file or folder with Python's bytecode."""
     return "__pycache__" in parts or parts[-1].endswith((".pyc", ".pyo"))
+
+
+def is_installed(path: str) -> bool:
+    """Return whether this is the path of a file of an installed package."""
+    return not _INSTALLED.isdisjoint(path.split("/"))
 
 
 def read_entries(directory_fd: int, prefix: str) -> list[Entry]:

@@ -218,6 +218,17 @@ def test_recently_changed_files_are_kept_as_far_as_they_fit(place: Path) -> None
     assert [change.before_data for change in watch(place, run, limits).files] == [None, b"0123456789", None]
 
 
+@pytest.mark.parametrize("folder", [".venv/lib/python3.12/site-packages", "node_modules/p"])
+def test_newer_installed_packages_do_not_take_the_room_of_other_files(place: Path, folder: str) -> None:
+    for name in ("a.js", "b.js"):
+        (place / folder).mkdir(parents=True, exist_ok=True)
+        (place / folder / name).write_bytes(b"0123456789")
+        os.utime(place / folder / name, (2**33, 2**33))
+
+    changes = watch(place, (place / "src" / "b.py").unlink, LIMITS._replace(files=2))
+    assert [change.before_data for change in changes.files] == [b"b = 1\n"]
+
+
 # --- What is recorded
 
 
