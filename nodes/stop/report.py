@@ -35,6 +35,8 @@ _MOST_DIAGNOSTICS = 3
 _LONGEST_SKIP = 100  # characters of the reason why tests were skipped
 FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 """Reasons of failed work, whose changes are undone."""
+_LONGEST_CALL = 60  # characters of a refused call
+_REFUSED = re.compile(r"refused(?: \(.*?\))?: ")
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
 
@@ -158,7 +160,7 @@ def changes_words(
     if not files:
         words = ""
         if refused:
-            words = f"{NO_FILE_CHANGED.removesuffix('.')}: {listed(refused)}."
+            words = f"{NO_FILE_CHANGED.removesuffix('.')}: {_refusals(refused)}."
         elif unread:
             words = NO_FILE_CHANGED
 
@@ -187,10 +189,32 @@ def changes_words(
         clauses.append(f"new diagnostics: {listed(verified.diagnostics, _MOST_DIAGNOSTICS)}")
 
     if refused:
-        clauses.append(listed(refused))
+        clauses.append(_refusals(refused))
 
     words = "; ".join(clauses)
     return words if words.endswith("...") else f"{words}."
+
+
+def _refusals(refused: Sequence[str]) -> str:
+    """Return the refused calls, each reason once: "refused: run_shell ls, run_shell git log"."""
+    calls_by_reason: dict[str, list[str]] = {}
+    for refusal in refused:
+        reason = _REFUSED.match(refusal)
+        call = refusal.removeprefix(reason[0]) if reason else refusal
+        calls_by_reason.setdefault(reason[0] if reason else "", []).append(one_line(call, _LONGEST_CALL))
+
+    return "; ".join(f"{reason}{listed(calls)}" for reason, calls in calls_by_reason.items())
+
+
+def _tests(tests: Sequence[str]) -> str:
+    """Return names of tests without the files of pytest's; the cases of a parametrized test are counted."""
+    counts: Counter[str] = Counter()
+    for test in tests:
+        file, colons, name = test.partition("::")
+        counts[name.partition("[")[0] if colons else file] += 1
+
+    names = [f"{count:,} cases of {name}" if count > 1 else name for name, count in counts.items()]
+    return listed(names)
 
 
 def _changes_clause(files: Sequence[str], marks: Sequence[Mark]) -> str:
@@ -249,19 +273,19 @@ def _passed(verified: Verification) -> list[str]:
         words.append(f"passed: {listed(others)}")
 
     if verified.skipped:
-        reason = f": {one_line(verified.skip_reason, _LONGEST_SKIP)}" if verified.skip_reason else ""
+        reason = f": {one_line(verified.skip_reason.rstrip('.'), _LONGEST_SKIP)}" if verified.skip_reason else ""
         words[-1] += f", {verified.skipped:,} skipped{reason}"
 
     test = "tests" if len(verified.new_code) == 1 else "test"
     does = "does" if len(verified.indistinct) == 1 else "do"
 
     if verified.failed_before:
-        words.append(f"{listed(verified.failed_before)} failed before the change")
+        words.append(f"{_tests(verified.failed_before)} failed before the change")
 
     if verified.new_code:
-        words.append(f"{listed(verified.new_code)} {test} new code")
+        words.append(f"{_tests(verified.new_code)} {test} new code")
 
     if verified.indistinct:
-        words.append(f"{listed(verified.indistinct)} {does} not distinguish before from after")
+        words.append(f"{_tests(verified.indistinct)} {does} not distinguish before from after")
 
     return words

@@ -213,7 +213,8 @@ class Distinction(NamedTuple):
     Attributes:
         failed_before: tests that failed there.
         new_code: tests that could not run there, as they name what did not exist.
-        indistinct: tests that the session changed and that passed there as well.
+        indistinct: tests that the session changed and that passed there as well, as did all other cases of a
+            parametrized test.
         unknown: tests that the session changed and whose results there are not known.
     """
 
@@ -280,8 +281,15 @@ def distinguish(now: RanTests, then: RanTests, new: Collection[str], deleted: Co
         else:
             failed_before.append(test)
 
+    telling = {_without_case(test) for test in (*failed_before, *new_code)}
+    indistinct = [test for test in indistinct if _without_case(test) not in telling]
     failed_before += [test for test in now.passing if test in then.failed]
     return Distinction(tuple(failed_before), tuple(new_code), tuple(indistinct), tuple(unknown))
+
+
+def _without_case(test: str) -> str:
+    """Return the name of a parametrized test of pytest without its case: `test_add` for `test_add[1-2]`."""
+    return test.partition("[")[0]
 
 
 def new_names(texts: Iterable[tuple[str, str]]) -> frozenset[str]:

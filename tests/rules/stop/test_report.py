@@ -121,6 +121,7 @@ def test_run_that_must_change_a_file_says_once_that_none_was(refused: tuple[str,
 PASSED = Verification(kind="passed", ran=("pytest test_a.py: 2 tests",))
 SEVERAL = Verification(kind="passed", ran=("a.py: 1 example", "a_test: 1 test", "b_test: 2 tests", "make test"))
 REFUSED = "you refused edit_file b.py"
+LINES = ["refused: run_shell ls", f"refused: run_shell {'a: ' * 40}", REFUSED]
 
 
 @rows(
@@ -128,6 +129,12 @@ REFUSED = "you refused edit_file b.py"
     ([], Verification(), [REFUSED], f"No file was changed: {REFUSED}."),
     (["a.py"], PASSED, [], "Changed a.py; 2 tests pass."),
     (["a.py"], PASSED, [REFUSED], f"Changed a.py; 2 tests pass; {REFUSED}."),
+    (
+        ["a.py"],
+        PASSED,
+        LINES,
+        f"Changed a.py; 2 tests pass; refused: run_shell ls, run_shell {'a: ' * 15}a...; {REFUSED}.",
+    ),
     (["a.py", "b\n.py"], SEVERAL, [], "Changed a.py, b .py; 1 example passes; 3 tests pass; passed: make test."),
     ([*"abcdefg"], Verification(reason="no box."), [], "Changed a, b, c, d, e and 2 more; not checked: no box."),
     (["a.py"], Verification(kind="contradicted", reason="x\ny"), [], "Changed a.py; its checks fail: x y."),
@@ -139,6 +146,7 @@ def test_first_sentence_states_changes_and_verification(
 
 
 ALL = {"kind": "passed", "failed_before": ("test_a",), "new_code": ("test_b",), "indistinct": ("test_c", "test_d")}
+CASES = ("test_a.py::T::test_a[1]", "test_a.py::T::test_a[2]", "b")
 SAME = "not distinguish before from after."
 
 
@@ -146,6 +154,11 @@ SAME = "not distinguish before from after."
     ("a.py", {"indistinct": ("test_a",)}, f"not verified: 2 tests pass; test_a does {SAME}"),
     ("tests/test_a.py", {"indistinct": ("test_a",)}, f"2 tests pass; test_a does {SAME}"),
     ("a.py", ALL, f"2 tests pass; test_a failed before the change; test_b tests new code; test_c, test_d do {SAME}"),
+    (
+        "a.py",
+        {"kind": "passed", "failed_before": CASES},
+        "2 tests pass; 2 cases of T::test_a, b failed before the change.",
+    ),
     ("a.py", {"kind": "passed", "skipped": 41, "skip_reason": "no docker"}, "2 tests pass, 41 skipped: no docker."),
     ("a.py", {"kind": "passed", "skipped": 1_000}, "2 tests pass, 1,000 skipped."),
 )

@@ -4,7 +4,13 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, RanTests, open_checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, distinguish, gate_verdict, plan_gate
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
+    Distinction,
+    GatePlan,
+    distinguish,
+    gate_verdict,
+    plan_gate,
+)
 from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
@@ -281,3 +287,10 @@ def test_changed_test_is_not_compared_with_old_tests_that_did_not_end() -> None:
     slow = RanTests("a", failed={"test_a.py": "test_a.py does not end within 60 s."}, timed_out=True)
     assert distinguish(now, slow, (), ()).unknown == ("test_a.py::test_x",)
     assert distinguish(now, replace(slow, timed_out=False), (), ()).failed_before == ("test_a.py::test_x",)
+
+
+def test_parametrized_test_distinguishes_if_one_of_its_cases_does() -> None:
+    names = ("a.py::T::test_x[1-2]", "a.py::T::test_x[2-3]", "a.py::test_y[1]", "a.py::test_y[2]")
+    now = RanTests("a", passed=4, changed={name: {} for name in names})
+    then = RanTests("a", failed={names[0]: "assert 1 == 2"}, changed={name: {} for name in names[1:]})
+    assert distinguish(now, then, (), ()) == Distinction(failed_before=names[:1], indistinct=names[2:])
