@@ -130,8 +130,8 @@ def output_words(tokens: int, reasoning: int) -> str:
 
 
 _LONGEST_TARGET = 80
-_LONGEST_NAME = 40
-"""Characters of a program or folder that are shown if the command line is too long."""
+_LONGEST_FOLDER = 40
+"""Characters of the folder of a command."""
 
 _LISTED_FILES = 5
 _RULED = re.compile(r"(?m)^[^\S\n]*+([=\-_*#~])\1{4,}+[^\S\n]*+$")
@@ -144,7 +144,7 @@ _FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")
 def target_of(arguments: Mapping[str, Any]) -> str:
     """Return the target of a call (command, URL, pattern, path or name) on one line; "" if it has none.
 
-    A long command line becomes its program and the number of its arguments; any other long text loses its middle.
+    A long text loses its middle; of a command line its length is then named.
     """
     return _command(arguments) or without_middle(_place(arguments), _LONGEST_TARGET)
 
@@ -193,22 +193,18 @@ def _command(arguments: Mapping[str, Any]) -> str:
     folder = arguments.get("cwd")
     shell_line = arguments.get("command")
     if isinstance(shell_line, str) and shell_line.strip():
-        argv = shell_line.split()
-        line = plain(" ".join(argv))
+        line = plain(" ".join(shell_line.split()))
     elif isinstance(argv, list) and all(isinstance(word, str) for word in argv):
         line = plain(" ".join(shlex.join(argv).split()))
     else:
         return ""
 
     if len(line) > _LONGEST_TARGET:
-        program = without_middle(argv[0], _LONGEST_NAME)
-        further = argv[1:]
-        characters = sum(map(len, further))
-        line = f"{program} and {count_of(len(further), 'argument')} of {count_of(characters, 'character')}"
+        line = f"{without_middle(line, _LONGEST_TARGET)} ({len(line):,} characters)"
 
     where = ""
     if isinstance(folder, str) and folder != ".":
-        where = f" in {without_middle(folder, _LONGEST_NAME)}"
+        where = f" in {without_middle(folder, _LONGEST_FOLDER)}"
 
     return line + where
 

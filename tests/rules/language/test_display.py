@@ -42,9 +42,15 @@ def test_text_is_shortened_to_one_line() -> None:
     ({"path": "x" * 100 + "/.env"}, "x" * 39 + "..." + "x" * 33 + "/.env"),
     ({"argv": ["git", "log", "-n 1", "a\x1b\nb"]}, r"git log '-n 1' 'a\x1b b'"),
     ({"argv": ["make"], "cwd": "docs"}, "make in docs"),
-    ({"argv": ["x" * 60, "y" * 60]}, "x" * 19 + "..." + "x" * 18 + " and 1 argument of 60 characters"),
-    ({"argv": ["sh", "-c", f"pytest # {'all ' * 20}\nrm -r a"]}, "sh and 2 arguments of 99 characters"),
-    ({"argv": ["make", "y" * 90], "cwd": "d" * 60}, f"make and 1 argument of 90 characters in {'d' * 19}...{'d' * 18}"),
+    ({"argv": ["x" * 60, "y" * 60]}, "x" * 39 + "..." + "y" * 38 + " (121 characters)"),
+    (
+        {"argv": ["sh", "-c", f"pytest # {'all ' * 20}\nrm -r a"]},
+        f"sh -c 'pytest # {'all ' * 5}all...l {'all ' * 7}rm -r a' (104 characters)",
+    ),
+    (
+        {"argv": ["make", "y" * 90], "cwd": "d" * 60},
+        f"make {'y' * 34}...{'y' * 38} (95 characters) in {'d' * 19}...{'d' * 18}",
+    ),
     ({"argv": "make test"}, ""),
     ({"url": "https://docs.python.org/3/"}, "https://docs.python.org/3/"),
     ({"url": 7, "path": "a.py"}, "a.py"),
