@@ -40,6 +40,11 @@ def shell_argv(line: str) -> list[str]:
     return simple_words(line) or [SHELL, "-c", line]
 
 
+def is_command_line(argv: Sequence[str]) -> bool:
+    """Return whether the command is a shell that runs a command line."""
+    return len(argv) == 3 and tuple(argv[:2]) == (SHELL, "-c")
+
+
 def simple_words(line: str) -> list[str]:
     """Return the words of a command line that is one simple command of literal words; none for every other line.
 
@@ -55,27 +60,39 @@ LONGEST_LINE: Final = 4_096
 
 @lru_cache(maxsize=64)
 def _simple_words(line: str) -> tuple[str, ...]:
-    source = line.encode("utf-8", "surrogatepass")
-    if len(source) > LONGEST_LINE or b"\r" in source:
+    root = parse_line(line)
+    if root is None or [child.type for child in root.children] != ["command"]:
         return ()
 
-    root = _parser().parse(source).root_node
-    if root.has_error or [child.type for child in root.children] != ["command"]:
-        return ()
-
-    words: list[str] = []
-
-    for node in root.children[0].children:
-        word = _literal(node.children[0] if node.type == "command_name" else node)
-        if word is None:
-            return ()
-
-        words.append(word)
-
-    if not words or not words[0] or words[0] in _BUILTINS or words != _split(line):
+    words = literal_words(root.children[0])
+    if not words or words[0] in _BUILTINS or words != _split(line):
         return ()
 
     return tuple(words)
+
+
+def parse_line(line: str) -> "Node | None":
+    """Return the root of the syntax tree of a command line; None for an error, and if it is too long."""
+    source = line.encode("utf-8", "surrogatepass")
+    if len(source) > LONGEST_LINE or b"\r" in source:
+        return None
+
+    root = _parser().parse(source).root_node
+    return None if root.has_error else root
+
+
+def literal_words(command: "Node") -> list[str]:
+    """Return the words of a command of literal words; none for every other command."""
+    words: list[str] = []
+
+    for node in command.children:
+        word = _literal(node.children[0] if node.type == "command_name" else node)
+        if word is None:
+            return []
+
+        words.append(word)
+
+    return words if words and words[0] else []
 
 
 @cache

@@ -259,8 +259,8 @@ LINES: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="command_line_of_the_settings",
-        story="In mode auto a command line runs if the settings list a prefix of its command. One with a pipe is"
-        " refused, as the settings do not list the shell.",
+        story="In mode auto a command line runs if the settings list a prefix of each of its commands, and its output"
+        " may be filtered. One that writes a file is refused, as the settings do not list the shell.",
         files={"note.txt": "Remember.\n"},
         settings={"mode": "auto", "allowed_commands": ("cat", "no-such-program")},
         turns=(
@@ -268,12 +268,13 @@ LINES: tuple[Scenario, ...] = (
                 "What does note.txt say?",
                 (
                     use(("run_shell", {"command": "cat note.txt"})),
-                    use(("run_shell", {"command": "cat note.txt | wc -l"})),
+                    use(("run_shell", {"command": "cd . && cat note.txt 2>&1 | wc -l"})),
+                    use(("run_shell", {"command": "cat note.txt > copy.txt"})),
                     Say("Remember."),
                 ),
             ),
         ),
-        expected=Expectation(in_requests=("This line needs a shell",)),
+        expected=Expectation(in_requests=("A command line may only join allowed commands",)),
         sandboxed=True,
     ),
     Scenario(

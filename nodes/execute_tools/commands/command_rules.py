@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.copied_project import editable_folders
-from mendgraph.nodes.language.command_lines import listed_forms
+from mendgraph.nodes.language.command_lines import is_command_line, listed_forms
+from mendgraph.nodes.language.command_lists import listed_commands
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.sandbox import is_below
 from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, command_limits
@@ -28,13 +29,13 @@ class CommandRules:
 
     `programs` are bare names (`make`) or paths, absolute or relative to the workspace, that are allowed exactly as they
     are; one with an absolute path may be called by its last part as well. `commands` are prefixes of simple commands
-    (`git log`) that are allowed with any further arguments. After `soft_timeout_s` seconds a command gets
-    SIGTERM, `grace_s` seconds later all of it is killed. Of each output `max_output_bytes` are stored, half of them
-    from the end. `readable` are folders of the machine that programs may read, beside the system. `protected` are
-    absolute names that no program may create, move or change in the workspace. `sandbox` is a kind of
-    `choose_sandbox`. `pythons` are the interpreters of the project's environments, the best first: the programs of
-    `ENVIRONMENT_PROGRAMS` are those beside the first one that can be started and has them. `variables` are more
-    environment variables, with their values.
+    (`git log`) that are allowed with any further arguments, also in a list of commands that a shell runs. After
+    `soft_timeout_s` seconds a command gets SIGTERM, `grace_s` seconds later all of it is killed. Of each output
+    `max_output_bytes` are stored, half of them from the end. `readable` are folders of the machine that programs may
+    read, beside the system. `protected` are absolute names that no program may create, move or change in the workspace.
+    `sandbox` is a kind of `choose_sandbox`. `pythons` are the interpreters of the project's environments, the best
+    first: the programs of `ENVIRONMENT_PROGRAMS` are those beside the first one that can be started and has them.
+    `variables` are more environment variables, with their values.
     """
 
     programs: tuple[str, ...] = ()
@@ -103,8 +104,15 @@ def _launcher_remedy(name: str, rules: CommandRules) -> str:
 
 
 def _is_listed(argv: Sequence[str], commands: Sequence[str]) -> bool:
-    """Return whether the command begins with one of these prefixes."""
-    return bool(commands) and any(form in commands for form in listed_forms(argv))
+    """Return whether the command, or each one of a list of commands, begins with one of these prefixes."""
+    if not commands:
+        return False
+
+    parts = listed_commands(argv[2]) if is_command_line(argv) else ()
+    if parts:
+        return all(_is_listed(part, commands) for part in parts)
+
+    return any(form in commands for form in listed_forms(argv))
 
 
 def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:

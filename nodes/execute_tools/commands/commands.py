@@ -27,7 +27,8 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
 from mendgraph.nodes.execute_tools.commands.repository_texts import repository_text
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
-from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS
+from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS, SHELL, is_command_line
+from mendgraph.nodes.language.command_lists import listed_commands
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
@@ -259,13 +260,24 @@ class Commands:
 
         return find_program(argv[0], self.rules, self.root, path, argv[1:])
 
-    def env_of(self, program: str) -> Mapping[str, str]:
-        """Return the variables of a program: its own folder is the first of PATH if that is an environment's."""
-        folder = os.path.dirname(program)
-        if folder not in self._environments():
-            return self.env
+    def env_of(self, command: Sequence[str]) -> Mapping[str, str]:
+        """Return the variables of a command, whose program is an absolute name.
 
-        return {**self.env, "PATH": f"{folder}:{self.env['PATH']}"}
+        PATH begins with the folder of a program of an environment, and with the folders of the project's environments
+        for a command line. It ends with these if they would replace another program of the listed commands.
+        """
+        folders = self._environments()
+        path = [self.env["PATH"]]
+        folder = os.path.dirname(command[0])
+        if folders and is_command_line([os.path.basename(command[0]), *command[1:]]):
+            others = {words[0] for words in listed_commands(command[2])} - ENVIRONMENT_PROGRAMS
+            replaced = [name for name in others for folder in folders if os.path.lexists(os.path.join(folder, name))]
+            is_last = bool(replaced) and SHELL not in self.rules.programs
+            path = [*path, *folders] if is_last else [*folders, *path]
+        elif folder in folders:
+            path = [folder, *path]
+
+        return {**self.env, "PATH": ":".join(path)}
 
     def _environments(self) -> list[str]:
         """Return the folders of the project's Pythons that can be started."""
@@ -410,7 +422,7 @@ class Commands:
 
         with ExitStack() as stack:
             with self.scope.effect():
-                running = stack.enter_context(self.sandbox.started(view, command, self.env_of(command[0])))
+                running = stack.enter_context(self.sandbox.started(view, command, self.env_of(command)))
 
             if isinstance(running, ToolError):
                 return running

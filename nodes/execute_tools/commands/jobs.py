@@ -155,7 +155,7 @@ class Jobs:
         shared, folder = sandbox
         with commands.scope.effect():
             command = shared.start(
-                [program, *argv[1:]], folder, commands.env_of(program), commands.rules.max_output_bytes
+                [program, *argv[1:]], folder, commands.env_of([program, *argv[1:]]), commands.rules.max_output_bytes
             )
 
         if isinstance(command, ToolError):

@@ -80,8 +80,8 @@ def run_shell(context: ToolContext, arguments: RunShellArguments) -> ToolAnswer:
 
 
 _SHELL_REMEDIES: Final = {
-    ToolErrorCode.PERMISSION_DENIED: "This line needs a shell, as it is more than one simple command of literal words:"
-    " run the commands one by one, without pipes, lists, redirections, variables and patterns.",
+    ToolErrorCode.PERMISSION_DENIED: "A command line may only join allowed commands by `&&`, `||` or `;`, enter a"
+    " folder by `cd FOLDER &&`, use `2>&1`, and pipe into head, tail, grep, sort, uniq or wc; all words are literal.",
     ToolErrorCode.NOT_FOUND: "On most systems it is the package bash. One simple command runs without it.",
 }
 """What is added to the errors of a command line for which the shell may not, or cannot, be started."""

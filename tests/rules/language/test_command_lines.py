@@ -1,4 +1,4 @@
-"""Which command lines are one simple command, and which prefixes of commands may be allowed."""
+"""Which command lines are one simple command or a list of such, and which prefixes of commands may be allowed."""
 
 from mendgraph.nodes.language.command_lines import (
     LONGEST_LINE,
@@ -8,6 +8,7 @@ from mendgraph.nodes.language.command_lines import (
     prefix_of,
     simple_words,
 )
+from mendgraph.nodes.language.command_lists import listed_commands
 from tests.row_tables import rows
 
 
@@ -46,6 +47,39 @@ def test_any_other_line_is_run_by_the_shell(line: str) -> None:
 def test_long_line_is_run_by_the_shell_without_parsing() -> None:
     assert simple_words("<<E\n" * 25_000) == []
     assert simple_words(f"ls {'a' * LONGEST_LINE}") == []
+
+
+@rows(
+    ("npm test 2>&1 | tail -30", "npm test"),
+    ("cd sub && pytest -q 'a b.py' 2>&1 | tail -n 20; echo done", "pytest -q a b.py"),
+    ("ruff check . && mypy a || true", "ruff check .  mypy a"),
+    ("make test >/dev/null 2>&1", "make test"),
+    (r"pytest|grep -A 3 -iE '^(FAILED|E  )|\d'|sort -u|uniq -c|head -c 9|wc -l|cat", "pytest"),
+    ("ls; cat a", "ls  cat a"),
+    ("ls", "ls"),
+)
+def test_list_starts_its_commands_and_filters(line: str, commands: str) -> None:
+    assert "  ".join(" ".join(words) for words in listed_commands(line)) == commands
+
+
+ELSEWHERE = (
+    "cd .. && ls   cd a/../.. && ls   cd /a && ls   cd - && ls   cd && ls   cd ~ && ls   cd a && ./ls   cd a b && ls"
+)
+FILES = """
+ls | cat a   ls | head a   ls | tail 20   ls | head -n 3 a   ls | wc a   ls | sort -o a   ls | uniq - a   ls | tail -f
+ls | grep x a   ls | grep -r x   ls | grep -f a x   ls | grep -e x a   ls | grep   ls | grep -x   ls | tee a   ls | sh
+ls > a   ls >> a   ls < a   ls 2>a   ls >&a   ls > /dev/null/a   ls <<< a   ls |& cat
+"""
+OTHER = (
+    "echo a   true   cd a   | ls   ls &   ls & ls   ls; $a   ls | $a   a=1 ls; ls   (ls)   ! ls | cat   ls 'a   ls # a"
+)
+
+
+@rows(
+    *(line for lines in f"{ELSEWHERE}\n{FILES}\n{OTHER}".split("\n") for line in lines.split("   ") if line), "ls\nls"
+)
+def test_line_that_does_anything_else_is_no_list(line: str) -> None:
+    assert listed_commands(line) == ()
 
 
 def test_command_of_another_tool_is_not_a_command_line() -> None:

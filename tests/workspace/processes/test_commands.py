@@ -112,7 +112,33 @@ def test_program_of_an_environment_is_that_of_the_first_one_that_has_it(
     for line, folder in (("python -m unittest", first), ("python -m pytest", second), ("pytest", second)):
         name = line.partition(" ")[0]
         assert commands.resolve(line.split()) == f"{folder}/{name}"
-        assert commands.env_of(f"{folder}/{name}")["PATH"].startswith(f"{folder}:")
+        assert commands.env_of([f"{folder}/{name}"])["PATH"].startswith(f"{folder}:")
+
+
+def test_command_line_finds_the_programs_of_the_environment_but_no_other_listed_program_there(place: Place) -> None:
+    if place.sandbox != "bubblewrap":
+        pytest.skip("the name of the workspace, which is on PATH, is another one in the sandbox")
+
+    environment = place.root / ".venv/bin"
+    environment.mkdir(parents=True)
+    for name in ("python", "pytest", "git"):
+        (environment / name).write_text(f"#!/bin/sh\necho {name} of the environment\n")
+        (environment / name).chmod(0o755)
+
+    settings: dict[str, object] = {"commands": ("pytest", "git status"), "pythons": (f"{environment}/python",)}
+    written = "git status > a; git status"
+    for line, programs, expected in (
+        ("pytest 2>&1 | tail -1", (), "pytest of the environment\n"),
+        ("git status && pytest", (), "fatal: not a git repository"),
+        (written, ("bash",), "git of the environment\n"),
+    ):
+        result = place.opened(programs=programs, **settings).run(["bash", "-c", line])
+        assert isinstance(result, CommandResult)
+        assert (result.stdout.head + result.stderr.head).decode().startswith(expected)
+
+    refused = place.opened(**settings).run(["bash", "-c", written])
+    assert isinstance(refused, ToolError)
+    assert refused.code == "permission_denied"
 
 
 FORBIDDEN_FOLDERS = {
