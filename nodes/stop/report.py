@@ -36,6 +36,7 @@ _LONGEST_SKIP = 100  # characters of the reason why tests were skipped
 FAILED_WORK = frozenset({StopReason.EDITS_FAILED, StopReason.CHECKS_FAILED})
 """Reasons of failed work, whose changes are undone."""
 _LONGEST_CALL = 60  # characters of a refused call
+_MOST_CALLS = 3  # refused for the same reason
 _REFUSED = re.compile(r"refused(?: \(.*?\))?: ")
 _COUNT = re.compile(r": (\d+) ([a-z]+?)s?\Z")
 
@@ -203,7 +204,7 @@ def _refusals(refused: Sequence[str]) -> str:
         call = refusal.removeprefix(reason[0]) if reason else refusal
         calls_by_reason.setdefault(reason[0] if reason else "", []).append(one_line(call, _LONGEST_CALL))
 
-    return "; ".join(f"{reason}{listed(calls)}" for reason, calls in calls_by_reason.items())
+    return listed(f"{reason}{listed(calls, _MOST_CALLS)}" for reason, calls in calls_by_reason.items())
 
 
 def _tests(tests: Sequence[str]) -> str:

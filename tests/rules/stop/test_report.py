@@ -133,7 +133,7 @@ LINES = ["refused: run_shell ls", f"refused: run_shell {'a: ' * 40}", REFUSED]
         ["a.py"],
         PASSED,
         LINES,
-        f"Changed a.py; 2 tests pass; refused: run_shell ls, run_shell {'a: ' * 15}a...; {REFUSED}.",
+        f"Changed a.py; 2 tests pass; refused: run_shell ls, run_shell {'a: ' * 15}a..., {REFUSED}.",
     ),
     (["a.py", "b\n.py"], SEVERAL, [], "Changed a.py, b .py; 1 example passes; 3 tests pass; passed: make test."),
     ([*"abcdefg"], Verification(reason="no box."), [], "Changed a, b, c, d, e and 2 more; not checked: no box."),
