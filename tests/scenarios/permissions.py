@@ -291,6 +291,7 @@ LINES: tuple[Scenario, ...] = (
                     use(("run_shell", {"command": "python manage.py test shop"})),
                     use(("run_shell", {"command": "python3 manage.py test -v 2"})),
                     use(("run_shell", {"command": "python manage.py shell"})),
+                    use(("run_shell", {"command": "cd . && ls -l | head; sed -n 1,9p manage.py"})),
                     Say("They print their arguments."),
                 ),
             ),
@@ -301,6 +302,7 @@ LINES: tuple[Scenario, ...] = (
                 "arguments: test -v 2",
                 "without poetry: start its programs directly, such as 'python manage.py test'.",
                 "'python' may not be run with these arguments: allowed are python manage.py test.",
+                "'bash' may not be run: allowed are python manage.py test. Use list_files and read_file instead.",
             )
         ),
         sandboxed=True,

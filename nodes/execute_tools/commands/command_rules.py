@@ -3,8 +3,9 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.copied_project import editable_folders
@@ -21,6 +22,16 @@ _NEVER_READABLE: Final = ("/dev", "/proc", "/run", "/sys")
 
 _LAUNCHERS: Final = frozenset({"hatch", "nox", "pdm", "pipenv", "poetry", "tox", "uv"})
 """Programs that prepare an environment before they start a program in it, for which they need the network."""
+
+_READING_TOOLS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("cat", "head", "nl", "sed", "tail", "wc"), "read_file"),
+        **dict.fromkeys(("egrep", "grep", "rg"), "search_files"),
+        **dict.fromkeys(("fd", "find"), "glob_files"),
+        **dict.fromkeys(("ls", "tree"), "list_files"),
+    }
+)
+"""The tools that read files as these programs do."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,8 @@ def find_program(
         if any(line.partition(" ")[0] == name for line in rules.commands):
             manner = " with these arguments"
 
-        message = f"{quoted(name)} may not be run{manner}: {allowed}.{_launcher_remedy(name, rules)}"
+        remedy = _launcher_remedy(name, rules) or _reading_remedy([name, *arguments])
+        message = f"{quoted(name)} may not be run{manner}: {allowed}.{remedy}"
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=listed)
 
     if "/" in name:
@@ -101,6 +113,16 @@ def _launcher_remedy(name: str, rules: CommandRules) -> str:
 
     example = next(iter(rules.commands), "pytest")
     return f" Commands use the project's environment without {name}: start its programs directly, such as {example!r}."
+
+
+def _reading_remedy(argv: Sequence[str]) -> str:
+    """Return which tools read what the refused programs would read, "" for other programs."""
+    names = [words[0] for words in listed_commands(argv[2])] if is_command_line(argv) else argv[:1]
+    tools = dict.fromkeys(_READING_TOOLS.get(name, "") for name in names)
+    if not all(tools):
+        return ""
+
+    return f" Use {' and '.join(tools)} instead." if tools else ""
 
 
 def _is_listed(argv: Sequence[str], commands: Sequence[str]) -> bool:
