@@ -14,8 +14,10 @@ from typing import Final, NamedTuple, Self
 from mendgraph.nodes.execute_tools.commands.command_rules import (
     CommandRules,
     command_environment,
+    entered_folder,
     find_program,
     own_installation,
+    path_of,
     readable_folders,
 )
 from mendgraph.nodes.execute_tools.commands.protected_names import (
@@ -27,8 +29,7 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
 from mendgraph.nodes.execute_tools.commands.repository_texts import repository_text
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
-from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS, SHELL, is_command_line
-from mendgraph.nodes.language.command_lists import listed_commands
+from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
@@ -251,8 +252,7 @@ class Commands:
         """Return the absolute name of the program of a command, or why it may not, or cannot, be run."""
         path = self.env["PATH"]
         if argv[0] in ENVIRONMENT_PROGRAMS:
-            folders = self._environments()
-            folders.sort(key=lambda folder: not self._is_of_subproject(folder, cwd))
+            folders = self._environments(cwd)
             if argv[1:2] == ["-m"]:  # that of the program of this name, such as pytest
                 folders.sort(key=lambda folder: not os.path.exists(os.path.join(folder, *argv[2:3])))
 
@@ -260,32 +260,20 @@ class Commands:
 
         return find_program(argv[0], self.rules, self.root, path, argv[1:])
 
-    def env_of(self, command: Sequence[str]) -> Mapping[str, str]:
-        """Return the variables of a command, whose program is an absolute name.
+    def env_of(self, command: Sequence[str], cwd: str) -> Mapping[str, str]:
+        """Return the variables of a command, whose program is an absolute name, in this folder."""
+        folders = self._environments(entered_folder(command, cwd))
+        return {**self.env, "PATH": path_of(command, self.env["PATH"], folders, self.rules)}
 
-        PATH begins with the folder of a program of an environment, and with the folders of the project's environments
-        for a command line. It ends with these if they would replace another program of the listed commands.
-        """
-        folders = self._environments()
-        path = [self.env["PATH"]]
-        folder = os.path.dirname(command[0])
-        if folders and is_command_line([os.path.basename(command[0]), *command[1:]]):
-            others = {words[0] for words in listed_commands(command[2])} - ENVIRONMENT_PROGRAMS
-            replaced = [name for name in others for folder in folders if os.path.lexists(os.path.join(folder, name))]
-            is_last = bool(replaced) and SHELL not in self.rules.programs
-            path = [*path, *folders] if is_last else [*folders, *path]
-        elif folder in folders:
-            path = [folder, *path]
-
-        return {**self.env, "PATH": ":".join(path)}
-
-    def _environments(self) -> list[str]:
-        """Return the folders of the project's Pythons that can be started."""
-        return [
+    def _environments(self, cwd: str) -> list[str]:
+        """Return the folders of Pythons that can be started; that of a subproject that holds `cwd` is the first."""
+        folders = [
             os.path.dirname(python)
             for python in self.rules.pythons
             if os.access(python, os.X_OK) and self._is_visible(os.path.realpath(python))
         ]
+
+        return sorted(folders, key=lambda folder: not self._is_of_subproject(folder, cwd))
 
     def _is_of_subproject(self, environment: str, cwd: str) -> bool:
         """Return whether the `bin` of an environment belongs to a project in a folder that holds `cwd`."""
@@ -422,7 +410,7 @@ class Commands:
 
         with ExitStack() as stack:
             with self.scope.effect():
-                running = stack.enter_context(self.sandbox.started(view, command, self.env_of(command)))
+                running = stack.enter_context(self.sandbox.started(view, command, self.env_of(command, view.cwd)))
 
             if isinstance(running, ToolError):
                 return running

@@ -154,9 +154,8 @@ class Jobs:
 
         shared, folder = sandbox
         with commands.scope.effect():
-            command = shared.start(
-                [program, *argv[1:]], folder, commands.env_of([program, *argv[1:]]), commands.rules.max_output_bytes
-            )
+            line = [program, *argv[1:]]
+            command = shared.start(line, folder, commands.env_of(line, folder), commands.rules.max_output_bytes)
 
         if isinstance(command, ToolError):
             return command

@@ -73,6 +73,10 @@ def test_program_in_the_folder_of_a_project_is_that_of_its_environment(place: Pl
         assert isinstance(result, CommandResult)
         assert result.stdout.head.decode().strip() == name, folder
 
+    for line, name in (("pytest | cat", "api"), ("cd jobs && pytest | cat", "jobs")):
+        path = commands.env_of(["/usr/bin/bash", "-c", line], ".")["PATH"]
+        assert path.startswith(f"{place.root}/{name}/.venv/bin:")
+
 
 def test_programs_that_run_code_of_the_project_are_those_of_its_environment(place: Place) -> None:
     """Every other program is the system's, also if the environment has one of this name."""
@@ -112,7 +116,7 @@ def test_program_of_an_environment_is_that_of_the_first_one_that_has_it(
     for line, folder in (("python -m unittest", first), ("python -m pytest", second), ("pytest", second)):
         name = line.partition(" ")[0]
         assert commands.resolve(line.split()) == f"{folder}/{name}"
-        assert commands.env_of([f"{folder}/{name}"])["PATH"].startswith(f"{folder}:")
+        assert commands.env_of([f"{folder}/{name}"], ".")["PATH"].startswith(f"{folder}:")
 
 
 def test_command_line_finds_the_programs_of_the_environment_but_no_other_listed_program_there(place: Place) -> None:
@@ -292,7 +296,7 @@ RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
 
 
 def test_program_that_is_not_allowed_is_refused() -> None:
-    for name in ("ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""):
+    for name in ("make", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""):
         message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
         refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)
         assert find_program(name, RULES, "/w", "/usr/bin:/bin") == refused
