@@ -59,6 +59,19 @@ def _resolved_parts(path: PurePath) -> tuple[str, ...]:
     return tuple(part for part in text.split("/") if part)
 
 
+_UNUSUAL: Final = ("\\", "//", "./", " /", "~", ".bak", ".backup", ".old", ".orig", ".save", ".tmp", ".sw")
+
+
+def usual_name(name: str) -> str | None:
+    """Return the plain form (see `plain_path`) of a relative name, or None if that may be more than its lower case."""
+    plain = name.lower()
+    has_unusual_end = plain.startswith("/") or plain.endswith(("/", ".", " "))
+    if not (name.isascii() and name.isprintable()) or has_unusual_end or any(text in plain for text in _UNUSUAL):
+        return None
+
+    return plain
+
+
 class NameTable:
     """A table of lines `reason: pattern, pattern`; `#` begins a comment. It is compiled on first use."""
 
@@ -70,10 +83,14 @@ class NameTable:
     def reason_for(self, path: PurePath) -> str | None:
         """Return the reason for a file with this name, or None."""
         plain = plain_path(path)
-        if self._any.search(plain) is None:
+        if not self.has(plain):
             return None
 
         return next(reason for reason, patterns in self._rows if _expression(patterns).search(plain))
+
+    def has(self, plain: str) -> bool:
+        """Return whether a file with this plain name is in the table."""
+        return self._any.search(plain) is not None
 
     @cached_property
     def _any(self) -> re.Pattern[str]:
@@ -223,10 +240,11 @@ _DOCUMENTS: Final = (
 )
 
 
-def judged_by_content(path: PurePath) -> bool:
-    """Return whether a file with this name may contain a secret that only `secret_content` finds."""
-    _, dot, extension = plain_path(path).rpartition("/")[2].lstrip(".").rpartition(".")
-    return not dot or extension in _ANY_CONTENT or SETTINGS.reason_for(path) is not None
+def judged_by_content(name: str) -> bool:
+    """Return whether a file with this relative name may contain a secret that only `secret_content` finds."""
+    plain = usual_name(name) or plain_path(PurePath(name))
+    _, dot, extension = plain.rpartition("/")[2].lstrip(".").rpartition(".")
+    return not dot or extension in _ANY_CONTENT or SETTINGS.has(plain)
 
 
 def secret_content(path: PurePath, data: bytes) -> str | None:
@@ -342,6 +360,23 @@ DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (
     FileGuardrailRule("git_internal", "Git internal files", is_git_internal),
     FileGuardrailRule("sensitive_config", "Sensitive configuration files", is_sensitive_config),
 )
+
+
+def is_unsuspicious(name: str) -> bool:
+    """Return whether no rule of `DEFAULT_GUARDRAIL_RULES` blocks this relative name, by a fast look at the text.
+
+    False means that the rules have to decide.
+    """
+    plain = usual_name(name)
+    if plain is None or ".env" in plain or any(part in plain for part in _GIT_NAMES):
+        return False
+
+    return _listed_names().search(plain) is None
+
+
+@lru_cache(maxsize=1)
+def _listed_names() -> re.Pattern[str]:
+    return _expression((*KEY_FILES.patterns, *SENSITIVE_FILES.patterns, *PACKAGE_LOGINS.patterns))
 
 
 def check_file_guardrails(

@@ -288,9 +288,10 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
     The check applies if one of the rules, even a user's own, is called "sensitive_config".
     """
     rule = next((rule for rule in rules if rule.name == _SENSITIVE), None)
-    path = PurePath(relative_path)
-    if rule is None or not file_rules.judged_by_content(path):
+    if rule is None or not file_rules.judged_by_content(relative_path):
         return None
+
+    path = PurePath(relative_path)
 
     def judge(data: bytes) -> ToolError | None:
         denial = file_rules.secret_content(path, data)
@@ -443,7 +444,12 @@ def _violations(target: str, rules: Rules, root: str, *, for_write: bool) -> tup
     rule_count = len(file_rules.DEFAULT_GUARDRAIL_RULES)
     if target.startswith("/") or rules[:rule_count] != file_rules.DEFAULT_GUARDRAIL_RULES:
         return _violated(target, rules, root, for_write=for_write)
-    return _violated_by_default(target, for_write) + _violated(target, rules[rule_count:], root, for_write=for_write)
+
+    of_user = _violated(target, rules[rule_count:], root, for_write=for_write)
+    if file_rules.is_unsuspicious(target):
+        return of_user
+
+    return _violated_by_default(target, for_write) + of_user
 
 
 @lru_cache(maxsize=1_024)

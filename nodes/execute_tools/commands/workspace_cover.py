@@ -95,6 +95,10 @@ class ContentRule:
         self._judge = lru_cache(_MOST_CACHED)(judge)
         self._verdicts = StatusCache[bool](_MOST_CACHED)
 
+    def judges(self, name: str) -> bool:
+        """Return whether the content of a file with this name matters."""
+        return applies(lambda judged_name: self._judge(judged_name) is not None, name)
+
     def denies(self, name: str, status: os.stat_result, read: Callable[[], bytes]) -> bool:
         """Return whether the regular file is denied; `read` returns its first `CONTENT_BYTES`."""
         try:
@@ -269,6 +273,9 @@ class _Search:
         return ""
 
     def _is_denied_by_content(self, folder_fd: int, entry: "os.DirEntry[str]", name: str) -> bool:
+        if not self._content_rule.judges(name):
+            return False
+
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:  # it was just removed

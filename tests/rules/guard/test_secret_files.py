@@ -10,9 +10,13 @@ from mendgraph.nodes.guard.file_rules import (
     SENSITIVE_FILES,
     SETTINGS,
     FileGuardrailRule,
+    WorkspacePath,
     check_file_guardrails,
+    is_unsuspicious,
     judged_by_content,
+    plain_path,
     secret_content,
+    usual_name,
 )
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import CONTENT_BYTES
@@ -95,7 +99,7 @@ HARMLESS = [
 
 @rows(*SECRET)
 def test_secret_is_recognized_by_file_content(name: str, text: str) -> None:
-    assert judged_by_content(PurePosixPath(name))
+    assert judged_by_content(name)
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         assert secret_content(PurePosixPath(name), text.encode(encoding)[:CONTENT_BYTES]) is not None, encoding
 
@@ -109,7 +113,7 @@ def test_settings_and_documents_without_secrets_are_ordinary_files(name: str, te
 def test_content_is_judged_for_documents_but_not_for_code() -> None:
     names = (".hidden", "a", "a.json", "a.txt", "a.yaml", "a.yml", "a.asc", "a.conf", "a.cfg", "a.config")
     code = ("test_keys.py", "a.ts", "README.md", "id_rsa.pub")
-    assert [name for name in (*names, *code) if judged_by_content(PurePosixPath(name))] == [*names]
+    assert [name for name in (*names, *code) if judged_by_content(name)] == [*names]
 
 
 def test_content_is_judged_only_by_the_rule_for_sensitive_files() -> None:
@@ -129,3 +133,37 @@ def test_content_is_judged_only_by_the_rule_for_sensitive_files() -> None:
 @given(st.sampled_from(SETTINGS.patterns), st.binary(max_size=200))
 def test_any_bytes_can_be_judged(name: str, data: bytes) -> None:
     secret_content(PurePosixPath(name.replace("*", "a")), data)
+
+
+LISTED = (*KEY_FILES.patterns, *SENSITIVE_FILES.patterns, *PACKAGE_LOGINS.patterns, *SETTINGS.patterns)
+PARTS = st.one_of(
+    st.sampled_from([part.replace("*", "a") for pattern in LISTED for part in pattern.split("/") if part]),
+    st.sampled_from(
+        [".env", "prod.env", ".env.local", ".ENV_x", ".git", "GIT~1", "etc", "..", ".", "", "a.py", "README"]
+    ),
+    st.text(st.sampled_from("aE.nvgit~1/\\ -_\t\u00ad\u212a\uff0e"), max_size=6),
+)
+ENDS = st.sampled_from(
+    ["", "", "~", ".bak", ".BACKUP", ".old", ".swp", ".orig", ".save", ".tmp", ".", " ", "/", "\u200b"]
+)
+NAMES = st.builds(
+    lambda parts, ends, join, upper: join.join(
+        f"{p.upper() if upper else p}{e}" for p, e in zip(parts, ends, strict=False)
+    ),
+    st.lists(PARTS, min_size=1, max_size=4),
+    st.lists(ENDS, min_size=4, max_size=4),
+    st.sampled_from(["/", "/", "//", "\\", "/./"]),
+    st.booleans(),
+)
+
+
+@given(NAMES)
+def test_name_that_a_default_rule_blocks_is_suspicious(name: str) -> None:
+    path = WorkspacePath(name)
+    assert usual_name(name) in {None, plain_path(path)}
+    assert not is_unsuspicious(name) or check_file_guardrails(path).allowed
+
+
+@rows("src/app.py", "node_modules/x/index.js", "docs/Read Me.md", ".venv/lib/python3.11/site-packages/a/__init__.py")
+def test_ordinary_name_needs_no_rule(name: str) -> None:
+    assert is_unsuspicious(name)
