@@ -103,7 +103,7 @@ def _hook(middleware: Any, name: str) -> Any:
     return getattr(middleware, name)
 
 
-class TurnModel(BaseChatModel):
+class NamedModel(BaseChatModel):
     """The chat model that hooks see if a context names the run's model."""
 
     model_name: str
@@ -159,7 +159,7 @@ class Hooks:
             return await send(state, "", [], None)
 
         if isinstance(model, str):
-            model = TurnModel(model_name=model)
+            model = NamedModel(model_name=model)
 
         began_s = monotonic_s()
         call = _HookedCall(state, model, tools, send, self._redactor(), in_loop=in_loop)

@@ -79,9 +79,6 @@ def with_record_types(serde: JsonPlusSerializer, types: Sequence[type]) -> JsonP
     return clone
 
 
-class HookedSerializer(JsonPlusSerializer):
-    """A serializer whose subclasses can load extension values in another way than LangGraph."""
-
-    def load_extension(self, code: int, data: bytes) -> Any:
-        """Return the value of a msgpack extension, as LangGraph loads it."""
-        return self._unpack_ext_hook(code, data)
+def load_extension(serde: JsonPlusSerializer, code: int, data: bytes) -> Any:
+    """Return the value of a msgpack extension, as LangGraph loads it."""
+    return serde._unpack_ext_hook(code, data)  # noqa: SLF001

@@ -19,7 +19,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.langgraph_private import DeltaSnapshot, HookedSerializer, with_record_types
+from mendgraph.graph.machine.langgraph_private import DeltaSnapshot, load_extension, with_record_types
 from mendgraph.nodes import records
 from mendgraph.nodes.begin_turn.history import scrub_requests
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
@@ -85,7 +85,7 @@ _SCRUBBED_TYPES = (str, list, tuple, dict, HumanMessage, Overwrite, DeltaSnapsho
 _OWN_MODULES = ("mendgraph.graph.", "mendgraph.nodes.")
 
 
-class ScrubbingSerializer(HookedSerializer):
+class ScrubbingSerializer(JsonPlusSerializer):
     """Strict msgpack without secrets. Known values are replaced byte by byte, so that lengths stay."""
 
     def __init__(self, redactor: Redactor, dictionary: bytes = b"", types: Sequence[type] = ()) -> None:
@@ -174,7 +174,7 @@ class ScrubbingSerializer(HookedSerializer):
                     refusals.append(refusal)
                     raise
 
-            return self.load_extension(code, inner)
+            return load_extension(self, code, inner)
 
         return ormsgpack.unpackb(data, ext_hook=load, option=ormsgpack.OPT_NON_STR_KEYS)
 
