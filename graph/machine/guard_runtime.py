@@ -29,7 +29,6 @@ from mendgraph.nodes.execute_tools.edits.diffs import (
     with_hunks,
 )
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.run_call import Execution
 from mendgraph.nodes.execute_tools.tool_attempt import call_tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approval_formats import ApprovalRequest, ShownPreview, hunk_texts
@@ -76,7 +75,7 @@ def judge_calls(turn: TurnTools, state: AgentState) -> GuardUpdate:
     machine = turn.machine
     scope = scope_of(state)
     counts = state.get("tool_counts")
-    sink = trace_sink(turn, Execution(state.get("run_id", ""), "", state.get("step", 0)))
+    sink = trace_sink(turn, state)
     config = GuardConfig(
         mode=context.mode,
         root=context.workspace,

@@ -92,7 +92,7 @@ def settle_jobs(
 
     changes = jobs.take_changes(turn.workspace(), edits)
     step = state.get("step", 0)
-    sink = trace_sink(turn, Execution(run_id, "", step))
+    sink = trace_sink(turn, state)
 
     if isinstance(changes, Unwatched):
         if jobs.are_settled:
@@ -136,7 +136,7 @@ def run_tools(
 
     info = get_runtime().execution_info  # LangGraph's task is the same when a step that was cut off is run again
     execution = Execution(state["run_id"], "" if info is None else info.task_id, state.get("step", 0))
-    sink = trace_sink(turn, execution)
+    sink = trace_sink(turn, state)
     counts = dict(state.get("tool_counts", {}))
     policy = turn.policy(counts, parent_of(execution.run_id)[0])
     engine = _engine(turn, sink, policy)
@@ -188,7 +188,7 @@ def _with_edits(state: AgentState, results: Sequence[CallResult]) -> list[CallRe
 def restore_files(turn: TurnTools, state: AgentState) -> RestoredWork:
     """Restore the files as they were before the turn, whose work has failed; a resume continues after a kill."""
     run_id = state["run_id"]
-    sink = trace_sink(turn, Execution(run_id, "", state["step"]))
+    sink = trace_sink(turn, state)
     changed = tuple(net_changes(state["changes"]))
     return turn.machine.records.take_back(turn.workspace(), run_id, state["first_step"], sink, changed)
 
@@ -206,14 +206,15 @@ def results_of_cut_off_step(
         return recorded_outcomes(journal, machine.registry, turn.workspace(), execution, items)
 
 
-def trace_sink(turn: TurnTools, execution: Execution) -> TraceSink:
+def trace_sink(turn: TurnTools, state: AgentState) -> TraceSink:
     """Return the trace of a step, whose events go to the readers of the run's "custom" stream."""
     write = get_stream_writer()
 
     def forward(event: TraceEvent) -> None:
         write({"type": "trace", **vars(event)})
 
-    return TraceSink(execution.run_id, str(execution.step), forward=forward, redactor=turn.machine.redactor())
+    step = str(state.get("step", 0))
+    return TraceSink(state.get("run_id", ""), step, forward=forward, redactor=turn.machine.redactor())
 
 
 def scope_of(state: AgentState) -> Scope:
