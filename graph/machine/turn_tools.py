@@ -202,6 +202,8 @@ class TurnTools:
                 usable -= {COMMAND_TOOL}
             if not context.allowed_hosts:
                 usable -= {NETWORK_TOOL}
+        if SHELL_TOOL in usable:
+            usable -= {COMMAND_TOOL}
 
         if not usable & JOB_TOOLS:
             for name in specs.keys() & {COMMAND_TOOL, SHELL_TOOL}:
@@ -393,17 +395,15 @@ class TurnTools:
 
         from mendgraph.nodes.execute_tools.commands.jobs import Jobs
 
-        problem = Jobs.problem(commands)
-        if problem:
+        if problem := Jobs.problem(commands):
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message=problem)
 
         return self.machine.open_jobs(run_id, self.context.max_seconds or inf)
 
     def _has_jobs(self) -> bool:
         """Return whether commands of this run may go on in the background."""
-        if not self.context.jobs or self.context.is_read_only:
-            return False
-        if not isinstance(commands := self.commands(), Commands):
+        commands = self.commands()
+        if not self.context.jobs or self.context.is_read_only or not isinstance(commands, Commands):
             return False
 
         from mendgraph.nodes.execute_tools.commands.jobs import Jobs

@@ -494,13 +494,18 @@ class ActionRegistry:
 
 MOST_ERRORS = 10
 _NAMES = AliasChoices(*PATH_NAMES)
-_SELF_EVIDENT = ("minimum", "minLength", "maxLength", "maxItems")
+_SELF_EVIDENT = ("minimum", "exclusiveMinimum", "minLength", "maxLength", "maxItems")
 """Bounds that no model exceeds: they are checked, but not worth their tokens in each prompt."""
 
 
 def _shorten(schema: JsonMap) -> None:
-    """Remove such bounds, and defaults like false, 0 and null, from a schema."""
+    """Remove such bounds, defaults like false, 0 and null, and null as a value, from a schema."""
     for argument in schema.get("properties", {}).values():
+        match argument.get("anyOf"):
+            case [kind, {"type": "null"}] if argument.get("default", "") is None:
+                del argument["anyOf"]
+                argument.update(kind)
+
         for bound in _SELF_EVIDENT:
             argument.pop(bound, None)
 

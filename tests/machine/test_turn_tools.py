@@ -180,8 +180,9 @@ MISSING: list[tuple[JsonMap, str | None, frozenset[str]]] = [
     (PROGRAM | HOST, None, JOB_TOOLS | {"run_shell"}),
     (LISTED, None, JOB_TOOLS | {"run_command", "http_get"}),
     ({"allowed_commands": ("cargo no-such", "no/such/pytest")}, None, NEEDY),
-    ({"allowed_programs": ("bash",)}, None, JOB_TOOLS | {"http_get"}),
-    ({"mode": "ask"}, None, JOB_TOOLS),
+    ({"allowed_programs": ("bash",)}, None, JOB_TOOLS | {"run_command", "http_get"}),
+    ({"mode": "ask"}, None, JOB_TOOLS | {"run_command"}),
+    ({"mode": "ask", "tool_quotas": {"run_shell": 0}}, None, JOB_TOOLS | {"run_shell"}),
     (PROGRAM | {"jobs": True, "sandbox": "landlock"}, None, JOB_TOOLS | {"http_get", "run_shell"}),
     (PROGRAM | {"jobs": True, "sandbox": "bubblewrap"}, None, frozenset({"http_get", "run_shell"})),
     (PROGRAM | HOST | {"role": "editor"}, None, NEEDY),
@@ -195,9 +196,17 @@ def test_tool_without_its_requirements_is_not_offered(
     with pytest.MonkeyPatch.context() as patch:
         set_sandbox_problem(patch, problem)
         usable = TurnTools(gateway(), AgentContext(workspace=str(root), **context)).usable()
-        assert usable == NAMES - missing - {"read_skill", "remember", "ask_user", "web_search"}
+        replaced = {"run_command"} & missing
+        assert usable - replaced == NAMES - missing - {"read_skill", "remember", "ask_user", "web_search"}
         _, model = run_replies(root, DONE, context=context)
         assert offered_tools(model) & NEEDY == NEEDY - missing
+
+
+def test_tools_of_mode_ask_have_at_most_6500_bytes(root: Path) -> None:
+    """Source: 5,511 bytes before command lines, jobs and questions, which may add 1,500."""
+    _, model = run_replies(root, DONE, context={"mode": "ask", "jobs": True, "questions": True, "memory": True})
+    assert {"run_shell", *JOB_TOOLS, "ask_user", "remember"} <= offered_tools(model)
+    assert len(json.dumps(model.calls[0].prompt.tools, separators=(",", ":"))) <= 6_500
 
 
 def test_job_tools_are_not_offered_in_modes_read_only_and_plan(root: Path) -> None:

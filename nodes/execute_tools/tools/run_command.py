@@ -64,7 +64,7 @@ class RunShellArguments(ToolArguments):
 
 @tool(effect=Effect.EXECUTE, path_fields=("cwd",), self_timed=True)
 def run_shell(context: ToolContext, arguments: RunShellArguments) -> ToolAnswer:
-    """Run a command line of bash in a sandbox without network.
+    """Run a command line of bash in a sandbox without network, where `.git` is read-only.
 
     One simple command of literal words is run without a shell, as run_command does, so that what was allowed is what
     runs. Anything else is an argument of the program `bash`, which has to be allowed.

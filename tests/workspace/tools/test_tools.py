@@ -95,6 +95,8 @@ class Page(ToolArguments):
     first: int = Field(default=1, ge=1, le=500)
     lines: tuple[str, ...] = Field(default=(), max_length=3)
     complete: bool = False
+    last: int | None = Field(default=None, gt=0)
+    width: int | None = 80
 
 
 def test_schema_omits_redundant_fields() -> None:
@@ -103,6 +105,8 @@ def test_schema_omits_redundant_fields() -> None:
         "first": {"title": "First", "type": "integer", "default": 1, "maximum": 500},
         "lines": {"title": "Lines", "type": "array", "items": {"type": "string"}},
         "complete": {"title": "Complete", "type": "boolean"},
+        "last": {"title": "Last", "type": "integer"},
+        "width": {"title": "Width", "anyOf": [{"type": "integer"}, {"type": "null"}], "default": 80},
     }
 
 
