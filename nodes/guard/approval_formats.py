@@ -180,7 +180,7 @@ def _decision(call: AskedCall, fields: object) -> Decision:
     if action == "answer" and not (is_question(call) and isinstance(answer, str)):
         return Decision("reject", UNREADABLE)
 
-    hunks = _chosen_hunks(call, action, fields.get("hunks"))
+    hunks = _chosen_hunks(call, action, fields)
     if hunks is None:
         return Decision("reject", UNREADABLE)
 
@@ -193,11 +193,12 @@ def _decision(call: AskedCall, fields: object) -> Decision:
 # --- Hunks
 
 
-def _chosen_hunks(call: AskedCall, action: str, numbers: object) -> tuple[int, ...] | None:
-    """Return the chosen hunks in order, none if all are allowed; None if they cannot be read."""
-    if numbers is None or action in {"reject", "stop", "nobody"}:
+def _chosen_hunks(call: AskedCall, action: str, fields: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the chosen hunks in order, none if all are allowed; None if they cannot be read, as null cannot."""
+    if "hunks" not in fields or action in {"reject", "stop", "nobody"}:
         return ()
 
+    numbers = fields["hunks"]
     count = call.get("hunks", 0)
     if action != "approve" or not isinstance(numbers, list | tuple) or not numbers:
         return None
@@ -306,7 +307,8 @@ def _own_decision(call: AskedCall, decision: Mapping[str, Any]) -> JsonMap:
 
     if action != "edit" or not isinstance(edited, Mapping) or not isinstance(arguments, Mapping):
         words = decision.get("message", decision.get("args"))
-        return {"action": action, "reason": words, "hunks": decision.get("hunks")}
+        hunks = {name: decision[name] for name in decision.keys() & {"hunks"}}
+        return {"action": action, "reason": words, **hunks}
 
     tool = edited.get("name") or edited.get("action")
     if isinstance(tool, str) and tool not in {"", call["tool"]}:

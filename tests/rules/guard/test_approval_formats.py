@@ -137,7 +137,7 @@ HUNKS: Any = {**ONE, "hunks": 3}
     ({"action": "approve", "hunks": [3, 1, 1]}, Decision("approve", hunks=(1, 3))),
     ({"action": "approve", "hunks": (2,)}, Decision("approve", hunks=(2,))),
     ({"action": "approve", "hunks": [1, 2, 3]}, APPROVED),
-    ({"action": "approve", "hunks": None}, APPROVED),
+    ({"action": "approve", "hunks": None}, NO_WORD),
     ({"action": "reject", "hunks": [9]}, REJECTED),
     ({"action": "approve", "hunks": []}, NO_WORD),
     ({"action": "approve", "hunks": [0]}, NO_WORD),
@@ -152,7 +152,7 @@ def test_hunks_are_numbers_of_the_shown_diff(fields: object, decision: Decision)
     assert read_answer({"decisions": {"0": fields}}, [HUNKS]) == {0: decision}
 
 
-@rows(([2], Decision("approve", hunks=(2,))), ([], NO_WORD), ([4], NO_WORD), (None, APPROVED))
+@rows(([2], Decision("approve", hunks=(2,))), ([], NO_WORD), ([4], NO_WORD), (None, NO_WORD))
 def test_hunks_in_the_answer_of_a_chat_page_limit_its_approval(hunks: object, decision: Decision) -> None:
     fields = {"type": "approve", "hunks": hunks}
     assert read_answer({"decisions": [fields]}, [HUNKS]) == read_answer([fields], [HUNKS]) == {0: decision}
