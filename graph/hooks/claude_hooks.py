@@ -36,7 +36,7 @@ _PROJECT: Final = re.compile(
     r"[\"']?\$(?:\{?(?:CLAUDE_PROJECT_DIR|PWD)(?::-[^}]*)?\}?|\((?:pwd|git rev-parse --show-toplevel)\))[\"']?"
 )
 _WORD: Final = re.compile(r"(?:\$\w+/)?([\w.@+/-]+)")
-_MODULE: Final = re.compile(r"-m\s*([\w.]+)")
+_MODULE: Final = re.compile(r"-\w*?m\s*([\w.]+)")
 _CODE: Final = frozenset([".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".pl", ".php"])
 _FOLDER: Final = (".claude", "hooks")
 _RUNNER: Final = re.compile(
@@ -229,7 +229,10 @@ def scripts_of(command: str, root: str) -> tuple[str, ...]:
     paths = [join(root, word) for word in words if word[0] != "/" and splitext(word)[1] in _CODE]
 
     words += re.split("[\"']", line)
-    words += [f"{module.replace('.', '/')}.py" for module in _MODULE.findall(line)]
+    for module in _MODULE.findall(line):
+        name = module.replace(".", "/")
+        words += [f"{name}.py", f"{name}/__init__.py", f"{name}/__main__.py"]
+
     words = [word.lstrip("/") for word in words]
     folders = [root, *(folder for folder in (join(root, word) for word in words) if isdir(folder))]
     paths += [path for folder in folders for path in (join(folder, word) for word in words) if isfile(path)]

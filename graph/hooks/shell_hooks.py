@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.hooks.claude_hooks import EventHooks, HookCommand, HookGroup, trusted_hooks
+from mendgraph.graph.hooks.claude_hooks import EventHooks, HookCommand, HookGroup, runners_in, scripts_of, trusted_hooks
 from mendgraph.nodes.execute_tools.commands.command_changes import Unwatched, watched
 from mendgraph.nodes.execute_tools.commands.commands import Commands
 from mendgraph.nodes.execute_tools.commands.hook_command import HookOutput, run_in_sandbox, run_unconfined
@@ -205,8 +205,10 @@ class ShellHooks:
         variables = {"CLAUDE_PROJECT_DIR": root}
 
         # A file json.py of the agent would run in place of the module: in a guard, or with the user's rights.
+        # What make and the like run needs the modules of the workspace, whose code runs there in any case.
         is_exposed = event == "PreToolUse" or is_unconfined(self.context)
-        if is_exposed and not _MODULE.search(hook.command):
+        runs_project = runners_in(hook.command) and not scripts_of(hook.command, root)
+        if is_exposed and not (runs_project or _MODULE.search(hook.command)):
             variables["PYTHONSAFEPATH"] = "1"
 
         scope = CancellationScope()

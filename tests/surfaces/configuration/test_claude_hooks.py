@@ -8,6 +8,7 @@ from tests.row_tables import rows
 from tests.workspace_files import write_files
 
 FILES = {"check.py": "", "data.json": "", "run.sh": "", "x.sh": "", "hooks/a.js": "", "docs/n.md": ""}
+MODULES = {"tools/lint.py": "", "tools/tidy/__init__.py": "", "tools/tidy/__main__.py": ""}
 
 
 def settings(line: str) -> bytes:
@@ -31,13 +32,15 @@ def settings(line: str) -> bytes:
     ("cd hooks && node a.js", "a.js hooks/a.js"),
     ("bash < run.sh\nbash -o pipefail x.sh", "run.sh x.sh"),
     ("echo a#b; python3 -m check", "check.py"),
+    ("python3 -um tools.lint --fix", "tools/lint.py"),
+    ("python3 -mtools.tidy", "tools/tidy/__init__.py tools/tidy/__main__.py"),
     ("curl https://example.com/run2.sh", ""),
     ("d=hooks; node $d/a.js", "a.js hooks/a.js"),
 )
 def test_scripts_of_a_command_are_the_files_it_runs_and_not_those_it_reads(
     line: str, names: str, tmp_path: Path
 ) -> None:
-    write_files(tmp_path, FILES)
+    write_files(tmp_path, {**FILES, **MODULES})
     (tmp_path / "x.sh").chmod(0o755)
     assert scripts_of(line, str(tmp_path)) == tuple(names.split())
 
