@@ -147,14 +147,20 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from mendgraph.graph.runs.images import images_in
+        from mendgraph.graph.runs.command_files import request_of
+        from mendgraph.graph.runs.images import Image, images_in
         from mendgraph.graph.terminal.turns import run_once
 
         text = request
-        images: list[Path | str] = [*chosen.images]
+        images: list[Image] = [*chosen.images]
         if attended:
-            text = _with_file(setup, chosen.root, request)
-            images += images_in(request, str(chosen.root))
+            root = os.path.realpath(chosen.root)
+            called = unwrap(request_of(request, root, setup.context.denied_paths, setup.prompts))
+            if called.words:
+                setup.display.err.line(f"mendgraph: {called.words}")
+
+            text = called.request
+            images += (*images_in(request, root), *called.images)
 
         return run_once(setup, text, images)
 
@@ -565,27 +571,6 @@ def _task_of(context: typer.Context, words: list[str]) -> str:
         context.fail("the task is empty")
 
     return task
-
-
-def _with_file(setup: "Setup", root: Path, task: str) -> str:
-    """Return the task; one that begins with `/NAME` with the text of that command's file, and `//` as `/`."""
-    from mendgraph.nodes.language.prompt_files import called_name
-
-    if task.startswith("//"):
-        return task[1:]
-    if not called_name(task):
-        return task
-
-    from mendgraph.graph.runs.command_files import call_file
-    from mendgraph.nodes.records import ToolError, ToolErrorCode
-
-    called = call_file(task, os.path.realpath(root), setup.context.denied_paths, prompts=setup.prompts)
-    if isinstance(called, ToolError) and called.code is ToolErrorCode.NOT_FOUND and not called.suggestions:
-        return task  # such as "/login returns 404"
-
-    called = unwrap(called)
-    setup.display.err.line(f"mendgraph: {called.words}")
-    return called.request
 
 
 def _check_folder(context: typer.Context) -> None:

@@ -13,11 +13,10 @@ from langgraph.types import StateSnapshot
 from mendgraph.graph.cassettes.cassette_file import secrets_in
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
+from mendgraph.graph.machine.workspace import file_rules, judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, known_values
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.history import is_added, is_request
 from mendgraph.nodes.language.media import media_of
 from mendgraph.nodes.records import ModelReply, Outcome, Profile, ToolError, ToolErrorCode, invalid, quoted
@@ -161,8 +160,7 @@ def read_start_files(store: Store, root: str, run: StoredRun) -> StartFiles | To
             message = f"What {quoted(effect.path)} held before the run is gone or damaged."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
-    rules = (*DEFAULT_GUARDRAIL_RULES, *denied_rules(run.context.denied_paths))
-    return StartFiles(judged_workspace(root, rules), before)
+    return StartFiles(judged_workspace(root, file_rules(run.context.denied_paths)), before)
 
 
 def _secret_in(path: str, data: bytes) -> ToolError | None:

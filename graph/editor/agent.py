@@ -26,10 +26,11 @@ from mendgraph.graph.configuration.mcp_servers import McpSettings, secret_values
 from mendgraph.graph.editor.turn import Turn, visible_text
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.command_files import CalledFile, call_file
-from mendgraph.graph.runs.configured_servers import session_tools
+from mendgraph.graph.runs.command_files import listed_files, request_of
+from mendgraph.graph.runs.configured_servers import session_servers
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import get_run, list_runs, thread_config, with_store
+from mendgraph.graph.runs.server_prompts import ServerPrompts
 from mendgraph.graph.terminal.process_end import GRACE_S, SIGNALS, ExitCode, RefusedError, bug, leave_at_once, unwrap
 from mendgraph.graph.terminal.turns import let_tools_clean_up
 from mendgraph.nodes import records
@@ -42,7 +43,7 @@ from mendgraph.nodes.execute_tools.tools.about_run import ask_user, remember
 from mendgraph.nodes.execute_tools.tools.read_file import read_skill
 from mendgraph.nodes.execute_tools.tools.web import web_search
 from mendgraph.nodes.language.history import is_typed
-from mendgraph.nodes.language.prompt_files import called_name
+from mendgraph.nodes.language.prompt_files import PromptFile
 from mendgraph.nodes.workspace.files.sandbox import check_workspace
 
 _MODES: Final = {
@@ -68,15 +69,18 @@ Servers = Sequence[Any] | None
 class _EditorSession:
     """A session between its prompts.
 
-    `notes` are shown at the next prompt; `servers` are the client's MCP servers, `secrets` values in their settings.
+    `notes` are shown at the next prompt; `servers` are the MCP servers, with their `prompts` and the `secrets` in their
+    settings. `offering` tells the client the commands.
     """
 
     context: AgentContext
     tools: tuple[Tool, ...]
     notes: list[str]
     servers: McpServers
+    prompts: ServerPrompts
     secrets: tuple[str, ...]
     turn: "Turn | None" = None
+    offering: "asyncio.Task[None] | None" = None
 
     def modes(self) -> schema.SessionModeState:
         modes = [schema.SessionMode(id=mode, name=mode, description=_MODES[mode]) for mode in _MODES]
@@ -135,7 +139,7 @@ class EditorAgent:
             session = await self._open_session(self._context_for(root), mcp_servers or ())
 
         session_id = uuid4().hex
-        self._sessions[session_id] = session
+        self._add_session(session_id, session)
         return schema.NewSessionResponse(session_id=session_id, modes=session.modes())
 
     async def load_session(
@@ -157,7 +161,7 @@ class EditorAgent:
         if (before := self._sessions.get(session_id)) is not None:
             await asyncio.to_thread(before.servers.close)
 
-        self._sessions[session_id] = session
+        self._add_session(session_id, session)
         visible = visible_text((tool.name for tool in session.tools), context)
 
         for message in messages:
@@ -204,8 +208,15 @@ class EditorAgent:
             editor_session.turn = turn
 
             try:
-                text = _with_file(request_text(prompt, session.context.workspace), session.context)
-                outcome = await turn.run(text, images_of(prompt), editor_session.notes)
+                images = images_of(prompt)
+                context = session.context
+                text = request_text(prompt, context.workspace)
+                prompts = editor_session.prompts
+                called = unwrap(
+                    await asyncio.to_thread(request_of, text, context.workspace, context.denied_paths, prompts)
+                )
+                images += called.images
+                outcome = await turn.run(called.request, images, editor_session.notes)
             finally:
                 editor_session.turn = None
                 await session.aclose()
@@ -236,6 +247,19 @@ class EditorAgent:
 
         return ended
 
+    def _add_session(self, session_id: str, session: _EditorSession) -> None:
+        self._sessions[session_id] = session
+        session.offering = asyncio.ensure_future(self._offer_commands(session_id, session))
+
+    async def _offer_commands(self, session_id: str, session: _EditorSession) -> None:
+        """Tell the client the commands of files and of MCP servers, once the servers have listed theirs."""
+        context = session.context
+        files = await asyncio.to_thread(listed_files, context.workspace, context.denied_paths)
+        prompts = await asyncio.to_thread(session.prompts.commands)
+        commands = [_available_command(command) for command in [*files, *prompts]]
+        with suppress(ConnectionError):
+            await self._client.session_update(session_id, helpers.update_available_commands(commands))
+
     def _session(self, session_id: str) -> _EditorSession:
         if session_id not in self._sessions:
             raise RequestError(_WRONG, f"There is no session {session_id!r} here: create one, or load it.")
@@ -263,13 +287,14 @@ class EditorAgent:
 
         try:
             configured = self._servers_for(context.workspace)
-            tools = unwrap(await session_tools(running, connections, configured, context, notes.append))
+            opened, tools = unwrap(await session_servers(running, connections, configured, context, notes.append))
         except BaseException:
             await asyncio.to_thread(running.close)
             raise
 
         secrets = secret_values(configured.servers.values(), os.environ)
-        return _EditorSession(context, (*default_tools(), *tools), notes, running, secrets)
+        prompts = ServerPrompts(running, opened)
+        return _EditorSession(context, (*default_tools(), *tools), notes, running, prompts, secrets)
 
 
 # --- Translations to and from the protocol
@@ -290,10 +315,10 @@ def request_text(blocks: Sequence[Any], root: str) -> str:
     return "".join(parts)
 
 
-def _with_file(text: str, context: AgentContext) -> str:
-    """The request; one that begins with the `/NAME` of a command's file with the text of that file."""
-    called = call_file(text, context.workspace, context.denied_paths) if called_name(text) else None
-    return called.request if isinstance(called, CalledFile) else text
+def _available_command(command: PromptFile) -> schema.AvailableCommand:
+    hint = command.fields.get("argument-hint")
+    words = schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint=hint)) if hint else None
+    return schema.AvailableCommand(name=command.name, description=command.description, input=words)
 
 
 def images_of(blocks: Sequence[Any]) -> list[bytes]:

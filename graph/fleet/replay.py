@@ -22,7 +22,7 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.models import MachineModels, TurnModel
 from mendgraph.graph.machine.options import context_overrides, with_defaults
 from mendgraph.graph.machine.run_records import RunRecord, is_resuming
-from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
+from mendgraph.graph.machine.workspace import file_rules, judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History, read_history
 from mendgraph.graph.runs.events import Asked, Event
@@ -40,7 +40,6 @@ from mendgraph.graph.runs.runs import (
 from mendgraph.nodes.call_model.endpoint import address_for
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import short_id
 from mendgraph.nodes.language.history import is_added, is_typed
 from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ToolError, ToolErrorCode, invalid, quoted
@@ -265,7 +264,7 @@ def _read_original(store: Store, root: str, run: str, from_step: int | None) -> 
 
 
 def _judged(root: str, context: AgentContext) -> Workspace:
-    return judged_workspace(root, (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths)))
+    return judged_workspace(root, file_rules(context.denied_paths))
 
 
 def _files_after(journal: Journal, workspace: Workspace, run: str, step: int) -> Mapping[str, _File] | ToolError:

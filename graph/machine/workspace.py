@@ -256,6 +256,11 @@ def executed_rules(workspace: str, files: tuple[str, ...]) -> tuple[FileGuardrai
 
 
 @lru_cache(maxsize=64)
+def file_rules(denied_paths: Sequence[str]) -> tuple[FileGuardrailRule, ...]:
+    """Return the default rules, and that of these `.gitignore` patterns."""
+    return (*DEFAULT_GUARDRAIL_RULES, *denied_rules(tuple(denied_paths)))
+
+
 def denied_rules(patterns: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """Return the rule that denies what these `.gitignore` patterns match, in any case of letters."""
     if not patterns:

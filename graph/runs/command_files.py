@@ -1,24 +1,35 @@
 """Requests that begin with `/NAME`: the text of a command file, a skill, or a prompt of an MCP server."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from mendgraph.graph.machine.workspace import command_files, denied_rules
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.graph.machine.workspace import command_files, file_rules
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.language.prompt_files import PromptFile, called_name, command_request
+from mendgraph.nodes.language.prompt_files import CalledFile, PromptFile, called_name, command_request
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from mendgraph.graph.runs.server_prompts import ServerPrompts
 
 
-class CalledFile(NamedTuple):
-    """The request of a line that calls a file or prompt, and the `words` that tell a person which one it is."""
+def request_of(
+    text: str, root: str, denied_paths: Sequence[str], prompts: "ServerPrompts | None" = None
+) -> CalledFile | ToolError:
+    """Return the request of a person's text: that of the command that it begins with, as `/NAME`, or the text itself.
 
-    request: str
-    words: str
+    `//` begins a request that begins with `/`. "/login returns 404" is a text, unless a command has a similar name.
+    """
+    if text.startswith("//"):
+        return CalledFile(text[1:])
+    if not called_name(text):
+        return CalledFile(text)
+
+    called = call_file(text, root, denied_paths, prompts=prompts)
+    if isinstance(called, ToolError) and called.code is ToolErrorCode.NOT_FOUND and not called.suggestions:
+        return CalledFile(text)
+
+    return called
 
 
 def call_file(
@@ -34,12 +45,10 @@ def call_file(
     """
     name = called_name(line)
     called = prompts.call(line) if prompts is not None else list[str]()
-    if isinstance(called, ToolError):
+    if not isinstance(called, list):
         return called
-    if isinstance(called, str):
-        return CalledFile(called, f"/{name} is a prompt of an MCP server")
 
-    files = command_files(root, _rules(denied_paths))
+    files = command_files(root, file_rules(denied_paths))
     file = files.get(name)
     if isinstance(file, PromptFile):
         words = f"/{one_line(name)} is the file {one_line(file.path, 200)}"
@@ -62,7 +71,7 @@ def call_file(
 
 def listed_files(root: str, denied_paths: Sequence[str], others: Collection[str] = ()) -> list[PromptFile]:
     """Return the command files of the workspace and of the user by name, without those that `others` replace."""
-    files = command_files(root, _rules(denied_paths))
+    files = command_files(root, file_rules(denied_paths))
     listed: list[PromptFile] = []
 
     for name in sorted(files):
@@ -71,7 +80,3 @@ def listed_files(root: str, denied_paths: Sequence[str], others: Collection[str]
             listed.append(file)
 
     return listed
-
-
-def _rules(denied_paths: Sequence[str]) -> tuple[FileGuardrailRule, ...]:
-    return (*DEFAULT_GUARDRAIL_RULES, *denied_rules(tuple(denied_paths)))

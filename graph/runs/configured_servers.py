@@ -89,18 +89,27 @@ def running_servers(
         yield running, asyncio.run(open_servers(running, servers, root))
 
 
-async def session_tools(
+class SessionServers(NamedTuple):
+    """The servers of an editor's session, and their tools."""
+
+    opened: Sequence[OpenedServer]
+    tools: tuple[Tool, ...]
+
+
+async def session_servers(
     running: McpServers,
     offered: Mapping[str, Connection],
     configured: McpSettings,
     context: AgentContext,
     tell: Tell,
-) -> tuple[Tool, ...] | ToolError:
-    """Return the tools of the servers that an editor has `offered`, and those of the other `configured` ones."""
+) -> SessionServers | ToolError:
+    """Start the servers that an editor has `offered`, and the other `configured` ones."""
     tools = await load_session_tools(running, offered, context.workspace)
+    own = [OpenedServer(name, ServerSettings()) for name in offered]
     if isinstance(tools, ToolError):
         tell(f"The editor's MCP servers are not used. {tools.message}")
         tools = ()
+        own = []
 
     for note in configured.notes:
         tell(note)
@@ -108,4 +117,7 @@ async def session_tools(
     others = {name: settings for name, settings in configured.servers.items() if name not in offered}
     opened = await open_servers(running, others, context.workspace)
     more = usable_tools(opened, asks=context.mode == "ask", tell=tell)
-    return more if isinstance(more, ToolError) else (*tools, *more)
+    if isinstance(more, ToolError):
+        return more
+
+    return SessionServers([*own, *opened], (*tools, *more))

@@ -1,12 +1,13 @@
 """The prompts of MCP servers: commands that a person calls as `/SERVER:PROMPT words`.
 
-A server is asked for its prompts when a person lists or calls them, never before. It is not trusted: the text of a
-prompt is that of a command's file, with the same limit, in the same block.
+A server is asked for its prompts when a person lists or calls them, or an editor does, never before. It is not trusted:
+the text of a prompt is that of a command's file, with the same limit, in the same block.
 """
 
 import asyncio
 import os
 import re
+from base64 import b64decode
 from collections.abc import Sequence
 from functools import partial
 from threading import Thread
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from mendgraph.graph.configuration.mcp_servers import without_values
 from mendgraph.graph.runs.configured_servers import OpenedServer
-from mendgraph.nodes.execute_tools.mcp_servers.limits import START_S
+from mendgraph.nodes.execute_tools.mcp_servers.limits import START_S, read_pages
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers, Request, Response
 from mendgraph.nodes.language.project_notes import MOST_READ
-from mendgraph.nodes.language.prompt_files import PromptFile, called_name, request_of_call, split_words
+from mendgraph.nodes.language.prompt_files import CalledFile, PromptFile, called_name, request_of_call, split_words
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ServerPrompts:
         self._listing.join(wait_s)
         return self._commands
 
-    def call(self, line: str) -> str | ToolError | list[str]:
+    def call(self, line: str) -> CalledFile | ToolError | list[str]:
         """Return the request of a line that calls a prompt, otherwise the commands of the server that it names."""
         name = called_name(line)
         for server in self._opened:
@@ -82,13 +83,13 @@ def _word(name: str) -> str:
 
 
 async def _offered(server: str, session: "ClientSession") -> "list[Offered]":
-    """Return the first page of the server's prompts, as commands and as the server describes them."""
+    """Return the server's prompts, as commands and as the server describes them."""
     offered: list[Offered] = []
     capabilities = session.get_server_capabilities()
     if capabilities is None or capabilities.prompts is None:
         return offered
 
-    for prompt in (await session.list_prompts()).prompts:
+    for prompt in await read_pages(session.list_prompts, "prompts"):
         hints = [f"<{item.name}>" if item.required else f"[{item.name}]" for item in prompt.arguments or ()]
         fields = {"description": prompt.description or "", "argument-hint": " ".join(hints)}
         command = PromptFile(f"{_word(server)}:{_word(prompt.name)}", f"MCP server {server}", fields, "")
@@ -97,7 +98,7 @@ async def _offered(server: str, session: "ClientSession") -> "list[Offered]":
     return offered
 
 
-async def _call(server: str, line: str, session: "ClientSession") -> str | ToolError | list[str]:
+async def _call(server: str, line: str, session: "ClientSession") -> CalledFile | ToolError | list[str]:
     names: list[str] = []
     for command, prompt in await _offered(server, session):
         names.append(f"/{command.name}")
@@ -129,14 +130,19 @@ def _values_of(prompt: "types.Prompt", command: PromptFile, line: str) -> dict[s
     return values
 
 
-def _request_of(name: str, line: str, messages: "Sequence[types.PromptMessage]") -> str | ToolError:
-    """Return the request with the text of these messages, or why they cannot be part of one."""
+def _request_of(name: str, line: str, messages: "Sequence[types.PromptMessage]") -> CalledFile | ToolError:
+    """Return the request with the texts and images of these messages, or why they cannot be part of one."""
     texts: list[str] = []
+    images: list[bytes] = []
+
     for message in messages:
         block = message.content.model_dump()
         text = (block.get("resource") or block).get("text")
+        if block["type"] == "image":
+            images.append(b64decode(block["data"]))
+            text = "[image]"
         if text is None:
-            return invalid(f"/{name} has content of type {block['type']}, and only text can be sent.")
+            return invalid(f"/{name} has content of type {block['type']}, and only text and images can be sent.")
         if len(messages) > 1:
             text = f"{message.role}: {text}"
 
@@ -146,4 +152,5 @@ def _request_of(name: str, line: str, messages: "Sequence[types.PromptMessage]")
     if len(text.encode()) > MOST_READ:
         return invalid(f"/{name} is not sent: its text has more than {MOST_READ:,} bytes.")
 
-    return request_of_call(line, name, _CALL, text)
+    request = request_of_call(line, name, _CALL, text)
+    return CalledFile(request, f"/{name} is a prompt of an MCP server", tuple(images))

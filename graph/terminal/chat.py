@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.configuration.permissions import list_permissions
 from mendgraph.graph.fleet.unattended import commit_run
-from mendgraph.graph.machine.workspace import denied_rules, judged_workspace
+from mendgraph.graph.machine.workspace import file_rules, judged_workspace
 from mendgraph.graph.runs.command_files import call_file, listed_files
-from mendgraph.graph.runs.images import images_in
+from mendgraph.graph.runs.images import Image, images_in
 from mendgraph.graph.runs.runs import (
     RunState,
     RunStep,
@@ -34,7 +34,6 @@ from mendgraph.graph.terminal.turns import Setup, Turns
 from mendgraph.graph.terminal.unattended_output import commit_message
 from mendgraph.nodes.call_model.endpoint import Endpoint, address_for, find_endpoint, models_in_order
 from mendgraph.nodes.call_model.weights import WeightsState, embedded_weights, weights_status
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.prompt_files import PromptFile
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode, invalid
@@ -51,7 +50,7 @@ _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStat
 class CommandAnswer(NamedTuple):
     """The output of a command: `lines` for a person, `value` for a program. `leave` ends the chat.
 
-    `note` is for the model, and is sent with the next request. `request` is sent at once.
+    `note` is for the model, and is sent with the next request. `request` is sent at once, with its `images`.
     """
 
     lines: Sequence[Line] = ()
@@ -59,6 +58,7 @@ class CommandAnswer(NamedTuple):
     note: str = ""
     leave: bool = False
     request: str = ""
+    images: tuple[bytes, ...] = ()
 
 
 class SlashCommand(NamedTuple):
@@ -97,7 +97,7 @@ def run_command(turns: Turns, line: str) -> CommandAnswer | ToolError:
         if isinstance(called, ToolError):
             return called
 
-        return CommandAnswer([Line(called.words, "dim")], request=called.request)
+        return CommandAnswer([Line(called.words, "dim")], request=called.request, images=called.images)
 
     if words and not command.arguments:
         return invalid(f"{command.name} takes no arguments, and there is '{_quoted(words[0])}'.")
@@ -483,6 +483,7 @@ def _take_lines(turns: Turns, read: Callable[[], str]) -> None:
         except (EOFError, KeyboardInterrupt):
             return
 
+        images: list[Image] = [*images_in(line, turns.context.workspace)]
         request = as_request(line)
         if request is None:
             thread = turns.session.thread_id
@@ -498,9 +499,10 @@ def _take_lines(turns: Turns, read: Callable[[], str]) -> None:
                     return
 
                 request = answer.request
+                images += answer.images
 
         if request and request.strip():
-            turns.take(notes + request, images_in(line, turns.context.workspace))
+            turns.take(notes + request, images)
             notes = ""
 
 
@@ -522,6 +524,6 @@ def _show(display: Display, answer: CommandAnswer | ToolError) -> None:
 
 def _files(context: AgentContext) -> list[str]:
     """Return the files of the workspace that a model may read, without ignored ones."""
-    files = judged_workspace(context.workspace, (*DEFAULT_GUARDRAIL_RULES, *denied_rules(context.denied_paths)))
+    files = judged_workspace(context.workspace, file_rules(context.denied_paths))
     entries = islice(files.walk(), MOST_NAMES)
     return [entry.path for entry in entries if entry.kind == "file" and files.denied(entry.path) is None]

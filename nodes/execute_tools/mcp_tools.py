@@ -19,7 +19,7 @@ from mendgraph.nodes.execute_tools.mcp_servers.connections import (
     McpServer,
     resolve_server,
 )
-from mendgraph.nodes.execute_tools.mcp_servers.limits import McpLimitError
+from mendgraph.nodes.execute_tools.mcp_servers.limits import MOST_LISTED, read_pages
 from mendgraph.nodes.execute_tools.mcp_servers.servers import McpServers
 from mendgraph.nodes.execute_tools.registry import (
     OpenArguments,
@@ -37,12 +37,6 @@ from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, T
 
 if TYPE_CHECKING:
     from mcp import ClientSession, types
-
-MOST_TOOLS: Final = 500
-"""The most tools of one server; a server that lists more is refused."""
-
-MOST_PAGES: Final = 100
-"""The most pages of a server's list of tools."""
 
 READ_RESOURCE: Final = "resources/read"
 """The name of the tool that reads a server's resources, as the protocol calls this."""
@@ -171,9 +165,9 @@ async def list_mcp_tools(
         if isinstance(offered, ToolError):
             return offered
 
-        if len(offered) > MOST_TOOLS:
+        if len(offered) > MOST_LISTED:
             return invalid(
-                f"The MCP server {quoted(server.name)} lists more than {MOST_TOOLS} tools, so it is not used."
+                f"The MCP server {quoted(server.name)} lists more than {MOST_LISTED} tools, so it is not used."
             )
 
         for tool in offered:
@@ -223,21 +217,8 @@ def load_mcp_tools_sync(
 
 
 async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
-    """Return the server's tools, page by page, at most one more than MOST_TOOLS, and one that reads its resources."""
-    from mcp.types import PaginatedRequestParams
-
-    tools = await _resource_tools(session)
-    cursor: str | None = None
-
-    for _ in range(MOST_PAGES):
-        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-        tools += page.tools
-        cursor = page.nextCursor
-
-        if not cursor or len(tools) > MOST_TOOLS:
-            return tools[: MOST_TOOLS + 1]
-
-    raise McpLimitError(f"its list of tools has more than {MOST_PAGES} pages")
+    """Return one tool that reads the server's resources, if it has any, and the server's own."""
+    return [*await _resource_tools(session), *await read_pages(session.list_tools, "tools")]
 
 
 async def _resource_tools(session: "ClientSession") -> "list[types.Tool]":

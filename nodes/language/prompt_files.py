@@ -83,8 +83,15 @@ class PromptFile(NamedTuple):
         return f"/{self.name} {self.fields.get('argument-hint', '')}".rstrip()
 
 
-PromptFiles = Mapping[str, "PromptFile | ToolError"]
-"""Files by their names, or why they cannot be read."""
+class CalledFile(NamedTuple):
+    """The request of a line; if it calls a file or prompt, the `words` that tell a person which one it is.
+
+    A prompt may have images.
+    """
+
+    request: str
+    words: str = ""
+    images: tuple[bytes, ...] = ()
 
 
 def is_prompt_name(name: str) -> bool:

@@ -93,15 +93,20 @@ if "stubborn" in behaviour:
 PROMPTS = r"""
 import os, sys
 from mcp.server.fastmcp import FastMCP
-from mcp.types import EmbeddedResource, ImageContent, TextResourceContents
+from mcp.types import AudioContent, EmbeddedResource, ImageContent, TextResourceContents
+from mcp.types import ListPromptsRequest, ListPromptsResult
 
 server = FastMCP("github", log_level="ERROR")
 list_prompts = server.list_prompts
 
 
-async def listed():
+async def listed(request: ListPromptsRequest) -> ListPromptsResult:
+    prompts = await list_prompts()
+    if request.params and request.params.cursor:
+        return ListPromptsResult(prompts=prompts[1:])
+
     log("list")
-    return await list_prompts()
+    return ListPromptsResult(prompts=prompts[:1], nextCursor="the others")
 
 
 server._mcp_server.list_prompts()(listed)
@@ -127,7 +132,12 @@ def Talk() -> list:
 
 @server.prompt()
 def picture() -> list:
-    return [{"role": "user", "content": ImageContent(type="image", data="AAAA", mimeType="image/png")}]
+    return [{"role": "user", "content": ImageContent(type="image", data="iVBORw0KGgo=", mimeType="image/png")}]
+
+
+@server.prompt()
+def sound() -> list:
+    return [{"role": "user", "content": AudioContent(type="audio", data="AAAA", mimeType="audio/wav")}]
 
 
 @server.prompt(name="long text")

@@ -1,6 +1,7 @@
 """Limits of time and size of an MCP server. A server that exceeds one is ended."""
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 START_S: Final = 30.0
 """Seconds in which a server has to start and to answer `initialize`."""
@@ -24,5 +25,33 @@ END_S: Final = 4.0
 """Most seconds to wait for the end of a server."""
 
 
+MOST_LISTED: Final = 500
+"""The most tools of one server, and the most prompts."""
+
+MOST_PAGES: Final = 100
+"""The most pages of a server's list."""
+
+
 class McpLimitError(Exception):
     """A server exceeded one of these limits; the message has the limit, without the server's name."""
+
+
+async def read_pages(read: Callable[..., Awaitable[Any]], name: str) -> list[Any]:
+    """Return the items `name` of all pages that `read` returns, at most one more than `MOST_LISTED`.
+
+    Raises McpLimitError: there are more than `MOST_PAGES` pages.
+    """
+    from mcp.types import PaginatedRequestParams  # what it imports takes time
+
+    items: list[Any] = []
+    cursor: str | None = None
+
+    for _ in range(MOST_PAGES):
+        page = await read(params=PaginatedRequestParams(cursor=cursor))
+        items += getattr(page, name)
+        cursor = page.nextCursor
+
+        if not cursor or len(items) > MOST_LISTED:
+            return items[: MOST_LISTED + 1]
+
+    raise McpLimitError(f"its list of {name} has more than {MOST_PAGES} pages")

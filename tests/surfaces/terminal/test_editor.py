@@ -14,7 +14,7 @@ import pytest
 from acp import PROTOCOL_VERSION, RequestError, helpers, schema, spawn_agent_process
 
 from mendgraph import RunState, list_runs
-from tests.doubles.mcp_servers import ECHO, PROGRAM, program, running_processes
+from tests.doubles.mcp_servers import ECHO, PROGRAM, PROMPTS, program, running_processes
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Stall, Status
 from tests.extent import slow
 from tests.sandboxes import needs_sandbox
@@ -104,14 +104,16 @@ class AgentConnection(NamedTuple):
 
 
 @asynccontextmanager
-async def start_agent(folder: Path, editor: Editor, url: str) -> AsyncIterator[AgentConnection]:
+async def start_agent(folder: Path, editor: Editor, url: str, **capabilities: Any) -> AsyncIterator[AgentConnection]:
     """The agent, greeted; it has to end by itself once its input has ended."""
     env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
-    transport = {"stderr": None, "shutdown_timeout": LONG_S}
+    options: Any = {"use_unstable_protocol": True, "transport_kwargs": {"stderr": None, "shutdown_timeout": LONG_S}}
     client: Any = editor
     command = (str(COMMAND), "acp", "--model", "scripted")
-    async with spawn_agent_process(client, *command, env=env, cwd="/", transport_kwargs=transport) as (agent, process):
-        assert (await agent.initialize(protocol_version=PROTOCOL_VERSION)).protocol_version == PROTOCOL_VERSION
+    async with spawn_agent_process(client, *command, env=env, cwd="/", **options) as (agent, process):
+        can = schema.ClientCapabilities(**capabilities)
+        hello = await agent.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=can)
+        assert hello.protocol_version == PROTOCOL_VERSION
         yield AgentConnection(agent, process, str(folder))
     assert process.returncode == 0
 
@@ -358,6 +360,89 @@ def test_failure_is_an_error_with_a_message(folder: Path, desk: SharedAgent) -> 
 
     desk.play(folder, [Status(401)], scene)
     assert "SYSTEM_ERROR (provider_failed)" in desk.editor.texts("agent_message_chunk")
+
+
+def test_commands_of_files_and_mcp_servers_are_offered_and_sent(folder: Path, desk: SharedAgent) -> None:
+    (folder / ".claude" / "commands").mkdir(parents=True)
+    (folder / ".claude" / "commands" / "tidy.md").write_text("---\nargument-hint: PATH\n---\nTidy $1.\n")
+    arguments = ["-c", PROMPTS, str(folder / "asked")]
+    server = schema.McpServerStdio(name="github", command=sys.executable, args=arguments, env=[])
+
+    async def offered() -> dict[str, schema.AvailableCommand]:
+        while True:
+            for update in desk.editor.updates:
+                if update.session_update == "available_commands_update":
+                    return {command.name: command for command in update.available_commands}
+
+            await asyncio.sleep(0.05)
+
+    async def scene(talk: AgentConnection) -> None:
+        session = await talk.begin(mcp_servers=[server])
+        commands = await offered()
+        hints = {name: command.input.root.hint for name, command in commands.items() if command.input}
+        assert hints == {"tidy": "PATH", "github:review": "<pr> [note]"}
+        assert commands["github:review"].description == "Review a pull request"
+        assert "github:picture" in commands
+
+        for line in ("/tidy a.py", "/github:review 7", "/github:picture", "/login returns 404"):
+            await talk.ask(session, helpers.text_block(line))
+        with pytest.raises(RequestError, match="pr is missing: /github:review"):
+            await talk.ask(session, helpers.text_block("/github:review"))
+
+    requests = desk.play(folder, [Say("Done.")] * 4, scene)
+    file, prompt, picture, text = [request["messages"][-1]["content"] for request in requests]
+    assert "Tidy a.py." in file
+    assert "Write AGENTS.md about 7" in prompt
+    assert picture[1]["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+    assert text == "/login returns 404"
+
+
+class FormEditor(Editor):
+    """A client with forms: it answers each with the next of `actions`, with `content` if that is "accept"."""
+
+    def __init__(self, content: JsonMap, *actions: str) -> None:
+        super().__init__()
+        self.content, self.actions = content, [*actions]
+        self.forms: list[tuple[str, JsonMap]] = []
+
+    async def create_elicitation(self, message: str, mode: Any, **_: Any) -> Any:
+        self.forms.append((message, mode.requested_schema.model_dump(exclude_none=True)))
+        action = self.actions.pop(0)
+        if action == "accept":
+            return schema.AcceptElicitationResponse(action="accept", content=self.content)
+        if action == "decline":
+            return schema.DeclineElicitationResponse(action="decline")
+        return schema.CancelElicitationResponse(action="cancel")
+
+
+def test_question_of_the_model_is_answered_in_a_form(folder: Path) -> None:
+    editor = FormEditor({"answer": f"The third; {KEY}"}, "accept", "decline", "cancel")
+    form = schema.ElicitationCapabilities(form=schema.ElicitationFormCapabilities())
+    questions = [
+        Calls([("ask_user", json.dumps({"question": question, "choices": ["a", "b"]}))])
+        for question in (f"Which one? {KEY}", "Really?", "Why?")
+    ]
+
+    async def scene(url: str) -> list[str]:
+        async with asyncio.timeout(LONG_S), start_agent(folder, editor, url, elicitation=form) as talk:
+            session = await talk.begin()
+            return [await talk.ask(session), await talk.ask(session)]
+
+    with ScriptedServer([*questions[:2], Say("Done."), questions[2]]) as server:
+        reasons = asyncio.run(scene(server.base_url))
+
+    assert reasons == ["end_turn", "cancelled"]
+    [first, second, third] = editor.forms
+    assert [message.partition("\n")[0] for message, _ in editor.forms] == [
+        "Which one? [redacted secret]",
+        "Really?",
+        "Why?",
+    ]
+    assert first[1] == second[1] == third[1]
+    assert (first[1]["required"], first[1]["properties"]["answer"]["type"]) == (["answer"], "string")
+    assert "The third" in server.requests[1]["messages"][-1]["content"]
+    assert "The user gives no answer." in server.requests[2]["messages"][-1]["content"]
+    assert editor.requests == []
 
 
 def test_limit_is_raised_by_one_option(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def configure_double(settings: Path, behaviour: str, *more: str) -> None:
     configure(settings, "s", [str(connection["command"]), *connection["args"]], *more)  # type: ignore[misc]
 
 
-def talk(monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[str]:
+def talk(monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[Any]:
     """A chat of these lines, and the request that the model received for each."""
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     with ScriptedServer([], then=lambda _: Say("Done.")) as server:
@@ -87,7 +88,7 @@ def test_line_without_a_usable_prompt_sends_nothing_and_says_why(
         "/github:review",
         "/github:reviw 1",
         "/github:a_name_of_quite_another_kind",
-        "/github:picture",
+        "/github:sound",
         "/github:long_text",
         "/github:dies",
     ]
@@ -98,10 +99,23 @@ def test_line_without_a_usable_prompt_sends_nothing_and_says_why(
     assert "pr is missing: /github:review <pr> [note]\n" in err
     assert "There is no command /github:reviw. Did you mean /github:review?" in err
     assert "There is no command /github:a_name_of_quite_another_kind. Did you mean /github:" in err
-    assert "/github:picture has content of type image, and only text can be sent.\n" in err
+    assert "/github:sound has content of type audio, and only text and images can be sent.\n" in err
     assert "/github:long_text is not sent: its text has more than 64,000 bytes.\n" in err
     assert "The MCP server 'github' failed: it ended; it said: out of memory for ${PLACE}. Nothing is sent;" in err
     assert settings.exists()
+
+
+@pytest.mark.usefixtures("folder", "settings")
+def test_images_of_a_prompt_are_sent_with_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    [content] = talk(monkeypatch, "/github:picture")
+    text, image = content
+    assert "\n[image]\n</command_file>" in text["text"]
+    assert image["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+
+    with ScriptedServer([Say("Seen.")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        assert cli.main(("--model", "m", "/github:picture")) == 0
+        assert server.requests[0]["messages"][-1]["content"][1] == image
 
 
 @pytest.mark.usefixtures("settings")

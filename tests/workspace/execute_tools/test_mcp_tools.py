@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.mcp_servers.limits import END_S
-from mendgraph.nodes.execute_tools.mcp_tools import (
-    LONGEST_ERROR,
-    MOST_PAGES,
-    MOST_TOOLS,
-    call_result,
-    load_mcp_tools,
-    load_mcp_tools_sync,
-)
+from mendgraph.nodes.execute_tools.mcp_servers.limits import END_S, MOST_LISTED, MOST_PAGES
+from mendgraph.nodes.execute_tools.mcp_tools import LONGEST_ERROR, call_result, load_mcp_tools, load_mcp_tools_sync
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tool_attempt import SELF_TIMED_GRACE_S, await_tool, call_tool
 from mendgraph.nodes.language.installation import how_to_add
@@ -213,7 +206,7 @@ def test_deeply_nested_schema_allows_anything_below_a_bound(tmp_path: Path) -> N
 
 def test_endless_list_of_tools_is_refused(tmp_path: Path) -> None:
     outcome = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
-    assert outcome == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
+    assert outcome == invalid(f"The MCP server 's' lists more than {MOST_LISTED} tools, so it is not used.")
     message = f"The MCP server 's' failed: its list of tools has more than {MOST_PAGES} pages"
     outcome = load_mcp_tools_sync({"s": program(tmp_path, "empty pages")})
     assert outcome == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
