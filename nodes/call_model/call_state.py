@@ -1,6 +1,5 @@
 """The slice of the state that a model call reads, and the settings of the turn."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,6 @@ from mendgraph.nodes.language.project_notes import ProjectNotes
 
 if TYPE_CHECKING:
     from mendgraph.nodes.language.block_form import BlockRequests
-
-EventCallback = Callable[[str, records.JsonMap], None]
-"""Receives the name of an event and its payload."""
 
 
 class CallModelState(TypedDict, total=False):

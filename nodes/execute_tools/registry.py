@@ -15,7 +15,7 @@ from mendgraph.nodes.execute_tools.action_names import FILE_NAMES, READING, WRIT
 from mendgraph.nodes.execute_tools.commands.commands import Commands
 from mendgraph.nodes.execute_tools.evidence.checks import Checks, RanTests
 from mendgraph.nodes.execute_tools.signatures import PATH_NAMES, read_signature
-from mendgraph.nodes.execute_tools.tool_schemas import bounded_schema, plain_schema
+from mendgraph.nodes.execute_tools.tool_schemas import bounded_schema, plain_schema, shorten
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import (
     EditForm,
@@ -494,29 +494,12 @@ class ActionRegistry:
 
 MOST_ERRORS = 10
 _NAMES = AliasChoices(*PATH_NAMES)
-_SELF_EVIDENT = ("minimum", "exclusiveMinimum", "minLength", "maxLength", "maxItems")
-"""Bounds that no model exceeds: they are checked, but not worth their tokens in each prompt."""
-
-
-def _shorten(schema: JsonMap) -> None:
-    """Remove such bounds, defaults like false, 0 and null, and null as a value, from a schema."""
-    for argument in schema.get("properties", {}).values():
-        match argument.get("anyOf"):
-            case [kind, {"type": "null"}] if argument.get("default", "") is None:
-                del argument["anyOf"]
-                argument.update(kind)
-
-        for bound in _SELF_EVIDENT:
-            argument.pop(bound, None)
-
-        if not argument.get("default"):
-            argument.pop("default", None)
 
 
 class ToolArguments(BaseModel):
     """The base class of a tool's arguments: frozen, without unknown names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_shorten)
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=shorten)
 
 
 FilePath: TypeAlias = Annotated[

@@ -193,3 +193,22 @@ def bounded_schema(schema: JsonMap) -> JsonMap:
         raise ValueError(f"it has {size} bytes; the maximum is {LARGEST_SCHEMA}")
 
     return schema
+
+
+_SELF_EVIDENT: Final = ("minimum", "exclusiveMinimum", "minLength", "maxLength", "maxItems")
+"""Bounds that no model exceeds: they are checked, but not worth their tokens in each prompt."""
+
+
+def shorten(schema: JsonMap) -> None:
+    """Remove such bounds, defaults like false, 0 and null, and null as a value, from a schema."""
+    for argument in schema.get("properties", {}).values():
+        match argument.get("anyOf"):
+            case [kind, {"type": "null"}] if argument.get("default", "") is None:
+                del argument["anyOf"]
+                argument.update(kind)
+
+        for bound in _SELF_EVIDENT:
+            argument.pop(bound, None)
+
+        if not argument.get("default"):
+            argument.pop("default", None)

@@ -308,7 +308,7 @@ class Commands:
         if isinstance(program, ToolError):
             return program
 
-        self.check_scope()
+        self.scope.check()
         if limit <= 0:
             return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
 
@@ -340,7 +340,7 @@ class Commands:
 
             from mendgraph.nodes.workspace.sandboxes.discarded_copy import discarded_copy
 
-            copied = stack.enter_context(discarded_copy(view, self.copy_deadline, self.check_scope))
+            copied = stack.enter_context(discarded_copy(view, self.copy_deadline, self.scope.check))
             if isinstance(copied, ToolError):
                 return copied
 
@@ -458,7 +458,7 @@ class Commands:
 
         def check() -> None:
             nonlocal exceeded
-            self.check_scope()
+            self.scope.check()
             limit_reached = running.watch.exceeded_limit() if running.watch is not None else None
             size = stdout.size + stderr.size
             if size > most:
@@ -475,10 +475,6 @@ class Commands:
             read_until(running.process, handlers, time_limit.deadline + self.rules.grace_s, check)
 
         return exceeded, in_time
-
-    def check_scope(self) -> None:
-        """Raise ScopeOverError if the time of the call is over."""
-        self.scope.check()
 
     def _view(self, root: int, cover: Cover, hidden: Hidden, handles: ExitStack) -> View:
         """Return the view without `cwd` and readable folders; its handles are closed with `handles`."""

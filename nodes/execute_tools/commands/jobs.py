@@ -117,7 +117,7 @@ class Jobs:
                 ending.callback(shared.kill, command)
                 if not background:
                     remaining = started + seconds - monotonic()
-                    shared.wait(lambda: command.has_ended, remaining, commands.check_scope)
+                    shared.wait(lambda: command.has_ended, remaining, commands.scope.check)
 
                 timed_out = not command.has_ended
                 if has_room and (timed_out or (background and command.start_error is None)):
@@ -237,7 +237,7 @@ class Jobs:
                 self.end()
 
             if self._shared is None:
-                commands.check_scope()
+                commands.scope.check()
                 resources = stack.pop_all()
                 self._shared = SharedSandbox.opened(commands.sandbox, view, commands.env, resources, self.longest_s)
             elif self._shared.view.names != view.names:

@@ -13,7 +13,7 @@ from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, To
 from mendgraph.nodes.execute_tools.tools.saving import file_changes
 from mendgraph.nodes.language.command_lines import SHELL, shell_argv
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
-from mendgraph.nodes.workspace.files.deadline import monotonic_s
+from mendgraph.nodes.workspace.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.workspace.files.text_files import escaped_name
 from mendgraph.nodes.workspace.processes.processes import CapturedOutput
 from mendgraph.nodes.workspace.store.database import StoreError
@@ -52,11 +52,7 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
 class RunShellArguments(ToolArguments):
     """Which command line to run, where, and for how long at most."""
 
-    command: str = Field(
-        min_length=1,
-        max_length=100_000,
-        description="Such as `pytest -q tests/test_a.py`.",
-    )
+    command: str = Field(min_length=1, max_length=100_000, description="Such as `pytest -q tests/test_a.py`.")
     cwd: str = Field(default=".", description="Directory to run it in.")
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds it may take.")
     background: bool = Field(default=False, description="Go on as a job.")
@@ -255,7 +251,7 @@ def job_output(context: ToolContext, arguments: JobOutputArguments) -> ToolAnswe
         return job
 
     seconds = min(arguments.wait_s, context.timeout_s, context.seconds_left)
-    job.wait(seconds, arguments.pattern, _scope_check(context))
+    job.wait(seconds, arguments.pattern, (context.scope or CancellationScope()).check)
     return ToolOutput.ok(**_job_data(job))
 
 
@@ -281,15 +277,6 @@ def job_kill(context: ToolContext, arguments: JobKillArguments) -> ToolAnswer:
 def _find(context: ToolContext, name: str) -> "Job | ToolError":
     jobs = context.jobs or ToolError(code=ToolErrorCode.UNAVAILABLE, message=JOBS_ARE_OFF)
     return jobs if isinstance(jobs, ToolError) else jobs.find(name)
-
-
-def _scope_check(context: ToolContext) -> Callable[[], None]:
-    def check() -> None:
-        if context.scope is not None:
-            with context.scope.effect():
-                pass
-
-    return check
 
 
 class RunChecksArguments(ToolArguments):
