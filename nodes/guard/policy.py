@@ -459,6 +459,8 @@ def _violated_by_default(target: str, for_write: bool) -> tuple[file_rules.Guard
 
 
 def _violated(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple[file_rules.GuardrailViolation, ...]:
+    if not for_write:
+        rules = tuple(rule for rule in rules if not file_rules.is_for_changes(rule))
     if not rules:
         return ()
 
@@ -474,9 +476,7 @@ def _violated(target: str, rules: Rules, root: str, *, for_write: bool) -> tuple
     if file_rules.is_readable_login(path):
         waived.append(file_rules.is_sensitive_config)
 
-    rules_for_reading = tuple(
-        rule for rule in rules if not file_rules.is_for_changes(rule) and rule.check not in waived
-    )
+    rules_for_reading = tuple(rule for rule in rules if rule.check not in waived)
     return file_rules.violations_of(path, rules_for_reading, root)
 
 

@@ -252,7 +252,7 @@ def scope_rule(scope: Scope) -> FileGuardrailRule:
 
 def is_guarded(path: str, scope: Scope) -> bool:
     """Return whether programs may not change this file; files in installed packages are not protected."""
-    return bool(scope.protection(path)) and _INSTALLED.isdisjoint(PurePath(path).parts)
+    return _INSTALLED.isdisjoint(path.split("/")) and bool(scope.protection(path))
 
 
 def unnamed(request: str, paths: Iterable[str]) -> list[str]:
