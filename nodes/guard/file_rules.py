@@ -59,14 +59,13 @@ def _resolved_parts(path: PurePath) -> tuple[str, ...]:
     return tuple(part for part in text.split("/") if part)
 
 
-_UNUSUAL: Final = ("\\", "//", "./", " /", "~", ".bak", ".backup", ".old", ".orig", ".save", ".tmp", ".sw")
+_UNUSUAL: Final = re.compile(r"^/|[/. ]\Z|\\|//|\./| /|~|\.(?:bak|backup|old|orig|save|tmp|sw)")
 
 
 def usual_name(name: str) -> str | None:
     """Return the plain form (see `plain_path`) of a relative name, or None if that may be more than its lower case."""
     plain = name.lower()
-    has_unusual_end = plain.startswith("/") or plain.endswith(("/", ".", " "))
-    if not (name.isascii() and name.isprintable()) or has_unusual_end or any(text in plain for text in _UNUSUAL):
+    if not (name.isascii() and name.isprintable()) or _UNUSUAL.search(plain):
         return None
 
     return plain
