@@ -4,8 +4,9 @@ from base64 import b64encode
 from functools import partial
 from typing import Any
 
+from mendgraph.nodes.execute_tools.commands.command_outputs import output_text
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
-from mendgraph.nodes.execute_tools.commands.commands import open_commands, output_text
+from mendgraph.nodes.execute_tools.commands.commands import open_commands
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
 from mendgraph.nodes.execute_tools.secrets.text_parts import masked_blocks

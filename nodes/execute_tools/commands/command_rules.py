@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mendgraph.nodes.execute_tools.commands.copied_project import editable_folders
-from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS, SHELL, is_command_line, listed_forms
+from mendgraph.nodes.language.command_lines import is_command_line, listed_forms
 from mendgraph.nodes.language.command_lists import listed_commands
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.sandbox import is_below
@@ -187,31 +187,9 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
 
 
 def entered_folder(command: Sequence[str], cwd: str) -> str:
-    """Return the folder in which a command works: that of a command line that begins with `cd FOLDER &&`."""
-    entered = _ENTERS.match(command[2]) if _is_line(command) else None
+    """Return the folder in which a command line works if it begins with `cd FOLDER &&`; else `cwd`."""
+    entered = _ENTERS.match(command[2])
     return os.path.join(cwd, entered[1]) if entered else cwd
-
-
-def path_of(command: Sequence[str], path: str, folders: Sequence[str], rules: CommandRules) -> str:
-    """Return PATH for a command; `folders` are those of the project's environments, the best first.
-
-    It begins with the folder of a program of an environment, and with all of them for a command line. It ends with them
-    if they would replace another program of the listed commands.
-    """
-    if not _is_line(command):
-        folder = os.path.dirname(command[0])
-        return f"{folder}:{path}" if folder in folders else path
-
-    others = {words[0] for words in listed_commands(command[2])} - ENVIRONMENT_PROGRAMS
-    replaced = [name for name in others for folder in folders if os.path.lexists(os.path.join(folder, name))]
-    if replaced and SHELL not in rules.programs:
-        return ":".join((path, *folders))
-
-    return ":".join((*folders, path))
-
-
-def _is_line(command: Sequence[str]) -> bool:
-    return is_command_line([os.path.basename(command[0]), *command[1:]])
 
 
 def own_installation() -> tuple[str, ...]:

@@ -11,13 +11,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Self
 
+from mendgraph.nodes.execute_tools.commands.command_outputs import decoded
 from mendgraph.nodes.execute_tools.commands.command_rules import (
     CommandRules,
     command_environment,
     entered_folder,
     find_program,
     own_installation,
-    path_of,
     readable_folders,
 )
 from mendgraph.nodes.execute_tools.commands.protected_names import (
@@ -29,7 +29,8 @@ from mendgraph.nodes.execute_tools.commands.protected_names import (
 from mendgraph.nodes.execute_tools.commands.repository_texts import repository_text
 from mendgraph.nodes.execute_tools.commands.shown_folders import Hidden, ShownFolders
 from mendgraph.nodes.execute_tools.commands.workspace_cover import ContentRule, Cover, NameRule, find_cover, never
-from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS
+from mendgraph.nodes.language.command_lines import ENVIRONMENT_PROGRAMS, SHELL, is_command_line
+from mendgraph.nodes.language.command_lists import listed_commands
 from mendgraph.nodes.language.os_errors import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, ScopeOverError
@@ -48,9 +49,6 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import (
     View,
     text_handle,
 )
-
-LONGEST_LAST_WORDS: Final = 1_500
-"""Characters of an output that an error message repeats."""
 
 _SEARCH_S: Final = 5.0
 """Seconds in which the repository that holds the workspace must be searched."""
@@ -260,10 +258,38 @@ class Commands:
 
         return find_program(argv[0], self.rules, self.root, path, argv[1:])
 
+    def started_argv(self, program: str, argv: Sequence[str], cwd: str) -> list[str]:
+        """Return the command with the absolute name of its program.
+
+        A list of commands calls programs of an environment by functions of the shell: PATH could have other ones.
+        """
+        command = [program, *argv[1:]]
+        if not is_command_line(argv) or SHELL in self.rules.programs:
+            return command
+
+        functions: dict[str, str] = {}
+        for words in listed_commands(argv[2]):
+            found = self.resolve(words, entered_folder(argv, cwd))
+            if words[0] in ENVIRONMENT_PROGRAMS and isinstance(found, str):
+                folder, name = (shlex.quote(part) for part in (os.path.dirname(found), found))
+                functions.setdefault(words[0], f'{words[0]}() {{ PATH={folder}:"$PATH" {name} "$@"; }}; ')
+
+        return [*command[:2], f"{''.join(functions.values())}{argv[2]}"]
+
     def env_of(self, command: Sequence[str], cwd: str) -> Mapping[str, str]:
-        """Return the variables of a command, whose program is an absolute name, in this folder."""
-        folders = self._environments(entered_folder(command, cwd))
-        return {**self.env, "PATH": path_of(command, self.env["PATH"], folders, self.rules)}
+        """Return the variables of a command, whose program is an absolute name, in this folder.
+
+        PATH begins with the folder of a program of an environment, and with those of all environments for a shell that
+        may run any line.
+        """
+        is_line = is_command_line([os.path.basename(command[0]), *command[1:]])
+        folders = self._environments(entered_folder(command, cwd) if is_line else cwd)
+        if not is_line:
+            folders = [folder for folder in folders if folder == os.path.dirname(command[0])]
+        elif SHELL not in self.rules.programs:
+            folders = []
+
+        return {**self.env, "PATH": ":".join((*folders, self.env["PATH"]))}
 
     def _environments(self, cwd: str) -> list[str]:
         """Return the folders of Pythons that can be started; that of a subproject that holds `cwd` is the first."""
@@ -318,7 +344,7 @@ class Commands:
 
         try:
             with closing(open_root(self.root)) as root:
-                return self._run_protected(root, [program, *argv[1:]], cwd, time_limit)
+                return self._run_protected(root, self.started_argv(program, argv, cwd), cwd, time_limit)
         except ScopeOverError:
             raise
         except OSError as error:
@@ -549,38 +575,9 @@ class Commands:
 
 def _not_started(program: str, stderr: CapturedOutput) -> ToolError:
     reason = "the sandbox gave no reason"
-    text = _decoded(stderr.tail).strip() or _decoded(stderr.head).strip()
+    text = decoded(stderr.tail).strip() or decoded(stderr.head).strip()
     if text:
         reason = text.splitlines()[-1].removeprefix("bwrap: ")
 
     message = f"{quoted(program)} could not be started in the sandbox ({reason})."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def output_text(output: CapturedOutput) -> str:
-    """Return the output as text; a line says how many bytes are left out.
-
-    Bytes that are not UTF-8 become U+FFFD, and NUL characters, which JSON and databases refuse, are dropped.
-    """
-    if not output.left_out:
-        return _decoded(output.head + output.tail)
-
-    between = f"[... {output.left_out} of {output.size} bytes left out ...]"
-    return f"{_decoded(output.head)}\n{between}\n{_decoded(output.tail)}"
-
-
-def last_words(*outputs: CapturedOutput) -> str:
-    """Return the last `LONGEST_LAST_WORDS` characters of each output that is not blank, one below the other."""
-    texts = []
-
-    for output in outputs:
-        end = output.tail if output.left_out else output.head + output.tail
-        text = _decoded(end).strip()
-        if text:
-            texts.append(text[-LONGEST_LAST_WORDS:])
-
-    return "\n".join(texts)
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode(errors="replace").replace("\0", "")

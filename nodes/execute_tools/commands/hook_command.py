@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.commands.commands import Commands, output_text
+from mendgraph.nodes.execute_tools.commands.command_outputs import output_text
+from mendgraph.nodes.execute_tools.commands.commands import Commands
 from mendgraph.nodes.execute_tools.mcp_servers.executed_files import SEARCH_VARIABLES, ExecutedFiles
 from mendgraph.nodes.language.command_lines import SHELL
 from mendgraph.nodes.records import ToolError, ToolErrorCode

@@ -154,7 +154,7 @@ class Jobs:
 
         shared, folder = sandbox
         with commands.scope.effect():
-            line = [program, *argv[1:]]
+            line = commands.started_argv(program, argv, cwd)
             command = shared.start(line, folder, commands.env_of(line, folder), commands.rules.max_output_bytes)
 
         if isinstance(command, ToolError):

@@ -18,14 +18,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import TypeAdapter
 
+from mendgraph.nodes.execute_tools.commands.command_outputs import last_words, output_text
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
-from mendgraph.nodes.execute_tools.commands.commands import (
-    CommandResult,
-    Commands,
-    last_words,
-    open_commands,
-    output_text,
-)
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands, open_commands
 from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, never
 from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners, folders_above
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted

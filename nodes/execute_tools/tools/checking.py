@@ -435,7 +435,10 @@ class _Checking:
                 new = ", and its examples are as new as its code" if self.added_examples.get(path) else ""
                 self.report.not_found[path] = f"No test of {path} was found (looked for {places}){new}."
             elif not path.endswith(".py") and not any(command.covers(path) for command in commands[path]):
-                self.report.not_found[path] = f"No test runner for {path} was found (looked for {LOOKED_FOR})."
+                suffixes = chain.from_iterable(command.suffixes for command in commands[path])
+                covered = ", ".join(dict.fromkeys(suffixes))
+                reason = f"those of the project are for {covered}" if covered else f"looked for {LOOKED_FOR}"
+                self.report.not_found[path] = f"No test runner for {path} was found ({reason})."
 
     def run_check(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Final
 
-from mendgraph.nodes.execute_tools.commands.commands import last_words, output_text
+from mendgraph.nodes.execute_tools.commands.command_outputs import last_words, output_text
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.edits.losses import broken_by
 from mendgraph.nodes.execute_tools.evidence.checks import Checks

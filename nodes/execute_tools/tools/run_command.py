@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.commands.command_changes import CommandChanges, Unwatched, record_changes, watched
-from mendgraph.nodes.execute_tools.commands.commands import CommandResult, last_words, output_text
+from mendgraph.nodes.execute_tools.commands.command_outputs import last_words, output_text
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult
 from mendgraph.nodes.execute_tools.commands.protected_names import UNTRUSTED
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolArguments, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import file_changes

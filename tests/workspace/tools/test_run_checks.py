@@ -156,7 +156,7 @@ def test_file_without_examples_is_imported_in_a_gated_run(gated: bool, bench: Be
 
 
 def test_reason_is_given_if_nothing_can_run(bench: Bench) -> None:
-    bench.put({"app.py": APP, "test_app.py": "", "a.js": "", "own.py": ""})
+    bench.put({"app.py": APP, "test_app.py": "", "a.js": "", "a.css": "", "own.py": ""})
     assert checked(bench, UNAVAILABLE) == none("no sandbox")
     assert checked(bench, None) == checked(bench, Scripted(evidence=False), "app.py") == none("Checks are turned off.")
     checks = Scripted(UNAVAILABLE, ("mak test",))
@@ -168,6 +168,8 @@ def test_reason_is_given_if_nothing_can_run(bench: Bench) -> None:
     assert checked(bench, Scripted(), "a.js") == none(unfit)
     checks = Scripted([entry(("unknown", ""))])
     checks.found = (NPM,)
+    other = f"No test runner for a.css was found (those of the project are for {', '.join(NPM.suffixes)})."
+    assert checked(bench, checks, "a.css") == none(other)
     lacking = ToolError(code=ToolErrorCode.UNAVAILABLE, message="npm test took longer than 60 s.")
     checks.ends = {
         "npm test": lacking,

@@ -5,15 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from mendgraph.nodes.execute_tools.commands.command_outputs import LONGEST_LAST_WORDS, last_words, output_text
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
-from mendgraph.nodes.execute_tools.commands.commands import (
-    LONGEST_LAST_WORDS,
-    CommandResult,
-    Commands,
-    last_words,
-    open_commands,
-    output_text,
-)
+from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands, open_commands
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
