@@ -485,7 +485,7 @@ def _unattended_setup(chosen: opt.Options, task: str) -> "Setup":
     settings["readable_folders"] = (*settings.get("readable_folders", ()), *place.installed_folders)
     setup = _setup(replace(chosen, root=Path(place.root), run_id=run_id, settings=settings), attended=False)
 
-    for line in place.start_messages():
+    for line in place.start_messages(str(chosen.root)):
         setup.display.err.line(f"mendgraph: {one_line(line, 1_000)}")
 
     return replace(setup, unattended=place)

@@ -54,10 +54,11 @@ class UnattendedTask(NamedTuple):
         """Folders of the user's workspace that tests have to read: what is installed for the project."""
         return tuple(self.copy.installed.values())
 
-    def start_messages(self) -> Sequence[str]:
-        """Return where it works, what is not in the copy, and how to continue if it is interrupted."""
+    def start_messages(self, folder: str) -> Sequence[str]:
+        """Return where it works, what is not in the copy, and how to continue in `folder` if it is interrupted."""
         where = f"The run works on the branch {self.request.branch} from commit {self.copy.base[:9]}, in {self.root}"
-        return (where, *self.copy.notes, f"If it is interrupted, continue with: {command_line(self.root, 'resume')}")
+        resume = command_line(folder, "resume", self.run_prefix)
+        return (where, *self.copy.notes, f"If it is interrupted, continue with: {resume}")
 
     def publish(self, files: Sequence[str], *, finished: bool, checked: bool, message: str) -> PublishResult:
         """Commit the changed files if requested, and remove the worktree if all its changes are committed.

@@ -132,7 +132,8 @@ def run_checks(checks: Mapping[str, Callable[[Machine], Finding]], machine: Mach
         try:
             error = worker.outcome.exception(max(0.0, deadline - monotonic()))
         except TimeoutError:
-            finding = Finding(Status.PROBLEM, f"no answer within {timeout_s:g} s", "find out what hangs, and try again")
+            remedy = "the machine may be busy, or what is checked hangs: run `mendgraph doctor` again"
+            finding = Finding(Status.PROBLEM, f"the check did not end within {timeout_s:g} s", remedy)
         else:
             if error is None:
                 finding = worker.outcome.result()
@@ -234,7 +235,7 @@ def choice(machine: Machine) -> Finding:
     if has_key:
         key = f"a key from {endpoint.key_variable}"
 
-    text = f"{endpoint.model or 'the one model of the endpoint'} at {url} with {key} ({reason})"
+    text = f"{endpoint.model or 'the only model that is served'} at {url} with {key}; {reason}"
     address = urlsplit(url)
     if address.hostname in LOOPBACK_HOSTS or (has_key and address.scheme != "http"):
         return Finding(Status.OK, text)
@@ -247,14 +248,14 @@ def choice(machine: Machine) -> Finding:
 def _reason_for(machine: Machine) -> str:
     """Return the setting that chose the endpoint."""
     if machine.settings.get("base_url") or machine.settings.get("model"):
-        return "from options or configuration"
+        return "chosen by an option or a settings file"
 
     names = [name for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY") if machine.environment.get(name, "").strip()]
     if variable := deciding_variable(machine.settings.get("base_url"), machine.environment):
         names = [variable]
 
     if names:
-        return f"from {' and '.join(names)}"
+        return f"chosen by {' and '.join(names)}"
 
     return "no other model is set"
 

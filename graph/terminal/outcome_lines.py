@@ -98,7 +98,7 @@ def usage_block(usage: JsonMap, limits: APILimits) -> Iterator[Line]:
 def cost_words(cost_usd: float | None, unpriced: list[str]) -> list[str]:
     """Return the cost as the end of a line: nothing for 0, and no estimate where a price is unknown."""
     if cost_usd is None:
-        return [f"cost unknown: no price for {', '.join(unpriced) or 'the model'} (see prices.toml)"]
+        return [f"cost unknown: prices.toml has no price for {', '.join(unpriced) or 'the model'}"]
     if cost_usd > 0:
         return [usd(cost_usd)]
 

@@ -4,8 +4,10 @@ At a terminal all of it goes to standard output. In a pipe standard output has t
 of it; with `--json` and `--json-lines` it has objects alone.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from mendgraph.graph.runs.events import Event
 from mendgraph.graph.terminal.output import Line, Screen, as_json
@@ -15,6 +17,10 @@ from mendgraph.nodes.records import JsonMap
 
 PREFIX = "mendgraph: "
 """Stands before the first words of a turn. Source: spec 2, "Terminal output rules"."""
+
+
+_BLOCK: Final = re.compile(r"#|>|\||```|~~~|[-*+]\s|\d+[.)]\s")
+"""Beginnings of Markdown blocks that have to begin a line. Source: CommonMark 0.31, "Leaf blocks"."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,7 @@ class RunScreen:
             self.display.text.write(prefix + prose.text)
             return
 
-        if prefix and not prose.text[0].isalpha():  # a heading or a list begins a line of its own
+        if prefix and _BLOCK.match(prose.text):
             prefix += "\n\n"
 
         self._write_blocks(self._blocks.feed(prefix + prose.text))

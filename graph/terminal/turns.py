@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext,
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.unattended import PublishResult, UnattendedTask, find_unattended
@@ -585,7 +586,7 @@ def _model_words(endpoint: Endpoint) -> str:
     if endpoint.full_name:
         return one_line(f"model {endpoint.full_name}")
 
-    return "the model of the endpoint"
+    return one_line(f"the model at {urlsplit(endpoint.base_url).netloc.rpartition('@')[2]}")
 
 
 def let_tools_clean_up() -> None:

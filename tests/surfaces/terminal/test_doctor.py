@@ -121,7 +121,7 @@ def test_test_runner_of_the_project_is_named(tmp_path: Path, monkeypatch: pytest
 KEY = {"OPENAI_API_KEY": "k"}
 CHOICES: tuple[tuple[dict[str, Any], dict[str, str], Status, str], ...] = (
     ({}, {}, Status.OK, "the embedded model (no other model is set)"),
-    ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, Status.OK, "with no key (from OPENAI_BASE_URL)"),
+    ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, Status.OK, "with no key; chosen by OPENAI_BASE_URL"),
     ({"model": "m"}, KEY, Status.OK, "m at https://api.openai.com/v1 with a key from OPENAI_API_KEY"),
     ({"model": "m"}, {**KEY, "OPENAI_BASE_URL": "http://x.example/v1"}, Status.WARNING, "a key from"),
     ({"model": "m"}, {}, Status.PROBLEM, "no model can be chosen"),
@@ -239,7 +239,7 @@ def test_check_that_raises_or_hangs_does_not_affect_the_others() -> None:
     findings = run_checks({"late": hanging, "left": leaving, "fine": lambda _: fine}, HERE, 0.5)
     hang.set()
     assert [finding.status for finding in findings] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
-    assert findings[0].found == "no answer within 0.5 s"
+    assert findings[0].found == "the check did not end within 0.5 s"
     assert "SystemExit" in findings[1].found
 
 

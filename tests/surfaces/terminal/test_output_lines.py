@@ -91,7 +91,7 @@ def test_usage_of_a_later_turn_is_shown_beside_the_sessions() -> None:
     assert nested.paid == [paid_call(cost_usd=None, model="a"), paid_call(cost_usd=None, model="b")]
     assert (nested.compactions, nested.unpriced) == ([compacted], ["a", "b"])
     _, session = usage_lines({**report, "cost_usd": None}, LIMITS, nested)
-    assert session.text.endswith("110 out (96 reasoning), cost unknown: no price for a, b (see prices.toml)")
+    assert session.text.endswith("110 out (96 reasoning), cost unknown: prices.toml has no price for a, b")
     nested.begin_turn()
     assert nested.as_map() == {"steps": [], "compactions": []}
 
