@@ -176,8 +176,9 @@ def test_unfinished_run_is_not_committed_until_resume_completes_it(run: Run, pro
         "The defaults of Python, batches, servers and the embedded model are small."
         in result["outcome"]["how_to_go_on"]
     )
-    assert f"mendgraph resume --root {result['worktree']}" in err
-    code, out, _ = run("resume", "--root", result["worktree"], script=("It adds now.",))
+    resume = f"resume {result['thread_id'][:8]}"
+    assert f"If it is interrupted, continue with: mendgraph {resume}\n" in err
+    code, out, _ = run(*resume.split(), script=("It adds now.",))
     assert code == 0
     assert f"Committed 1 file to the branch {result['branch']}" in out
     assert git(project, "show", f"{result['branch']}:calc.py") == FIXED
