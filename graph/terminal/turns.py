@@ -462,7 +462,8 @@ class Turns:
             command = resume_command(record.run_id, self._root)
             text += f"; carry out the plan with: {command} --mode auto"
         elif record.files and self.setup.unattended is not None:  # it is no run of the user's folder
-            text += f"; report with: {command_line(self._root, 'report', short_id(record.run_id))}"
+            folder = os.path.relpath(self.setup.unattended.copy.source)
+            text += f"; report with: {command_line(folder, 'report', short_id(record.run_id))}"
         elif record.files:
             text += f"; undo with: {command_line(self._root, 'undo', short_id(record.run_id))}"
 
