@@ -57,9 +57,11 @@ class FinishedCall:
     explained: bool
 
     def lines(self) -> Iterator[Line]:
-        """The line for the call, if it has one."""
+        """The line for the call, if it has one; a message that names the target stands behind the tool alone."""
         result = self.result.result
         name = one_line(f"{self.result.tool} {self.target}")
+        if result.error is not None and self.target and repr(self.target) in result.error.message:
+            name = self.result.tool
 
         if self.refused and result.error is not None:
             if not self.explained:

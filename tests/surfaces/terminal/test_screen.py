@@ -226,6 +226,12 @@ def test_pipe_gets_only_the_answer() -> None:
     assert (stopped.out, stopped.err) == ("", "mendgraph: I look.\n")
 
 
+def test_error_that_names_its_file_is_shown_with_the_file_once() -> None:
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message="There is no file 'calc.py'.")
+    output = ScreenOutput().show(CallsRead((READ,)), StepDone((result(READ, error),), ()))
+    assert output.out == "→ read_file  not found: There is no file 'calc.py'.\n"
+
+
 def test_refused_call_is_distinguished_from_a_failed_one() -> None:
     refusals = {ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE, ToolErrorCode.APPROVAL_REQUIRED}
     for code in ToolErrorCode:
