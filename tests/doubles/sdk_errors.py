@@ -1,15 +1,14 @@
 """The exceptions that SDKs of providers raise: made by the SDKs themselves, of a status, headers and a body.
 
-`sdk_error` gives the one that a provider of this kind of failure causes in its client.
+`sdk_error` gives the one that OpenAI's client raises for this kind of failure. An SDK is imported with its first error:
+that takes up to 1.4 s, and each process with a scripted model imports this module.
 """
 
 import json
 from functools import cache
 from typing import Any, Final
 
-import anthropic
 import httpx2
-import openai
 
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind as Kind, ProviderFailure
 from tests.providers.openai_rules import openai_error
@@ -19,7 +18,14 @@ URL: Final = "http://llm.test/v1"
 
 @cache
 def _client(sdk: str) -> Any:
-    return openai.AsyncOpenAI(api_key="k") if sdk == "openai" else anthropic.AsyncAnthropic(api_key="k")
+    if sdk == "openai":
+        from openai import AsyncOpenAI
+
+        return AsyncOpenAI(api_key="k")
+
+    from anthropic import AsyncAnthropic
+
+    return AsyncAnthropic(api_key="k")
 
 
 def status_error(
@@ -35,20 +41,18 @@ def status_error(
 
 def sdk_error(failure: ProviderFailure) -> Exception:
     """The exception that a client raises for this failure. A wish to wait is a header of the answer."""
+    import openai
+
     request = httpx2.Request("POST", URL)
     text = failure.message
     headers = {} if failure.retry_after_s is None else {"retry-after": f"{failure.retry_after_s:g}"}
-
-    def anthropic_error(status: int, kind: str) -> Exception:
-        body = {"type": "error", "error": {"type": kind, "message": text}}
-        return status_error(status, body, headers, "anthropic")
 
     match failure.kind:
         case Kind.RATE_LIMITED:
             body = openai_error(text, code="rate_limit_exceeded", kind="requests")
             return status_error(429, body, headers)
         case Kind.SERVER_ERROR:
-            return anthropic_error(529, "overloaded_error")
+            return status_error(503, openai_error(text, kind="server_error"), headers)
         case Kind.TIMEOUT:
             return openai.APITimeoutError(request=request)
         case Kind.CONNECTION:
@@ -60,7 +64,7 @@ def sdk_error(failure: ProviderFailure) -> Exception:
         case Kind.AUTHENTICATION:
             return status_error(401, openai_error(text, code="invalid_api_key"), headers)
         case Kind.MODEL_UNAVAILABLE:
-            return anthropic_error(404, "not_found_error")
+            return status_error(404, openai_error(text, "model", "model_not_found"), headers)
         case Kind.CONTEXT_OVERFLOW:
             return status_error(400, openai_error(text, "messages", "context_length_exceeded"), headers)
         case Kind.CONTENT_FILTER:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -208,6 +207,8 @@ def test_accepted_content_and_window_come_from_the_model_profile() -> None:
 
 
 def test_thinking_budget_leaves_room_for_an_answer() -> None:
+    from langchain_anthropic import ChatAnthropic
+
     for budget, limit, sent in (
         (2_000, 2_256, 2_000),
         (2_000, 2_255, 1_999),

@@ -2,15 +2,13 @@ import json
 import socket
 import ssl
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
-import anthropic
 import httpx
 import httpx2
-import ollama
 import openai
 import pytest
-from google.genai import errors as genai
 from langchain_core import exceptions as langchain
 
 from mendgraph.graph.langchain.failures import (
@@ -23,7 +21,6 @@ from mendgraph.graph.langchain.failures import (
 )
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.sdk_errors import URL, status_error
-from tests.row_tables import rows
 
 ENDPOINT = Provider(URL, "OPENAI_API_KEY", endpoint=True)
 OWN = Provider("m through ChatOwn", "OWN_API_KEY")
@@ -43,6 +40,8 @@ def status(
 
 
 def google(code: int, message: str, state: str) -> Exception:
+    from google.genai import errors as genai
+
     body = {"error": {"code": code, "message": message, "status": state}}
     return genai.ClientError(code, body, httpx2.Response(code, json=body, headers={"retry-after": "3"}))
 
@@ -67,9 +66,9 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
     return {"message": message, "code": code}
 
 
-def stream_error(body: dict[str, Any], of: Any = openai) -> Exception:
+def stream_error(body: dict[str, Any], of: str = "openai") -> Exception:
     """A failure in the middle of a stream, which has no status."""
-    error: Exception = of.APIError(str(body.get("message")), httpx2.Request("POST", URL), body=body)
+    error: Exception = import_module(of).APIError(str(body.get("message")), httpx2.Request("POST", URL), body=body)
     return error
 
 
@@ -129,40 +128,45 @@ def test_failure_has_its_kind_and_a_message_with_the_remedy(subtests: pytest.Sub
 BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_error", "message": "x"}
 
 
-PACKAGES: list[tuple[Exception, str, str, float | None]] = [
-    (status(429, BUSY, {"retry-after": "7"}, "anthropic"), "rate_limited", "(x)", 7.0),
-    (status(529, GONE, of="anthropic"), "server_error", "(x)", None),
-    (stream_error({"error": BUSY}, anthropic), "rate_limited", "(x)", None),
-    (stream_error({"error": GONE}, anthropic), "server_error", "(x)", None),
-    (google(429, "Quota", "RESOURCE_EXHAUSTED"), "rate_limited", "(Quota)", 3.0),
-    (google(400, "API key not valid. Pass one.", "INVALID_ARGUMENT"), "authentication", "not valid", 3.0),
-    (
-        status(400, {"type": "invalid", "message": "max_tokens is odd: https://x.test/#max-tokens-and-context-window"}),
-        "bad_request",
-        "is odd",
-        None,
-    ),
-    (google(400, "input token count (9) exceeds 8", "INVALID_ARGUMENT"), "context_overflow", "9", 3.0),
-    (ollama.ResponseError('{"error": "no model m"}', 404), "model_unavailable", "(no model m)", None),
-    (ConnectionError("Failed to connect to Ollama."), "connection", "Failed to connect", None),
-    (mistral(422, {"detail": [{"loc": ["body", "a"], "msg": "No"}]}), "bad_request", "body.a: No", 3.0),
-    (mistral(429, {"message": "Rate limit exceeded"}), "rate_limited", "(Rate limit exceeded)", 3.0),
-    (httpx.RemoteProtocolError("peer closed"), "connection", "(peer closed)", None),
-    (bedrock(400, "ValidationException", "Input is too long."), "context_overflow", "too long", None),
-    (langchain.ContextOverflowError("too much"), "context_overflow", "too much", None),
-    (langchain.ModelRateLimitError("slow"), "rate_limited", "slow", None),
-    (langchain.ModelPermissionDeniedError("no"), "authentication", "no", None),
-    (ZeroDivisionError("by zero"), "bad_request", "(ZeroDivisionError: by zero)", None),
-]
+def exceptions_of_packages() -> list[tuple[Exception, str, str, float | None]]:
+    """Exceptions, with the kind, the detail and the wait of their failure."""
+    import ollama
+
+    return [
+        (status(429, BUSY, {"retry-after": "7"}, "anthropic"), "rate_limited", "(x)", 7.0),
+        (status(529, GONE, of="anthropic"), "server_error", "(x)", None),
+        (stream_error({"error": BUSY}, "anthropic"), "rate_limited", "(x)", None),
+        (stream_error({"error": GONE}, "anthropic"), "server_error", "(x)", None),
+        (google(429, "Quota", "RESOURCE_EXHAUSTED"), "rate_limited", "(Quota)", 3.0),
+        (google(400, "API key not valid. Pass one.", "INVALID_ARGUMENT"), "authentication", "not valid", 3.0),
+        (
+            status(
+                400, {"type": "invalid", "message": "max_tokens is odd: https://x.test/#max-tokens-and-context-window"}
+            ),
+            "bad_request",
+            "is odd",
+            None,
+        ),
+        (google(400, "input token count (9) exceeds 8", "INVALID_ARGUMENT"), "context_overflow", "9", 3.0),
+        (ollama.ResponseError('{"error": "no model m"}', 404), "model_unavailable", "(no model m)", None),
+        (ConnectionError("Failed to connect to Ollama."), "connection", "Failed to connect", None),
+        (mistral(422, {"detail": [{"loc": ["body", "a"], "msg": "No"}]}), "bad_request", "body.a: No", 3.0),
+        (mistral(429, {"message": "Rate limit exceeded"}), "rate_limited", "(Rate limit exceeded)", 3.0),
+        (httpx.RemoteProtocolError("peer closed"), "connection", "(peer closed)", None),
+        (bedrock(400, "ValidationException", "Input is too long."), "context_overflow", "too long", None),
+        (langchain.ContextOverflowError("too much"), "context_overflow", "too much", None),
+        (langchain.ModelRateLimitError("slow"), "rate_limited", "slow", None),
+        (langchain.ModelPermissionDeniedError("no"), "authentication", "no", None),
+        (ZeroDivisionError("by zero"), "bad_request", "(ZeroDivisionError: by zero)", None),
+    ]
 
 
-@rows(*PACKAGES)
-def test_exceptions_of_all_provider_packages_are_classified_alike(
-    raised: Exception, kind: str, detail: str, wait_s: float | None
-) -> None:
-    failure = describe(raised, OWN)
-    assert (failure.kind.value, failure.retry_after_s) == (kind, wait_s)
-    assert ("m through ChatOwn" in failure.message, detail in failure.message) == (True, True)
+def test_exceptions_of_all_provider_packages_are_classified_alike(subtests: pytest.Subtests) -> None:
+    for raised, kind, detail, wait_s in exceptions_of_packages():
+        with subtests.test(raised=raised):
+            failure = describe(raised, OWN)
+            assert (failure.kind.value, failure.retry_after_s) == (kind, wait_s)
+            assert ("m through ChatOwn" in failure.message, detail in failure.message) == (True, True)
 
 
 STATUSES: dict[str, tuple[int, ...]] = {
@@ -225,7 +229,7 @@ def test_error_code_decides_the_kind_whatever_the_status() -> None:
 
 def test_error_type_inside_a_stream_decides_the_kind() -> None:
     for kind, words in TYPES_IN_A_STREAM.items():
-        assert kinds(stream_error({"error": {"type": word, "message": "x"}}, anthropic) for word in words) == {kind}
+        assert kinds(stream_error({"error": {"type": word, "message": "x"}}, "anthropic") for word in words) == {kind}
 
 
 def test_message_of_an_error_inside_a_stream_outweighs_its_vague_type() -> None:
@@ -247,9 +251,9 @@ def test_outage_after_the_first_token_is_an_incomplete_stream() -> None:
     outages = (httpx2.ReadError("x"), stream_error(error("x")), status(500, error("x")))
     assert kinds(outages, reply_started=True) == {"incomplete_stream"}
     assert kinds([httpx2.ReadTimeout("x")], reply_started=True) == {"timeout"}
-    assert kinds([stream_error({"error": BUSY}, anthropic)], reply_started=True) == {"rate_limited"}
+    assert kinds([stream_error({"error": BUSY}, "anthropic")], reply_started=True) == {"rate_limited"}
     refused = {"error": {"type": "invalid_request_error", "message": "x"}}
-    assert kinds([stream_error(refused, anthropic)], reply_started=True) == {"bad_request"}
+    assert kinds([stream_error(refused, "anthropic")], reply_started=True) == {"bad_request"}
 
 
 def test_long_detail_is_truncated_after_redaction() -> None:

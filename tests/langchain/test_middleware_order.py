@@ -20,6 +20,7 @@ from mendgraph import (
 )
 from tests.doubles.replies import Empty
 from tests.doubles.scripted_server import Reply, Say, ScriptedServer
+from tests.extent import LEVEL, sampled
 from tests.langchain.coders import THREAD, coder, reply_with_calls, run_turn
 from tests.sandboxes import needs_sandbox
 
@@ -42,12 +43,13 @@ MAKE: Final[dict[str, Callable[[Path], Any]]] = {
 """In the documented order."""
 
 PAGE_STACK: Final = ("FileRulesMiddleware", "LoopGuardMiddleware", "EvidenceMiddleware", "BudgetMiddleware")
+FIRST_PLACES: Final = len(MAKE) if LEVEL else 2
 
 
 def some_orders_of_all() -> Iterator[tuple[str, ...]]:
-    """Orders in which each middleware is first once, forwards or backwards."""
+    """Orders in which each middleware is first once, forwards or backwards; in `make test` one of each direction."""
     names = tuple(MAKE)
-    for place in range(len(names)):
+    for place in range(FIRST_PLACES):
         turned = names[place:] + names[:place]
         yield turned if place % 2 else turned[::-1]
 
@@ -79,6 +81,7 @@ def script(names: tuple[str, ...]) -> list[Reply]:
     return replies
 
 
+@sampled
 @needs_sandbox
 @pytest.mark.parametrize(
     ("names", "loop"),

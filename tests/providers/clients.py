@@ -1,16 +1,14 @@
-"""The real LangChain class of each family, pointed at its server."""
+"""The real LangChain class of each family, pointed at its server.
+
+A package is imported with its first client: together they take 2 s of each process that collects the tests.
+"""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Final
 
-from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
-from langchain_deepseek import ChatDeepSeek
-from langchain_google_genai import ChatGoogleGenerativeAI
-from langchain_mistralai import ChatMistralAI
-from langchain_ollama import ChatOllama
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
-from langchain_openrouter import ChatOpenRouter
 
 from tests.providers.provider_server import ProviderServer
 from tests.providers.wire import JsonMap
@@ -43,23 +41,30 @@ def _azure(server: ProviderServer, **options: Any) -> BaseChatModel:
 
 
 def _anthropic(server: ProviderServer, **options: Any) -> BaseChatModel:
+    from langchain_anthropic import ChatAnthropic
+
     settings: JsonMap = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
     thinking: JsonMap = {"max_tokens": 4096, "thinking": {"type": "enabled", "budget_tokens": 1024}}
     return ChatAnthropic(**settings | thinking | options)
 
 
 def _gemini(server: ProviderServer, **options: Any) -> BaseChatModel:
+    from langchain_google_genai import ChatGoogleGenerativeAI
+
     settings: JsonMap = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 1}
     return ChatGoogleGenerativeAI(**settings | {"include_thoughts": True} | options)
 
 
 def _ollama(server: ProviderServer, **options: Any) -> BaseChatModel:
+    from langchain_ollama import ChatOllama
+
     settings: JsonMap = {"base_url": server.url, "model": server.model, "reasoning": True}
     return ChatOllama(**settings | options)
 
 
-def _of(kind: Callable[..., BaseChatModel]) -> Client:
+def _of(package: str, name: str) -> Client:
     def make(server: ProviderServer, **options: Any) -> BaseChatModel:
+        kind: Callable[..., BaseChatModel] = getattr(import_module(package), name)
         settings: JsonMap = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
         return kind(**settings | options)
 
@@ -73,9 +78,9 @@ _CLIENTS: Final[dict[str, Client]] = {
     "anthropic": _anthropic,
     "gemini": _gemini,
     "ollama": _ollama,
-    "deepseek": _of(ChatDeepSeek),
-    "openrouter": _of(ChatOpenRouter),
-    "mistral": _of(ChatMistralAI),
+    "deepseek": _of("langchain_deepseek", "ChatDeepSeek"),
+    "openrouter": _of("langchain_openrouter", "ChatOpenRouter"),
+    "mistral": _of("langchain_mistralai", "ChatMistralAI"),
     "no_tools": _openai,
     "no_streaming": _openai,
 }

@@ -187,11 +187,7 @@ SOURCES = (("name", 0), ("instance", 2), ("instance", 0), ("shared instance", 2)
 COMBINATIONS = (
     [*product(WAYS, PROVIDERS, SOURCES)]
     if LEVEL
-    else [
-        (way, PROVIDERS[number % len(PROVIDERS)], SOURCES[(number + more) % len(SOURCES)])
-        for number, way in enumerate(WAYS)
-        for more in (0, 2)
-    ]
+    else [(way, PROVIDERS[number % len(PROVIDERS)], SOURCES[number % len(SOURCES)]) for number, way in enumerate(WAYS)]
 )
 """All of them in `make sweep`, as faults came from combinations; otherwise each way, provider and source."""
 

@@ -95,9 +95,15 @@ class Scenario:
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """All ways in which the scenario is played."""
+        """All ways in which a sweep plays the scenario."""
         styles = (Style.SYNC, Style.ASYNC, Style.RESUMED) if self.resumed else (Style.SYNC, Style.ASYNC)
         return tuple(Way(protocol, style) for protocol in self.protocols for style in styles)
+
+    @property
+    def sampled_ways(self) -> tuple[Way, ...]:
+        """The ways of `make test`: both sessions of the transcript, and each other style in one protocol."""
+        protocols = {Style.SYNC: self.protocols, Style.ASYNC: self.protocols[-1:], Style.RESUMED: self.protocols[:1]}
+        return tuple(way for way in self.ways if way.protocol in protocols[way.style])
 
     @property
     def replies(self) -> tuple[Use | Reply, ...]:

@@ -6,12 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
-from langchain_google_genai import ChatGoogleGenerativeAI
-from langchain_mistralai import ChatMistralAI
-from langchain_ollama import ChatOllama
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse, render, secrets_in
@@ -31,20 +27,28 @@ Make = Callable[[str], BaseChatModel]
 
 
 def anthropic(url: str) -> BaseChatModel:
+    from langchain_anthropic import ChatAnthropic
+
     where: dict[str, Any] = {"base_url": url} if url else {}
     return ChatAnthropic(model_name="m", api_key=KEY, **where)
 
 
 def ollama(url: str) -> BaseChatModel:
+    from langchain_ollama import ChatOllama
+
     return ChatOllama(model="m", base_url=url or None, client_kwargs={"headers": {"Authorization": f"Bearer {KEY}"}})
 
 
 def mistral(url: str) -> BaseChatModel:
+    from langchain_mistralai import ChatMistralAI
+
     where: dict[str, Any] = {"base_url": f"{url}/v1"} if url else {}
     return ChatMistralAI(model_name="m", api_key=KEY, **where)
 
 
 def gemini(url: str) -> BaseChatModel:
+    from langchain_google_genai import ChatGoogleGenerativeAI
+
     return ChatGoogleGenerativeAI(model="m", api_key=KEY, base_url=url or None)
 
 
