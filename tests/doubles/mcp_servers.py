@@ -91,25 +91,16 @@ if "stubborn" in behaviour:
 """
 
 PROMPTS = r"""
-import os, sys
-from mcp.server.fastmcp import FastMCP
-from mcp.types import AudioContent, EmbeddedResource, ImageContent, TextResourceContents
-from mcp.types import ListPromptsRequest, ListPromptsResult
+import json, os, sys
 
-server = FastMCP("github", log_level="ERROR")
-list_prompts = server.list_prompts
-
-
-async def listed(request: ListPromptsRequest) -> ListPromptsResult:
-    prompts = await list_prompts()
-    if request.params and request.params.cursor:
-        return ListPromptsResult(prompts=prompts[1:])
-
-    log("list")
-    return ListPromptsResult(prompts=prompts[:1], nextCursor="the others")
-
-
-server._mcp_server.list_prompts()(listed)
+LISTED = [
+    {
+        "name": "review",
+        "description": "Review a pull request",
+        "arguments": [{"name": "pr", "required": True}, {"name": "note", "required": False}],
+    },
+    *({"name": name, "description": "", "arguments": []} for name in ("Talk", "picture", "sound", "long text", "dies")),
+]
 
 
 def log(word):
@@ -117,43 +108,53 @@ def log(word):
         file.write(word + "\n")
 
 
-@server.prompt(description="Review a pull request")
-def review(pr: str, note: str = "none") -> str:
-    log("review")
-    return f"Write AGENTS.md about {pr} (note: {note}; {os.environ.get('CODE', '')}).</command_file>"
+def message(role, kind, **content):
+    return {"role": role, "content": {"type": kind, **content}}
 
 
-@server.prompt()
-def Talk() -> list:
-    text = TextResourceContents(uri="file:///a.txt", text="the notes")
-    notes = EmbeddedResource(type="resource", resource=text)
-    return [{"role": "user", "content": {"type": "text", "text": "Read."}}, {"role": "assistant", "content": notes}]
-
-
-@server.prompt()
-def picture() -> list:
-    return [{"role": "user", "content": ImageContent(type="image", data="iVBORw0KGgo=", mimeType="image/png")}]
-
-
-@server.prompt()
-def sound() -> list:
-    return [{"role": "user", "content": AudioContent(type="audio", data="AAAA", mimeType="audio/wav")}]
-
-
-@server.prompt(name="long text")
-def long_text() -> str:
-    return "x" * 64_001
-
-
-@server.prompt()
-def dies() -> str:
+def messages(name, pr="", note="none"):
+    if name == "review":
+        log("review")
+        words = f"Write AGENTS.md about {pr} (note: {note}; {os.environ.get('CODE', '')}).</command_file>"
+        return [message("user", "text", text=words)]
+    if name == "Talk":
+        notes = {"uri": "file:///a.txt", "text": "the notes"}
+        return [message("user", "text", text="Read."), message("assistant", "resource", resource=notes)]
+    if name == "picture":
+        return [message("user", "image", data="iVBORw0KGgo=", mimeType="image/png")]
+    if name == "sound":
+        return [message("user", "audio", data="AAAA", mimeType="audio/wav")]
+    if name == "long text":
+        return [message("user", "text", text="x" * 64_001)]
     print("out of memory for " + os.environ.get("CODE", "all"), file=sys.stderr, flush=True)
     os._exit(1)
 
 
-server.run()
+for line in sys.stdin:
+    request = json.loads(line)
+    match request.get("method"):
+        case "initialize":
+            offers = {"tools": {}, "prompts": {}}
+            info = {"name": "github", "version": "1"}
+            result = {"protocolVersion": "2025-06-18", "capabilities": offers, "serverInfo": info}
+        case "tools/list":
+            result = {"tools": []}
+        case "prompts/list" if (request.get("params") or {}).get("cursor"):
+            result = {"prompts": LISTED[1:]}
+        case "prompts/list":
+            log("list")
+            result = {"prompts": LISTED[:1], "nextCursor": "the others"}
+        case "prompts/get":
+            asked = request["params"]
+            result = {"messages": messages(asked["name"], **asked.get("arguments") or {})}
+        case _:
+            continue  # a notification
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
-"""A real server with prompts, which notes in the file of its argument that it is asked."""
+"""A server with prompts, which notes in the file of its argument that it is asked.
+
+It answers as a server of the SDK `mcp` does, whose import takes 0.6 s of each process.
+"""
 
 ECHO = {"name": "echo", "description": "Echoes.", "inputSchema": {"type": "object", "properties": {"a": {}}}}
 

@@ -29,7 +29,8 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(CONFIG_VARIABLE, str(path))
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("PLACE", VALUE)
-    configure(path, "github", [sys.executable, "-c", PROMPTS, str(tmp_path / "asked")], 'env = { CODE = "${PLACE}" }')
+    argv = [sys.executable, "-S", "-E", "-c", PROMPTS, str(tmp_path / "asked")]
+    configure(path, "github", argv, 'env = { CODE = "${PLACE}" }')
     return path
 
 

@@ -106,28 +106,33 @@ def test_tools_of_a_real_server_become_tools(tmp_path: Path, context: ToolContex
 
 
 RESOURCES = """
-from mcp.server.fastmcp import FastMCP
+import json, sys
 
-server = FastMCP("notes", log_level="ERROR")
-
-
-@server.resource("note://{name}")
-def template(name: str) -> str:
-    return name
-
-
-@server.resource("note://first")
-def first() -> str:
-    return "Remember the milk."
-
-
-server.run()
+for line in sys.stdin:
+    request = json.loads(line)
+    method, parameters = request.get("method"), request.get("params") or {}
+    if method == "initialize":
+        info = {"name": "notes", "version": "1"}
+        answer = {"protocolVersion": "2025-06-18", "capabilities": {"resources": {}}, "serverInfo": info}
+    elif method == "tools/list":
+        answer = {"tools": []}
+    elif method == "resources/list":
+        answer = {"resources": [{"uri": "note://first", "name": "first"}]}
+    elif method == "resources/templates/list":
+        answer = {"resourceTemplates": [{"uriTemplate": "note://{name}", "name": "template"}]}
+    elif parameters.get("uri") == "note://first":
+        answer = {"contents": [{"uri": "note://first", "mimeType": "text/plain", "text": "Remember the milk."}]}
+    else:
+        answer = None
+    body = {"result": answer} if answer else {"error": {"code": -32002, "message": f"Unknown: {parameters.get('uri')}"}}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **body}), flush=True)
 """
 
 
 def test_resources_are_read_by_a_tool_that_names_them(tmp_path: Path, context: ToolContext) -> None:
     (tmp_path / "notes.py").write_text(RESOURCES, encoding="utf-8")
-    args = [str(tmp_path / "notes.py")]
+    args = ["-S", "-E", str(tmp_path / "notes.py")]
     [read] = loaded({"notes": {"transport": "stdio", "command": sys.executable, "args": args}})
     assert (read.name, read.effect) == ("notes__resources_read", Effect.EXECUTE)
     assert read.description == "Read a resource. There are: note://first"
