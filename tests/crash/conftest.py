@@ -1,4 +1,4 @@
-"""What the sweeps share: the library, built once, and a folder in memory."""
+"""What the sweeps share: the library, built once, a server without it, and a folder in memory."""
 
 import sys
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import shim
+from tests.crash.fork_server import ForkServer
 from tests.memory_folder import memory_folder
 
 
@@ -21,6 +22,13 @@ def shim_library(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
             sys.stderr.write(f"\n{reason}\n")
         pytest.skip(reason)
     return shim.build(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ForkServer]:
+    """A server for the plays that kill themselves: one, because its imports take two seconds."""
+    with ForkServer(None, "tests.crash.self_killing_plays") as started:
+        yield started
 
 
 @pytest.fixture

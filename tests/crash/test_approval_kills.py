@@ -1,6 +1,5 @@
 """A run killed between an approval and its effects, and after them: each effect is approved and happens once."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,6 @@ import pytest
 from tests.crash.fork_server import ForkServer, PlayResult
 from tests.extent import LEVEL, sampled, slow
 from tests.surfaces.runs.approval_play import AFTER, BUG, QUESTION, THREE, requested_calls, session
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer(None, "tests.surfaces.runs.approval_play") as serving:
-        yield serving
 
 
 def run_and_kill(server: ForkServer, root: Path, way: str, death: str) -> PlayResult:

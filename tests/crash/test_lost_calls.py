@@ -1,10 +1,7 @@
 """A process that is killed may lose steps, depending on its durability, but never the cost of its model calls."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from mendgraph import Outcome
 from tests.crash.fork_server import ForkServer
@@ -16,12 +13,6 @@ MOST_OUTPUT = 50
 """What is reserved for a reply, and charged where the process died in its call."""
 LEAST_OUTPUT = 2_048
 """What a lost call of a reasoning model is charged with at least, as docs/limits.md says."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer(None, "tests.crash.lost_calls_play") as serving:
-        yield serving
 
 
 def run_plays(

@@ -1,11 +1,8 @@
 """Tool calls that happen once, whatever kills the process, in agents of `create_agent` and deepagents."""
 
-import os
-import signal
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import run
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -20,6 +17,7 @@ from langgraph.types import Command, interrupt
 
 from mendgraph import Effect, ExactlyOnceMiddleware
 from mendgraph.nodes.execute_tools.tool_outcome import RetryableToolError
+from tests.crash.fork_server import ForkServer
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import slow
@@ -95,52 +93,29 @@ def test_effect_before_a_crash_is_not_repeated(make: Any, times: int, loop: bool
     assert paid == [5] * times
 
 
-SCRIPT = """
-import os, signal, sqlite3, sys
-from langchain.agents import create_agent
-from langchain_openai import ChatOpenAI
-from langgraph.checkpoint.sqlite import SqliteSaver
-from mendgraph import ExactlyOnceMiddleware
-
-url, how = sys.argv[1:]
-
-def pay(amount: int) -> str:
-    "Pay an amount."
-    with open("paid.txt", "a") as file:
-        file.write(f"{amount}\\n")
-    if not os.path.exists("killed"):
-        open("killed", "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "Paid."
-
-model = ChatOpenAI(model="scripted", base_url=url, api_key="a-key-of-nobody", max_retries=0)
-once = [ExactlyOnceMiddleware()] if how == "with" else []
-with SqliteSaver.from_conn_string("thread.sqlite") as saver:
-    agent = create_agent(model, [pay], middleware=once, checkpointer=saver)
-    thread = {"configurable": {"thread_id": "1"}}
-    request = None if os.path.exists("killed") else {"messages": [("user", "Pay 5.")]}
-    print(agent.invoke(request, thread, durability="sync")["messages"][-2].text)
-"""
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer(None, "tests.langchain.paying_play") as started:
+        yield started
 
 
-def killed_while_it_pays(folder: Path, how: str) -> str:
+def killed_while_it_pays(server: ForkServer, folder: Path, *, once: bool) -> str:
     """The result, after a resume, of a call whose process was killed after its effect."""
-    with paying() as server:
-        command = [sys.executable, "-c", SCRIPT, server.base_url, how]
-        env = {**os.environ, "MENDGRAPH_DATA_DIR": str(folder / "data")}
-        ended = [run(command, cwd=folder, env=env, capture_output=True, text=True, check=False) for _ in range(2)]
-    assert [process.returncode for process in ended] == [-signal.SIGKILL, 0], ended[1].stderr
-    return ended[1].stdout
+    with paying() as endpoint:
+        argument = {"folder": str(folder), "url": endpoint.base_url, "once": once}
+        killed, resumed = (server.run("work", argument) for _ in range(2))
+    assert killed.killed
+    return str(resumed.value)
 
 
-def test_effect_of_a_killed_process_happens_once_and_its_outcome_is_unknown(tmp_path: Path) -> None:
-    assert "outcome_unknown" in killed_while_it_pays(tmp_path, "with")
+def test_effect_of_a_killed_process_happens_once_and_its_outcome_is_unknown(server: ForkServer, tmp_path: Path) -> None:
+    assert "outcome_unknown" in killed_while_it_pays(server, tmp_path, once=True)
     assert (tmp_path / "paid.txt").read_text() == "5\n"
 
 
 @slow
-def test_effect_of_a_killed_process_happens_twice_without_the_middleware(tmp_path: Path) -> None:
-    assert killed_while_it_pays(tmp_path, "without") == "Paid.\n"
+def test_effect_of_a_killed_process_happens_twice_without_the_middleware(server: ForkServer, tmp_path: Path) -> None:
+    assert killed_while_it_pays(server, tmp_path, once=False) == "Paid."
     assert (tmp_path / "paid.txt").read_text() == "5\n5\n"
 
 
