@@ -28,8 +28,18 @@ from tests.snapshots import OPTION, Snapshots
 pytest_plugins = ["tests.surfaces.serving.studio", "tests.surfaces.serving.servers"]
 """Fixtures that start the servers of `make studio` and `mendgraph serve`."""
 
-SERVER_TESTS = ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surfaces/serving/test_servers.py")
-"""The tests that use these servers, which take seconds to start."""
+ONE_WORKER = {
+    "servers": ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surfaces/serving/test_servers.py"),
+    "packages of providers": (
+        "tests/providers/",
+        "tests/langchain/test_chat_model.py",
+        "tests/langchain/test_failures.py",
+        "tests/langchain/test_handoffs.py",
+        "tests/surfaces/cassettes/test_chat_models.py",
+    ),
+    "killed runs": ("tests/crash/test_approval_kills.py", "tests/crash/test_lost_calls.py"),
+}
+"""For each thing that takes seconds to start or import, the tests that use it."""
 
 INTERFERING_PREFIXES = (
     "GITHUB_ACTIONS",
@@ -99,14 +109,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Run all files that need the servers in one worker, which starts them once."""
+    """Run all files that need the same servers or packages in one worker, which starts or imports them once."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     if config.getoption("dist") != "loadfile":
         return None
     scheduling = LoadFileScheduling(config, log)
     file_of = scheduling._split_scope
-    scheduling._split_scope = lambda test: "served" if test.startswith(SERVER_TESTS) else file_of(test)
+    scheduling._split_scope = lambda test: next(
+        (name for name, tests in ONE_WORKER.items() if test.startswith(tests)), file_of(test)
+    )
     return scheduling
 
 
@@ -116,7 +128,6 @@ def pytest_collection_finish() -> None:
     Many tests end with a full collection; it takes 0.2 s with these objects and a few milliseconds without. The higher
     thresholds make collections of young objects rare: they would take a tenth of the time of all tests.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     gc.enable()

@@ -14,12 +14,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
+
+import pytest
 
 from mendgraph.nodes.workspace.files.deadline import monotonic_s, pause
 from tests.architecture.product import ROOT
 
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is missing: `uv sync --extra ray` installs it")
 CPUS: Final = 2
 STORE_BYTES: Final = 78_643_200
 """The least that Ray takes for the object store of a node."""

@@ -34,9 +34,10 @@ from mendgraph.nodes.workspace.store.database import STORE_URL_VARIABLE
 from tests.architecture.product import ROOT
 from tests.extent import slow
 from tests.row_tables import rows
+from tests.surfaces.batch.ray_nodes import needs_ray
 from tests.surfaces.batch.scripted_work import done, order
 
-ray = pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
+pytestmark = needs_ray
 
 CONTEXT = AgentContext(model="m", base_url="http://127.0.0.1:1/v1")
 
@@ -243,7 +244,7 @@ def test_cluster_that_does_not_start_is_reported_with_the_reason(monkeypatch: py
     def refuses(**_: Any) -> None:
         raise RuntimeError("no\nroom")
 
-    monkeypatch.setattr(ray, "init", refuses)
+    monkeypatch.setattr("ray.init", refuses)
     assert refusal_of() == "No Ray cluster could be started on this machine (no room): see the folder /tmp/ray."
     monkeypatch.setitem(sys.modules, "ray", None)
     assert refusal_of() == "Work on a Ray cluster needs the extra `ray`: run `uv sync --inexact --extra ray`."

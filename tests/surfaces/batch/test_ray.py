@@ -26,12 +26,11 @@ from tests.doubles.scripted_server import ScriptedServer
 from tests.extent import slow
 from tests.postgres import fresh_database
 from tests.surfaces.batch.batching import apply_patch
-from tests.surfaces.batch.ray_nodes import RayNodes, ray_nodes
+from tests.surfaces.batch.ray_nodes import RayNodes, needs_ray, ray_nodes
 from tests.vocabulary import JsonMap
 from tests.workspace_files import write_files
 
-pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
-pytestmark = slow
+pytestmark = [slow, needs_ray]
 
 TASKS: Final = 40
 WORKERS: Final = 4
