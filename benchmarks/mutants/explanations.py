@@ -4,10 +4,9 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:  # it imports libcst, which the list of explanations does not need
-    from benchmarks.mutants.mutation import Mutant
+from benchmarks.mutants.mutation import Mutant
 
 FILE: Final = Path(__file__).with_name("explained.toml")
 
@@ -23,7 +22,7 @@ class Explanation:
     """The lines of the mutant; empty for all mutants of these lines."""
     why: str
 
-    def matches(self, mutant: "Mutant", source: str) -> bool:
+    def matches(self, mutant: Mutant, source: str) -> bool:
         """Whether this explanation is for a mutant."""
         if mutant.file != self.file:
             return False
@@ -51,8 +50,8 @@ def read_explanations(file: Path = FILE) -> list[Explanation]:
 
 
 def match_explanations(
-    explanations: Sequence[Explanation], survivors: "Iterable[Mutant]", sources: Mapping[str, str]
-) -> "dict[Mutant, Explanation]":
+    explanations: Sequence[Explanation], survivors: Iterable[Mutant], sources: Mapping[str, str]
+) -> dict[Mutant, Explanation]:
     """Return the survivors that have an explanation."""
     matches = {}
     for mutant in survivors:
@@ -65,8 +64,8 @@ def match_explanations(
 def stale(
     explanations: Sequence[Explanation],
     sources: Mapping[str, str],
-    mutants: "Mapping[str, Sequence[Mutant]]",
-    survivors: "Sequence[Mutant]",
+    mutants: Mapping[str, Sequence[Mutant]],
+    survivors: Sequence[Mutant],
 ) -> list[tuple[Explanation, str]]:
     """Return the explanations that no longer apply, with the reasons.
 
