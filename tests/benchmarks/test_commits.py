@@ -78,6 +78,7 @@ def test_commit_is_reproduced_byte_for_byte(form: str, project: Path) -> None:
     assert row.outcome == "FINISHED (answered)"
 
 
+@slow
 def test_refused_change_is_a_difference_with_its_rule(project: Path) -> None:
     commit(project, {"app.py": "def run():\n    return 2\n", "Makefile": "all:\n"})
     row = reproduce_newest(project, "strict", "edit_file")

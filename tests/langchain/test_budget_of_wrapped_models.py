@@ -116,6 +116,7 @@ def test_request_whose_reply_cannot_be_limited_is_not_sent() -> None:
         assert server.requests[0]["max_completion_tokens"] == 120
 
 
+@slow
 def test_call_of_inner_middleware_is_counted_once_and_a_skipped_call_not_at_all() -> None:
     @wrap_model_call
     def answers(request: Any, handler: Any) -> Any:

@@ -105,6 +105,7 @@ def test_run_is_not_stopped_by_the_default_recursion_limit_of_langchain(way: str
         build_graph(model=native_model(*reads, DONE)).invoke(turn_input, {"recursion_limit": 24}, context=room)
 
 
+@slow
 def test_next_turn_of_a_thread_knows_the_previous_messages(tmp_path: Path) -> None:
     """The parent keeps the messages; with `checkpointer=True` the agent also keeps its own."""
     for checkpointer in (None, True):

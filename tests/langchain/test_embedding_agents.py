@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from mendgraph import AgentContext, build_graph
 from tests.doubles.tool_use import use
+from tests.extent import slow
 from tests.langchain.embedding import REPAIR, THREAD, context, native_model, saver
 from tests.scenarios.sample_repair import CALC, COUNT, MENDED, TASK
 from tests.workspace_files import changed_files
@@ -82,6 +83,7 @@ def test_subagent_that_stops_early_tells_the_main_agent(tmp_path: Path, deep: An
     assert changed_files(tmp_path, CALC) == {}
 
 
+@slow
 def test_two_parallel_subagents_are_two_runs(tmp_path: Path, deep: Any) -> None:
     """They take turns in one workspace; each has its own run in the records."""
     agent = build_graph(model=native_model(*REPAIR, *REPAIR), context=context(tmp_path, mode="read-only"))

@@ -283,6 +283,7 @@ REQUESTS: list[tuple[JsonMap, str]] = [
 ]
 
 
+@slow
 @rows(*REQUESTS)
 def test_invalid_request_of_a_hook_ends_the_run_before_it_is_sent(
     changes: JsonMap, problem: str, tmp_path: Path
@@ -354,6 +355,7 @@ def test_handler_retries_like_the_run(tmp_path: Path, waits: list[float], asynch
     assert (run.ended[0], run.outcome.usage["total_calls"], waits) == ("FINISHED", 3, [0.5, 1.0])
 
 
+@slow
 def test_model_fallback_middleware_stays_within_the_budget(tmp_path: Path) -> None:
     with ScriptedServer([DONE]) as other:
         model = ChatOpenAI(model="second", base_url=other.base_url, api_key=SecretStr("k"))
@@ -378,6 +380,7 @@ def test_model_chosen_by_a_hook_has_the_price_of_the_context(tmp_path: Path) -> 
     assert run.outcome.usage["cost_usd"] == pytest.approx(0.1 + 0.02)
 
 
+@slow
 def test_context_editing_and_dynamic_prompts_work(tmp_path: Path) -> None:
     @ready_made.dynamic_prompt
     def prompt(request: ModelRequest[Any]) -> str:

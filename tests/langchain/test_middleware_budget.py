@@ -41,6 +41,7 @@ def test_cost_limit_is_not_exceeded(loop: bool) -> None:
     assert (len(server.requests), spending_of(agent_graph)["cost_usd"]) == (4, pytest.approx(0.08))
 
 
+@slow
 def test_thread_remembers_its_spending() -> None:
     saver = InMemorySaver()
     with endless_reader() as server:
@@ -65,6 +66,7 @@ def test_calls_after_an_older_checkpoint_still_count() -> None:
     assert (last.text, len(server.requests)) == ("Limit 'max_calls_per_turn' exceeded: 3/3", 3)
 
 
+@slow
 def test_reply_limit_is_what_is_left_of_the_budget() -> None:
     with endless_reader() as server:
         last = ask(agent(server, BudgetMiddleware(max_output_tokens_per_session=350)))[-1]

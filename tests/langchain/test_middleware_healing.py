@@ -122,6 +122,7 @@ def test_call_at_the_end_of_reasoning_runs_only_if_its_tool_is_read_only(
     assert messages[-1].text == "Done."
 
 
+@slow
 def test_model_that_does_not_repair_its_reply_is_stopped_with_the_errors(write: Any) -> None:
     with ScriptedServer(then=lambda _: Empty()) as server:
         messages = ask(agent(server, HealingMiddleware(), tools=[write]))

@@ -44,6 +44,7 @@ def test_parallel_repeated_calls_are_one_loop_and_the_end_can_be_an_exception() 
     assert len(server.requests) == 3
 
 
+@slow
 def test_call_with_a_changing_result_and_a_single_repetition_are_no_loop() -> None:
     states = count()
 

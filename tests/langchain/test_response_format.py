@@ -154,6 +154,7 @@ def test_system_prompt_follows_the_instructions_for_tools(form: JsonMap, tmp_pat
     assert WORDS not in json.dumps([message.text for message in results[1].messages])
 
 
+@slow
 def test_system_prompt_is_kept_for_the_whole_thread(tmp_path: Path) -> None:
     """It is stored once a turn, beside the context, of which each step has a copy."""
     settings, saver = context(tmp_path), InMemorySaver(serde=serializer())

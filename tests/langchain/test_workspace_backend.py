@@ -10,6 +10,7 @@ from langchain_core.messages import ToolMessage
 
 from mendgraph import FileGuardrailRule, WorkspaceBackend
 from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.extent import slow
 from tests.langchain.coders import deep_coder, reply_with_calls, run_turn
 from tests.sandboxes import needs_sandbox, set_sandbox_problem
 
@@ -68,6 +69,7 @@ def test_link_created_during_a_call_does_not_lead_out_of_the_workspace(root: Pat
     assert ((root / "src").is_symlink(), "outside\n" in text, text.startswith("Error: ")) == (True, False, True)
 
 
+@slow
 @needs_sandbox
 def test_deep_agent_works_with_files_and_commands(root: Path) -> None:
     calls = [

@@ -15,6 +15,7 @@ from pydantic import BaseModel, SecretStr
 
 from mendgraph import AgentContext, Session, build_graph, run_task
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer, Status
+from tests.extent import slow
 
 USAGE = (1_000, 100)
 MINI_USD = 1_000 * 0.15e-6 + 100 * 0.6e-6
@@ -75,6 +76,7 @@ def test_run_calls_the_model_inside_the_wrapper_and_pays_its_price(name: str, tm
         assert result["outcome"].usage["cost_usd"] == pytest.approx(price)
 
 
+@slow
 def test_fallbacks_of_a_wrapper_are_called_in_order_and_each_attempt_is_counted(tmp_path: Path) -> None:
     script: list[Reply] = [Status(503), Status(503), Say("Done.", usage=USAGE)]
     with ScriptedServer(script) as server:

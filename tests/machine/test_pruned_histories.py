@@ -138,6 +138,7 @@ def test_messages_removed_by_the_user_do_not_count_as_deleted_history(tmp_path: 
     assert (result["outcome"].kind, len(model.calls)) == ("FINISHED", 4)
 
 
+@slow
 def test_fork_of_a_thread_continues_from_its_own_history(tmp_path: Path) -> None:
     machine, _ = conversation(InMemorySaver(), tmp_path / "project")
     ends = [snapshot for snapshot in machine.get_state_history(THREAD) if not snapshot.next]

@@ -26,6 +26,7 @@ from tests.doubles.model_clock import set_clock
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.sandboxes import set_sandbox_problem
 from tests.vocabulary import Protocol
@@ -328,6 +329,7 @@ ROLES: list[tuple[str, dict[str, list[str]], str]] = [
 ]
 
 
+@slow
 def test_invalid_role_ends_the_run_before_any_model_call(root: Path) -> None:
     for role, roles, message in ROLES:
         result, model = run_replies(root, context={"role": role}, roles=roles)

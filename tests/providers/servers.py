@@ -22,7 +22,7 @@ from tests.providers.openrouter import OpenRouter
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Call, Refusal, Reply, Request, say, use
 
-__all__ = ["FAMILIES", "Call", "ProviderServer", "Refusal", "Reply", "Request", "say", "use"]
+__all__ = ["FAMILIES", "QUICK", "Call", "ProviderServer", "Refusal", "Reply", "Request", "say", "use"]
 
 FAMILIES: Final[dict[str, type[ProviderServer]]] = {
     one.family: one
@@ -40,3 +40,5 @@ FAMILIES: Final[dict[str, type[ProviderServer]]] = {
         NoStreaming,
     )
 }
+QUICK: Final = ("openai_gpt5", "anthropic")
+"""The families of `make test` where `make sweep` tests all: the APIs of the others are like one of these."""

@@ -210,6 +210,7 @@ def test_runs_work_beside_the_projects_own_calls_to_the_same_endpoint(
     assert server.refusals == []
 
 
+@slow
 def test_connections_are_reused_within_an_event_loop_and_closed_with_it(tmp_path: Path) -> None:
     with ScriptedServer(then=lambda _: Say(ANSWER)) as server, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)

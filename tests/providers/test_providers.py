@@ -205,6 +205,7 @@ def test_permanent_failure_ends_the_run(tmp_path: Path, waits: list[float]) -> N
         assert "\n" not in ended.outcome.message
 
 
+@slow
 def test_base_url_without_v1_is_corrected_once(tmp_path: Path, waits: list[float]) -> None:
     """A host without a path is accepted; for another server the message names the usual path."""
     context = AgentContext(workspace=str(tmp_path), model="scripted")

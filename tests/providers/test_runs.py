@@ -19,7 +19,7 @@ from mendgraph.nodes.records import Outcome
 from tests.extent import slow
 from tests.providers.clients import client
 from tests.providers.script import State
-from tests.providers.servers import FAMILIES, ProviderServer, Reply, say, use
+from tests.providers.servers import FAMILIES, QUICK, ProviderServer, Reply, say, use
 
 BUG = "def add(a, b):\n    return a - b\n"
 MENDED = BUG.replace("-", "+")
@@ -143,7 +143,14 @@ def test_files_read_ahead_are_accepted_by_reasoning_models(family: str, tmp_path
     assert (tmp_path / "calc.py").read_text() == MENDED
 
 
-@pytest.mark.parametrize(("family", "protocol"), [*((family, "native") for family in FAMILIES), ("mistral", "text")])
+@pytest.mark.parametrize(
+    ("family", "protocol"),
+    [
+        *((family, "native") for family in QUICK),
+        ("mistral", "text"),
+        *(pytest.param(family, "native", marks=slow) for family in FAMILIES if family not in QUICK),
+    ],
+)
 def test_message_added_during_a_step_is_accepted_after_its_results(family: str, protocol: str, tmp_path: Path) -> None:
     script = SCRIPTS["text" if family == "no_tools" else protocol]
     script = [script[0], script[0], *script[1:]]  # a server counts the messages of the assistant, and one is ours
@@ -215,6 +222,7 @@ def test_secret_in_the_reasoning_is_never_stored(family: str, tmp_path: Path) ->
     assert canary.encode() not in repr(saver.writes).encode()
 
 
+@slow
 def test_cached_prompt_of_anthropic_is_billed_as_cached(tmp_path: Path) -> None:
     """System prompt (after the tools) and last message are marked: the second request reads the first one's cache."""
     with FAMILIES["anthropic"](SCRIPTS["native"]) as server:

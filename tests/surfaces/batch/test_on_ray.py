@@ -341,6 +341,7 @@ def test_node_reports_missing_variables_without_values(monkeypatch: pytest.Monke
     assert f"another version of mendgraph than this program ({ours}, not 0.0.7)" in str(check_node("0.0.7", (), ""))
 
 
+@slow
 def test_cancel_by_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons: list[str] = []
     result = TaskResult(id="t0", kind=OutcomeKind.BUDGET_STOP, reason="cancelled")

@@ -59,6 +59,7 @@ def order_with_limit(tmp_path: Path, model: ScriptedServer, most: int, batch: st
     return order(tmp_path, model, batch, **limits)
 
 
+@slow
 def test_task_runs_in_its_copy_and_keeps_its_result(tmp_path: Path, model: ScriptedServer) -> None:
     result, patch = run_order(order(tmp_path, model))
     assert (result.kind, result.answer, result.changed) == (OutcomeKind.FINISHED, "Done.", ("new.txt",))
@@ -74,6 +75,7 @@ def test_task_runs_in_its_copy_and_keeps_its_result(tmp_path: Path, model: Scrip
     assert len(model.requests) == 2
 
 
+@slow
 def test_ignored_file_is_listed_and_its_copy_kept(tmp_path: Path, model: ScriptedServer) -> None:
     inner = repository(tmp_path / "inner", {"lib.py": "x = 1\n"})
     main = repository(tmp_path / "main", {"a.txt": "a", ".gitignore": "new.txt\n"})
@@ -149,6 +151,7 @@ class Waiting(StopRequest):
             self.then()
 
 
+@slow
 def test_locked_copy_is_waited_for(tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     root = run_order(order(tmp_path, model, mode="read-only")).result.copy_path
     lock = RunLock(workspace_folder_path(root))
@@ -169,6 +172,7 @@ def test_call_that_needs_an_approval_is_refused(tmp_path: Path, model: ScriptedS
     assert "approval_required" in json.dumps([request["messages"] for request in model.requests])
 
 
+@slow
 def test_run_continues_under_a_higher_limit(tmp_path: Path, model: ScriptedServer) -> None:
     first = run_order(order_with_limit(tmp_path, model, 20)).result
     assert (first.reason, first.is_final, len(model.requests)) == ("account_limit", False, 0)
@@ -185,6 +189,7 @@ def test_copy_has_its_name_in_the_shared_store(
     assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
 
 
+@slow
 def test_stopped_run_completes_its_step(tmp_path: Path) -> None:
     stop = StopRequest()
 

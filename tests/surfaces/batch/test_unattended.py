@@ -339,6 +339,7 @@ def test_run_without_changes_leaves_no_branch_and_fails_if_changes_are_required(
     assert git(project, "log", "--format=%s", branches(project)[1]).count("\n") == 1
 
 
+@slow
 def test_subfolder_of_a_repository_can_be_the_workspace(run: Run, project: Path) -> None:
     (project / "sub").mkdir()
     git(project, "mv", "calc.py", "sub/calc.py")
@@ -371,6 +372,7 @@ def test_missing_setting_is_reported_before_any_model_call(run: Run, project: Pa
     assert (branches(project), worktrees(project)) == (["main"], 1)
 
 
+@slow
 def test_preset_is_below_options_and_files_except_for_the_mode(run: Run, project: Path) -> None:
     preset = AgentContext.unattended(Path("there"), max_seconds=9)
     assert (preset.workspace, preset.max_seconds, preset.require_checks) == ("there", 9, True)

@@ -59,6 +59,7 @@ def test_task_has_a_result_a_run_and_a_patch_that_applies(tmp_path: Path, model:
     assert {path.read_text() for path in project.glob("*.txt")} == {"one\ntwo\n"}
 
 
+@slow
 def test_run_stopped_by_a_limit_keeps_its_result(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     tasks = first_tasks(project, 1, limits={"max_calls_per_turn": 2, "max_calls_per_session": 2})
     first = run_to_result(tasks, tmp_path / "out", model.base_url)
@@ -123,6 +124,7 @@ def test_cancelled_batch_continues(tmp_path: Path, project: Path) -> None:
     assert second.resumed
 
 
+@slow
 def test_refusals_of_a_task_are_counted_over_all_starts(tmp_path: Path, project: Path) -> None:
     agents = Calls([("write_file", '{"path": "AGENTS.md", "content": "x"}')])
     for _ in range(2):

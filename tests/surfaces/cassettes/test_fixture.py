@@ -16,6 +16,7 @@ from mendgraph.graph.cassettes.fixture import MarkerArguments, RecordedCassette,
 from mendgraph.graph.cassettes.offline import OfflineError
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_WINDOW, NO_KEY
 from tests.doubles.scripted_server import LenientServer, Say, refusing_endpoint
+from tests.extent import slow
 
 BODY = {"model": "old", "messages": []}
 
@@ -106,6 +107,7 @@ def test_provider_model_is_refused_at_the_endpoint_of_the_cassette() -> None:
 PLACEHOLDERS = ("none", "EMPTY", "ollama", "test", "lm-studio", "not-needed")
 
 
+@slow
 def test_placeholder_key_is_not_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in PLACEHOLDERS:
         monkeypatch.setenv("OPENAI_API_KEY", key)

@@ -251,6 +251,7 @@ def test_run_that_depends_on_more_than_its_model_is_refused(folder: Path) -> Non
     assert "It ended with: There is no role 'mine'." in refusal(folder, run).message
 
 
+@slow
 def test_run_that_cannot_be_repeated_is_refused(folder: Path) -> None:
     context = AgentContext(workspace=str(folder), evidence=False, protocol="native", mode="ask")
     with Session(context, model=ScriptedModel([EDIT, Say("Done.")])) as session:
@@ -262,6 +263,7 @@ def test_run_that_cannot_be_repeated_is_refused(folder: Path) -> None:
     assert "needs durability sync or async" in refusal(folder, run).message
 
 
+@slow
 def test_run_with_too_many_or_missing_files_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_replies(folder, use(("list_files", {})), EDIT, Say("Done."))
     monkeypatch.setattr("mendgraph.graph.cassettes.stored_run.MOST_FILES", 1)
@@ -293,6 +295,7 @@ def test_file_with_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest
     assert "a secret of the environment" in refusal(folder, run).message
 
 
+@slow
 def test_refusal_shows_where_the_run_does_not_repeat(folder: Path) -> None:
     run = run_replies(folder, use(("read_file", {"path": "notes.txt"})), Say("Done."))
     (folder / "notes.txt").write_text("newer\n", encoding="utf-8")

@@ -15,6 +15,7 @@ from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
 from mendgraph.graph.cassettes.player import Player
 from mendgraph.graph.cassettes.recorder import REPLAY_URL, CassetteMissError, Tape, recorded, recorded_path, replayed
 from tests.doubles.scripted_server import Chunked, LenientServer, Say
+from tests.extent import slow
 
 PATH = "/v1/chat/completions"
 CAUSE = "\nWhat usually causes this: "
@@ -89,6 +90,7 @@ def conversation() -> tuple[str, CassetteFile]:
     return reply, CassetteFile(recorded_from="x", exchanges=tape.exchanges)
 
 
+@slow
 def test_all_kinds_of_http_clients_get_the_recorded_reply(conversation: tuple[str, CassetteFile]) -> None:
     recorded_reply, cassette = conversation
 

@@ -136,6 +136,7 @@ def test_miss_is_shown_even_if_the_agent_hides_it(
     result.stdout.fnmatch_lines(lines)
 
 
+@slow
 def test_failed_test_writes_nothing(recorded_cassette: Path, run: Run, pytester: pytest.Pytester) -> None:
     before = recorded_cassette.read_bytes()
     body = "\ndef test_one(mendgraph_cassette):\n    ask(mendgraph_cassette, 'two')\n    assert 0\n"
@@ -208,6 +209,7 @@ def test_n(mendgraph_cassette, n):
     assert len(endpoint.requests) == 3
 
 
+@slow
 def test_pytest_starts_without_importing_heavy_libraries(pytester: pytest.Pytester) -> None:
     program = (
         "import sys, mendgraph.graph.cassettes.plugin\n"

@@ -14,6 +14,7 @@ from mendgraph.graph.cassettes.servers import MISSED, UPSTREAM_FAILED, Forwardin
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
 from tests.doubles.scripted_server import Chunked, Disconnect, LenientServer, Say, Status, refusing_endpoint
+from tests.extent import slow
 
 BODY: Any = {"messages": [{"role": "user", "content": "a"}]}
 
@@ -61,6 +62,7 @@ def post_to(server: Any) -> httpx2.Response:
     return httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers={"Authorization": "Bearer mine"})
 
 
+@slow
 def test_conversation_through_the_forwarding_server_is_recorded_and_replays() -> None:
     busy = Status(429, {"error": 1}, {"Retry-After": "3", "Set-Cookie": "a"})
     with LenientServer([Chunked(Say("key-of-mine"), 3), busy]) as upstream:

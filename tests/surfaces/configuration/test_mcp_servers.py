@@ -19,6 +19,7 @@ from mendgraph.graph.configuration.mcp_servers import (
 from mendgraph.nodes.execute_tools.mcp_servers.connections import resolve_server
 from mendgraph.nodes.records import ToolError
 from mendgraph.nodes.workspace.store.user_files import SERVERS_FILE, trust
+from tests.extent import slow
 from tests.row_tables import rows
 
 
@@ -96,6 +97,7 @@ def test_variables_are_expanded_as_in_claude_code() -> None:
     assert connection == {"transport": "stdio", "expanded": True, **expanded}
 
 
+@slow
 def test_variable_in_the_value_of_a_variable_is_not_expanded(root: Path) -> None:
     settings = ServerSettings(command=sys.executable, env={"CODE": "${CODE}"})
     connection = connection_of("a", settings, {"CODE": "a${HOME}b"})

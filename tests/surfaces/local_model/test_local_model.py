@@ -18,6 +18,7 @@ from mendgraph.nodes.call_model.weights import parts_folder
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.fake_weights import fake_weights
 from tests.doubles.tiny_model import write_tiny_model
+from tests.extent import slow
 from tests.row_tables import rows
 
 FAKE = fake_weights()
@@ -108,6 +109,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@slow
 def test_server_ends_with_its_parent(program: Program, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     farewell = f"open({str(gone)!r}, 'w').close()\n"

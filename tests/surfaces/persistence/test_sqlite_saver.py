@@ -19,6 +19,7 @@ from mendgraph.nodes.workspace.store.database import StoreError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.surfaces.persistence.any_saver import found_rows, opened_saver
 from tests.vocabulary import Protocol
 
@@ -37,6 +38,7 @@ def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableCon
     return child
 
 
+@slow
 def test_step_of_a_run_needs_few_transactions(file_saver: SqliteStoreSaver, tmp_path: Path) -> None:
     counted: list[int] = []
     commits: list[str] = []

@@ -31,6 +31,7 @@ from mendgraph.nodes.workspace.store.database import open_file
 from mendgraph.nodes.workspace.store.run_folder import workspace_folder_path
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
+from tests.extent import slow
 from tests.surfaces.report.report_plays import HOSTILE, hostile_run, page
 from tests.surfaces.report.visits import TEXTS, attributes, history, visit
 from tests.surfaces.runs.run_plays import context, killed_run, project, run_lines, tree
@@ -105,6 +106,7 @@ def test_report_without_a_run_is_an_error(tmp_path: Path) -> None:
 # --- Runs that have not finished
 
 
+@slow
 def test_report_of_an_interrupted_run_changes_nothing(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     run_id = killed_run(folder)
@@ -277,6 +279,7 @@ def test_times_are_utc_and_durations_in_the_largest_unit() -> None:
     assert {seconds: seconds_words(seconds) for seconds in DURATIONS} == DURATIONS
 
 
+@slow
 def test_only_the_last_steps_are_shown_if_there_are_many() -> None:
     view = page_fields(history=steps(MOST_STEPS + 12))
     (turn,) = view.turns

@@ -129,6 +129,7 @@ def test_page_has_the_expected_text(name: str, tmp_path: Path, snapshots: Snapsh
     snapshots.check(PAGES / f"{name}.txt", page_text(html, run_id, str(folder)))
 
 
+@slow
 def test_report_of_an_active_run_shows_its_node(tmp_path: Path, snapshots: Snapshots) -> None:
     folder = project(tmp_path / "project")
     model = Reporting(folder)

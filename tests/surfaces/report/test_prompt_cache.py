@@ -65,6 +65,7 @@ def broken_steps(run: str, folder: Path) -> dict[int, str]:
     return {step["step"]: step["broken"] for step in report.cache["steps"] if step["broken"]}
 
 
+@slow
 def test_run_of_two_turns_keeps_its_prefix_until_its_mode_changes(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     model = HistoryModel((*LINES[:2], Say("Done."), Say("Done again.")))

@@ -208,6 +208,7 @@ def test_installed_folders_that_git_does_not_ignore_are_linked_in_the_copy(repos
     assert (copy / "node_modules/left-pad").readlink() == repository / "node_modules/left-pad"
 
 
+@slow
 def test_run_that_cannot_be_replayed_is_an_error_that_says_why(folder: Path) -> None:
     dead = killed_run(folder, 1)
     assert error(replay_run(dead, folder)).message.startswith("The run has not ended, so there is nothing to compare")

@@ -14,6 +14,7 @@ from mendgraph.nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import Use, message_of, use
+from tests.extent import slow
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
@@ -28,6 +29,7 @@ def run_replies(folder: Path, *replies: Use, **more: Any) -> RunResult:
     return run_task(TASK, AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more), model=model)
 
 
+@slow
 def test_result_has_the_net_changes_of_the_run(tmp_path: Path) -> None:
     once = run_replies(tmp_path / "once", use(READ), use(EDIT))
     assert (once.ok, once.answer, once.changed_files) == (True, "add now adds.", ("calc.py",))

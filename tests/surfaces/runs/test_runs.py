@@ -172,6 +172,7 @@ def test_resume_without_a_person_rejects_the_approval_request(folder: Path) -> N
 # --- Pruning
 
 
+@slow
 def test_prune_keeps_the_newest_runs_and_those_that_can_be_resumed(in_any_store: Path) -> None:
     runs = [run_lines(in_any_store, (Say(f"{number}"),), mode="read-only").thread_id for number in range(4)]
     dead = killed_run(in_any_store, 0)
@@ -271,6 +272,7 @@ NOTES = "--- a/notes.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n"
 NEW = "--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
 
 
+@slow
 def test_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -> None:
     run = run_lines(in_any_store)
     expected = (
@@ -337,6 +339,7 @@ def test_fork_starts_with_the_conversation_and_the_files_after_a_step(in_any_sto
     assert tree(in_any_store) == trees[0]
 
 
+@slow
 def test_invalid_step_for_a_fork_is_reported_with_the_valid_ones(folder: Path) -> None:
     run = run_lines(folder)
     before = tree(folder)
@@ -361,6 +364,7 @@ def test_missing_or_ambiguous_run_is_an_error_that_says_where_to_look(folder: Pa
         assert error(call("zz", str(folder))) == ToolError(code=ToolErrorCode.NOT_FOUND, message=unknown)
 
 
+@slow
 def test_fork_over_changes_of_somebody_else_is_refused(folder: Path) -> None:
     run = run_lines(folder)
     (folder / "calc.py").write_text("mine\n")

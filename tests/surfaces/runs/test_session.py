@@ -19,6 +19,7 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
 from tests.doubles.tool_use import Use, message_of, use
+from tests.extent import slow
 from tests.scenarios.sample_repair import CALC, DONE, EDIT, READ, TASK
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
@@ -136,6 +137,7 @@ def test_message_added_after_the_last_step_is_kept_for_the_next_request(folder: 
             session.add_message(1)  # type: ignore[arg-type]
 
 
+@slow
 def test_compaction_does_not_touch_the_thread_of_a_running_turn(folder: Path) -> None:
     async def compact(session: Session) -> list[Any]:
         return [event async for event in session.acompact()]

@@ -20,6 +20,7 @@ from mendgraph.nodes.records import OutcomeKind, StopReason
 from tests.architecture.product import ROOT, text_of
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import slow
 
 
 def load_graph(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -71,6 +72,7 @@ def turn(served: Any, **configurable: Any) -> Any:
     return asyncio.run(served.ainvoke({"messages": messages}, config=config))
 
 
+@slow
 def test_harbor_turn_runs_with_its_model_and_our_settings(container: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit = {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}
     argv = ["bash", "-c", "echo 5 > result.txt"]

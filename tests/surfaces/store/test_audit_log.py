@@ -181,6 +181,7 @@ LONG: list[dict[str, Any]] = [
 ]
 
 
+@slow
 def test_no_line_exceeds_its_maximum_length() -> None:
     for record in LONG:
         line = audit_line(record)

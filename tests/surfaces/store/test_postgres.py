@@ -202,6 +202,7 @@ def test_transaction_is_all_or_nothing_and_per_thread() -> None:
     assert database.execute("SELECT * FROM backups").fetchall() == []
 
 
+@slow
 def test_concurrent_threads_create_one_set_of_tables(empty_store: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: open_store().execute("SELECT 1"), range(8)))

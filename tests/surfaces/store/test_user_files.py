@@ -25,6 +25,7 @@ from mendgraph.nodes.workspace.store.user_files import (
     write_whole,
 )
 from tests.doubles.system_calls import failing, noted
+from tests.extent import slow
 
 pytestmark = pytest.mark.usefixtures("no_open_handles")
 
@@ -75,6 +76,7 @@ def test_file_is_replaced_atomically_and_synced(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+@slow
 def test_line_that_is_too_long_is_an_error() -> None:
     lines = lines_of(BytesIO(b"12\n" + b"x" * LONGEST_LINE + b"\n"), "tasks")
     assert next(lines) == b"12\n"

@@ -53,6 +53,7 @@ def test_undo_restores_turn_by_turn_and_the_model_is_told(tmp_path: Path) -> Non
     assert terminal.err == f"mendgraph: run {tmp_path.name}; continue with: {terminal.chat}\n"
 
 
+@slow
 def test_model_is_shown_and_can_be_changed_for_the_next_turn(tmp_path: Path) -> None:
     terminal = Terminal(
         tmp_path, [FIX, "Fixed.", READ, "It adds."], lines=["fix", "/model", "/model b", "see", "/usage"]
@@ -76,6 +77,7 @@ def test_base_url_is_not_used_for_another_provider(tmp_path: Path) -> None:
     assert "anthropic:c at" not in terminal.out
 
 
+@slow
 def test_mode_applies_from_the_next_turn_and_clear_starts_a_new_thread(tmp_path: Path) -> None:
     lines = ["hi", "/mode", "/mode ask", "fix", "/undo", "/clear", "/usage", "again"]
     terminal = Terminal(tmp_path, ["Hello.", FIX, "I may not.", "Once more."], lines=lines)
@@ -370,6 +372,7 @@ def test_commit_during_a_git_operation_is_refused_and_stages_nothing(tmp_path: P
     assert git(tmp_path, "diff", "--cached", "--name-only") == ""
 
 
+@slow
 def test_commit_on_a_detached_head_names_it(tmp_path: Path) -> None:
     repository(tmp_path)
     git(tmp_path, "switch", "--quiet", "--detach")
@@ -472,6 +475,7 @@ def test_unreadable_store_is_reported_by_the_commands_that_need_it(tmp_path: Pat
     ] * 3
 
 
+@slow
 def test_history_that_cannot_be_stored_is_reported_once(tmp_path: Path) -> None:
     folder = Path(workspace_folder_path(str(tmp_path)))
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -366,6 +366,7 @@ def test_server_without_a_tenants_file_does_not_start(command: Command) -> None:
     assert command("serve") == (2, "", "mendgraph: Name the file with the server's users in MENDGRAPH_TENANTS.\n")
 
 
+@slow
 def test_schema_is_printed(command: Command) -> None:
     schemas = [json.loads(command("schema", *words)[1]) for words in ([], ["json-lines"])]
     assert schemas == [object_schema(), line_schema()]

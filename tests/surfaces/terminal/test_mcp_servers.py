@@ -16,6 +16,7 @@ from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
 from tests.doubles.mcp_servers import ECHO, PROGRAM, http_server, program, running_processes
 from tests.doubles.oauth_server import browse, browse_with_another_state, oauth_server
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer
+from tests.extent import slow
 from tests.surfaces.conftest import Command
 
 USER = '# mine\nmode = "auto"  # stays\n'
@@ -211,6 +212,7 @@ def test_server_without_a_login_is_reported(command: Command, monkeypatch: pytes
 # --- Runs
 
 
+@slow
 def test_allowed_tool_runs_in_mode_auto_and_its_server_ends_with_the_command(command: Command, user_file: Path) -> None:
     configure(user_file, more='allow = ["echo"]')
     code, out, _ = command(*TEXT, "Echo it", says=(CALL, "Echoed."))
@@ -261,6 +263,7 @@ def test_required_server_that_cannot_start_ends_the_command(command: Command, us
     assert (code, "It is `required`, so nothing is run" in err) == (4, True), err
 
 
+@slow
 def test_server_that_dies_during_a_call_is_an_error_of_that_call(command: Command, user_file: Path) -> None:
     configure(user_file, "s", "dies", 'allow = ["*"]')
     code, out, _ = command(*TEXT, "Echo it", says=(CALL, "It died."))

@@ -32,6 +32,7 @@ def closed_schema(schema: Any) -> Any:
     return closed
 
 
+@slow
 def test_schema_is_valid_and_has_a_version() -> None:
     for schema in (object_schema(), line_schema()):
         Draft202012Validator.check_schema(schema)

@@ -12,6 +12,7 @@ import pytest
 from mendgraph.graph.terminal import process_end
 from mendgraph.graph.terminal.process_end import MEANINGS, SIGNALS, ExitCode, RefusedError
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.extent import slow
 
 
 def test_documented_exit_codes_equal_those_of_the_command() -> None:
@@ -51,6 +52,7 @@ sys.exit(code)
 """
 
 
+@slow
 def test_odd_characters_are_escaped_and_nothing_is_written_after_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "\\xfc\n", "mendgraph: cannot write\n")

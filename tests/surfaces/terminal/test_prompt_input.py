@@ -11,6 +11,7 @@ from prompt_toolkit.output import DummyOutput
 
 from mendgraph.graph.terminal.prompt_input import MOST_OFFERED, ChatCompleter, PromptInput
 from mendgraph.nodes.workspace.store.user_files import RequestHistory
+from tests.extent import slow
 
 FILES = ["README.md", "calc.py", "pkg/calc_words.py", "pkg/new.py", "bad\x1bname.py"]
 COMMANDS = {"/diff": "what was changed; more", "/undo": "take back", "/hub:Ask": ""}
@@ -57,6 +58,7 @@ KEYS = {
 }
 
 
+@slow
 def test_keys_start_a_new_line_paste_and_browse_the_history() -> None:
     assert {keys: type_line(keys, "two\nlines", "newest") for keys in KEYS} == KEYS
 

@@ -100,6 +100,7 @@ def test_replay_of_a_folder_covers_its_ended_runs(
     assert out.endswith("\n2 runs, 0 worse\n")
 
 
+@slow
 def test_run_that_cannot_be_replayed_fails_the_suite(command: Command, folder: Path, run: str) -> None:
     code, out, _ = command("replay", run, "--from", "7")
     assert code == 1
@@ -112,6 +113,7 @@ def test_run_that_cannot_be_replayed_fails_the_suite(command: Command, folder: P
     assert command("replay", run, run, "--copy", "copy")[0] == 2
 
 
+@slow
 def test_model_of_another_provider_is_not_called_at_the_base_url_of_the_run(
     folder: Path, server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

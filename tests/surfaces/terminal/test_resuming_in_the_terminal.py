@@ -90,6 +90,7 @@ def test_interrupted_run_is_resumed_with_its_output_shown(run: Run, folder: Path
     assert list_states(folder) == [(dead, RunState.FINISHED)]
 
 
+@slow
 def test_resumed_run_shows_a_raised_limit(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_resumed_run_shows_a_raised_limit(
     assert "usage: 3/3 calls" in err  # the call of the dead process counts
 
 
+@slow
 def test_resume_of_a_finished_run_says_so_and_runs_nothing(run: Run, folder: Path) -> None:
     done = run_lines(folder).thread_id
     after = tree(folder)
@@ -195,6 +197,7 @@ def test_last_run_of_the_folder_continues_with_a_task_or_a_chat(run: Run, folder
     assert run("-c", "chat", "--run", first)[0] == 2
 
 
+@slow
 def test_chat_that_continues_a_run_shows_its_open_approval_request(run: Run, folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         assert isinstance(session.work("Mend add."), Asked)
@@ -203,6 +206,7 @@ def test_chat_that_continues_a_run_shows_its_open_approval_request(run: Run, fol
     assert "Allow edit_file calc.py? " in err
 
 
+@slow
 def test_resume_shows_an_unanswered_approval_request_again(run: Run, folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         assert isinstance(session.work("Mend add."), Asked)

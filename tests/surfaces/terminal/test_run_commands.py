@@ -75,6 +75,7 @@ def test_pruned_runs_are_named(command: Command, folder: Path, tmp_path: Path, m
 RESTORED = "restored calc.py\nremoved docs/calc.md\nbrought back notes.txt\nremoved pkg/new.py\n"
 
 
+@slow
 def test_undo_lists_what_it_restored(command: Command, folder: Path) -> None:
     before = tree(folder)
     done = run_lines(folder).thread_id
@@ -122,6 +123,7 @@ def test_unreadable_store_is_reported_in_one_line(command: Command, folder: Path
         assert (code, out, err.count("\n"), str(path) in err) == (4, "", 1, True), words
 
 
+@slow
 def test_active_run_is_named_by_commands_that_change_something(command: Command, folder: Path) -> None:
     done = run_lines(folder).thread_id
     before, place = tree(folder), workspace_folder(str(folder))

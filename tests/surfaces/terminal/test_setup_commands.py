@@ -224,6 +224,7 @@ def test_cloned_repository_gets_nothing_without_trust(folder: Path, command: Com
     assert command("config", "trust")[0] == 2
 
 
+@slow
 @pytest.mark.usefixtures("user")
 def test_repository_can_lower_the_limits_of_a_hosted_model_without_trust(folder: Path, command: Command) -> None:
     file = folder / SETTINGS_FILE
@@ -247,6 +248,7 @@ def test_repository_cannot_turn_off_checks_of_an_unattended_run(folder: Path, co
     assert (code, err.partition(":1: ")[2].partition(":")[0]) == (2, "require_checks needs your trust")
 
 
+@slow
 def test_every_setting_is_shown_with_its_source(
     folder: Path, user: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

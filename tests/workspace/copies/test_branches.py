@@ -100,6 +100,7 @@ def test_branch_without_a_commit_is_removed_with_its_copy(copy: Copy, project: P
     assert (branches(project), os.listdir(copy.root)) == (["main"], [])
 
 
+@slow
 def test_copy_with_uncommitted_work_is_kept(copy: Copy, project: Path) -> None:
     (project / ".git/info/exclude").write_text("build/\n")
     work = ["a.txt", "build/report.txt", "new.txt", "run.log"]
@@ -261,6 +262,7 @@ while block():
 """A double of git-lfs, which speaks as gitattributes(5), "Long Running Filter Process", says."""
 
 
+@slow
 def test_lfs_file_is_committed_through_its_filter(
     parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,7 @@ def test_full_disk_is_reported(tmp_path: Path) -> None:
     assert (delete_copy(copy.folder), open_copy(copy.folder)) == (None, None)
 
 
+@slow
 def test_moved_copy_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     copy = made_copy(main, tmp_path / "one")

@@ -367,6 +367,7 @@ OUTPUTS = [
 ]
 
 
+@slow
 @rows(*OUTPUTS)
 def test_failed_tests_are_read_from_the_command_output(output: str, names: list[str], tmp_path: Path) -> None:
     command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(output)}; exit 1"])
@@ -380,6 +381,7 @@ def test_slow_command_fails(root: Path) -> None:
     assert result == RanTests("sleep 100", failed={"sleep 100": "sleep 100 does not end within 0.3 s."}, timed_out=True)
 
 
+@slow
 @rows(
     ("true", RanTests("make test")),
     ("echo 'not ok 2 - b' && false", ["b"]),
@@ -446,6 +448,7 @@ def test_example_over_a_resource_limit_is_stopped(root: Path, code: str, limit: 
         assert result.message.startswith("The run of the examples ")
 
 
+@slow
 def test_project_tests_over_a_resource_limit_are_stopped(tmp_path: Path) -> None:
     (tmp_path / "test_app.py").write_text(f"{HOARDS}def test_app():\n    pass\n")
     result = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")

@@ -167,6 +167,7 @@ def named(name: str, **fields: Any) -> dict[str, Any]:
     return {**ECHO, "name": name, **fields}
 
 
+@slow
 def test_names_and_descriptions_are_made_valid_and_bounded(tmp_path: Path) -> None:
     tools = [
         named("read/file", description="a\u202eb \x1b " + "x" * 100_000),

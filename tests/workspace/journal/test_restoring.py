@@ -199,6 +199,7 @@ def test_many_files_are_restored_in_batches(world: World) -> None:
     assert tree(world.root) == after
 
 
+@slow
 def test_failed_undo_is_reported_and_continued_by_the_next(world: World) -> None:
     before = many(world, MOST_CHANGES + 5)
     with failing("rename", MOST_CHANGES + 2):

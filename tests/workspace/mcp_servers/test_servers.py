@@ -159,6 +159,7 @@ def test_server_that_never_answers_initialize_is_ended(tmp_path: Path, monkeypat
     assert running_processes(tmp_path) == []
 
 
+@slow
 def test_oversized_http_response_is_an_error(tmp_path: Path) -> None:
     with http_server() as url, McpServers() as session:
         echo = load_echo({"transport": "http", "url": url})

@@ -20,6 +20,7 @@ from mendgraph.nodes.workspace.files.change_records import FileEffect, FileState
 from mendgraph.nodes.workspace.files.sandbox import PathJudge
 from mendgraph.nodes.workspace.files.workspace import Workspace
 from tests.doubles.system_calls import before_each
+from tests.extent import slow
 from tests.workspace.files.layout import DENIAL, no_env, sha
 from tests.workspace.files.recorder_doubles import BrokenJournal, MemoryJournal
 
@@ -137,6 +138,7 @@ def state_of(name: str, file: tuple[bytes, bool] | None, largest: int) -> FileSt
     return FileState(sha(file[0]) if is_known else "?", 0o755 if file[1] else 0o644)
 
 
+@slow
 @settings(max_examples=30)
 @given(before=_FILES, after=_FILES, in_place=st.sets(st.sampled_from(_NAMES)))
 def test_exactly_the_differences_are_reported_and_can_be_restored(

@@ -4,6 +4,7 @@ from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
 from mendgraph.nodes.records import ChangeKind
+from tests.extent import slow
 from tests.row_tables import rows
 from tests.workspace.conftest import Bench
 
@@ -84,6 +85,7 @@ def test_placeholder_for_most_of_a_file_is_refused(placeholder: str, bench: Benc
     assert bench.bytes_of("a.txt") == LONG.encode()
 
 
+@slow
 def test_placeholder_is_written_if_nothing_is_lost(bench: Bench) -> None:
     bench.put({"a.txt": LONG, "b.txt": "...\n" + LONG})
     for path, content in (("a.txt", LONG + "...\n"), ("a.txt", "line 1\n"), ("b.txt", "...\nline 1\n")):

@@ -146,6 +146,7 @@ def test_counts_of_a_run_include_its_children(root: Path) -> None:
     assert healed[1].endswith("|2|0")
 
 
+@slow
 def test_writers_of_the_same_file_run_one_after_the_other(root: Path) -> None:
     started, early = threading.Event(), list[bool]()
 
@@ -223,6 +224,7 @@ def test_run_without_a_checkpointer_can_have_children(root: Path) -> None:
     ]
 
 
+@slow
 def test_children_share_the_rest_of_a_quota(root: Path) -> None:
     def read(*paths: str) -> Use:
         return use(*(("read_file", {"path": path}) for path in paths), usage=USED)
@@ -263,6 +265,7 @@ def test_budget_that_is_too_small_starts_no_children(root: Path) -> None:
     assert len(model.calls) <= 2
 
 
+@slow
 def test_child_gets_a_part_of_the_budget_and_may_change_only_its_paths(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +296,7 @@ def test_child_gets_a_part_of_the_budget_and_may_change_only_its_paths(
         assert (of_child.mode, of_child.writable_paths) == ("auto" if paths else "read-only", paths)
 
 
+@slow
 def test_child_without_an_answer_names_its_changed_files(root: Path) -> None:
     lines = {
         "MAIN": parent(write("ONE", "a.txt")),
@@ -400,6 +404,7 @@ def test_delegate_is_not_offered_unless_the_setting_is_on(root: Path) -> None:
     assert all("delegate" not in str(call.prompt.tools) for call in model.calls)
 
 
+@slow
 def test_pruning_a_run_removes_the_records_of_its_children(root: Path) -> None:
     lines = {"MAIN": parent(write("ONE", "a.txt")), "ONE": (edit("a.txt", "a", "A"), done())}
     with session(root, TaskModel(lines)) as opened:

@@ -13,6 +13,7 @@ from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from mendgraph.nodes.call_model.turn_prompt import NATIVE_SYSTEM
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
+from tests.extent import slow
 from tests.vocabulary import JsonMap
 
 STEPS = 100
@@ -54,8 +55,10 @@ class Reader(CallModel):
 
 @pytest.mark.parametrize(
     ("protocol", "summary"),
-    [("text", json.dumps(SUMMARY)), ("native", "I would rather not.")],
-    ids=["text", "native with useless summaries"],
+    [
+        pytest.param("text", json.dumps(SUMMARY), id="text"),
+        pytest.param("native", "I would rather not.", id="native with useless summaries", marks=slow),
+    ],
 )
 def test_session_of_a_hundred_steps_fits_into_a_window_of_16_000_tokens(
     protocol: Any, summary: str, tmp_path: Path

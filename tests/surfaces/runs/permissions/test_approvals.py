@@ -315,6 +315,7 @@ def test_answer_to_a_previous_request_allows_nothing(root: Path) -> None:
     assert files(root)["log.txt"] == "a"
 
 
+@slow
 def test_raised_limit_applies_to_the_thread_until_its_setting_changes(tmp_path: Path) -> None:
     root = tmp_path / "project"
     write = 'tool: write_file({"path": "log.txt", "content": "%s"})'
@@ -337,6 +338,7 @@ def test_raised_limit_applies_to_the_thread_until_its_setting_changes(tmp_path: 
         assert event.request["calls"][0]["preview"]["text"].startswith("5 of 5 model calls of this thread are spent")
 
 
+@slow
 def test_number_too_large_to_store_is_not_an_answer_to_a_limit(tmp_path: Path) -> None:
     root = tmp_path / "project"
     with session(root, APPEND % "a", "Done.", mode="auto", on_limit="ask", max_calls_per_session=1) as now:

@@ -392,6 +392,7 @@ IN_TURNS: tuple[tuple[Effect, JsonMap, bool], ...] = (
 )
 
 
+@slow
 def test_calls_with_an_effect_on_files_or_with_limits_run_one_after_the_other(root: Path) -> None:
     for number, (effect, more, together) in enumerate(IN_TURNS):
         started, way = threading.Event(), WAYS[number % 2]

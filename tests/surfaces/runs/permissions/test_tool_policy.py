@@ -76,6 +76,7 @@ def test_rate_limit_applies_across_turns_until_time_has_passed(root: Path, proto
     assert [codes(run) for run in (first, second, third)] == [["ok", "ok", "rate_limited"], ["rate_limited"], ["ok"]]
 
 
+@slow
 def test_rate_limits_are_per_thread_and_circuits_per_endpoint(
     root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def alerts(events: list[Event]) -> list[Alerted]:
     return [event for event in events if isinstance(event, Alerted)]
 
 
+@slow
 def test_rising_error_rate_of_tools_raises_one_alert_each_time(root: Path, tmp_path: Path) -> None:
     names = [f"none{number}.py" for number in range(20)]
     bad, worse, good = reads(*names[:5]), reads(*names[5:8]), reads(*["a.py", "b.py", "c.py"] * 3)
@@ -236,6 +238,7 @@ def test_invalid_replies_raise_one_alert(root: Path, protocol: Protocol) -> None
     assert run.outcome.kind == "FINISHED"
 
 
+@slow
 def test_expensive_model_call_raises_one_alert(root: Path) -> None:
     def costing(tokens: int, name: str) -> Use:
         return use(("read_file", {"path": name}), usage=(0, tokens))

@@ -96,6 +96,7 @@ E   assert -1 == 3
 FAILED add_test.py::test_add - assert -1 == 3"""
 
 
+@slow
 def test_pasted_output_is_about_the_file_changed_before(tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     wrong, right = (CALC["add.py"].replace("...", f"return a {sign} b") for sign in "-+")
@@ -218,6 +219,7 @@ def test_strong_model_pays_nothing_for_the_help_for_small_models(tmp_path: Path,
     assert [call.prompt for call in evidence.model.calls] == [call.prompt for call in without.model.calls]
 
 
+@slow
 def test_reading_ahead_saves_a_call(tmp_path: Path) -> None:
     runs = [
         play(new_workspace(tmp_path, {"calc.py": BROKEN}), *replies, request=TASK, read_ahead=ahead)

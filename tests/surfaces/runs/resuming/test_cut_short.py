@@ -27,6 +27,7 @@ from mendgraph import (
 from tests.doubles.history import history_problems
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.tool_use import message_of, use
+from tests.extent import slow
 from tests.sandboxes import set_sandbox_problem
 from tests.surfaces.runs.tool_play import DONE, PROTOCOLS, play, reads, scripted_model
 from tests.vocabulary import Protocol
@@ -103,6 +104,7 @@ def test_deleted_workspace_is_a_failure_with_a_reason(root: Path, with_file: boo
     assert str(root) in " ".join((outcome.message, *outcome.diagnostics))
 
 
+@slow
 def test_run_ends_with_any_kind_of_thread_id(root: Path) -> None:
     for thread in (123, uuid4(), True, "a/../b"):
         run = play(root, reads("a.py"), thread_id=thread)

@@ -156,6 +156,7 @@ def test_result_has_no_diff_and_the_next_turn_knows_of_the_restored_files(root: 
     assert "Your changes of the files were taken back since" in str(model.calls[0].prompt.messages[-1])
 
 
+@slow
 def test_only_the_failed_turn_is_restored(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = [message_of(use(("write_file", {"path": "first.txt", "content": "1\n"})), Protocol.NATIVE), Say("Done.")]
     parts = options()

@@ -195,6 +195,7 @@ def test_resumed_run_need_not_change_a_file_again(tmp_path: Path, edits: bool) -
 # --- In another folder: the folder where the run began is not touched any more
 
 
+@slow
 def test_resumed_run_works_only_in_the_new_folder(tmp_path: Path) -> None:
     old, saver = run_plays.project(tmp_path / "old"), InMemorySaver(serde=serializer())
     run_id = run_plays.killed_run(old, 2, checkpointer=saver)
@@ -210,6 +211,7 @@ def test_resumed_run_works_only_in_the_new_folder(tmp_path: Path) -> None:
     assert (new / "pkg" / "new.py").read_text(encoding="utf-8") == "x = 1\n"
 
 
+@slow
 def test_approval_of_a_moved_run_is_refused_until_it_is_resumed(tmp_path: Path) -> None:
     old, saver = run_plays.project(tmp_path / "old"), InMemorySaver(serde=serializer())
     lines = (run_plays.EDIT, run_plays.EDIT, Say("It adds now."))  # the first one is never approved

@@ -30,6 +30,7 @@ from mendgraph.nodes.workspace.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.tool_use import Use, message_of, use
+from tests.extent import slow
 from tests.vocabulary import Protocol
 from tests.workspace_files import write_files
 
@@ -173,6 +174,7 @@ def test_reused_thread_id_does_not_get_the_old_runs_results(root: Path) -> None:
     assert "The run was cut off before this call" in str(history[2].content)
 
 
+@slow
 def test_answer_from_another_process_reports_the_started_call(root: Path) -> None:
     with session(root, EDIT, MAKE, DONE, mode="ask") as opened:
         list(opened.stream("Do it."))

@@ -153,6 +153,7 @@ def test_test_that_distinguishes_nothing_does_not_count_as_a_required_check(tmp_
     assert outcome.message.startswith("This run has to be checked, and no test that passes distinguishes its changes. ")
 
 
+@slow
 def test_run_that_adds_only_tests_is_finished_as_indistinct(tmp_path: Path) -> None:
     outcome = finish(tmp_path, write("test_calc.py", HEAD + NEG), require_checks=True)
     assert (outcome.kind, outcome.verified.kind) == ("FINISHED", "indistinct")
@@ -218,6 +219,7 @@ def test_command_that_passes_only_with_the_changed_makefile_verifies_nothing(tmp
     assert f"not checked: {command} does not pass with Makefile as before" in outcome.message
 
 
+@slow
 @needs_make
 def test_command_that_passes_with_the_old_makefile_verifies(tmp_path: Path) -> None:
     changes = (reads("add.sh", "Makefile"), PLUS, edit("test:", "clean:\n\ntest:", "Makefile"))

@@ -69,6 +69,7 @@ def test_repair_is_kept_if_the_failing_test_failed_before(root: Path, first: str
         assert ("not checked: test_sum, test_free" in run.outcome.message) is ("+" in first)
 
 
+@slow
 def test_required_checks_without_a_sandbox_end_the_run_before_any_model_call(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_new_version_of_a_ci_action_is_not_marked(tmp_path: Path) -> None:
         assert [mark.kind for mark in result.outcome.marks] == ["runs_later"] * marked, (path, after)
 
 
+@slow
 def test_changed_files_that_the_request_does_not_name_are_reported(tmp_path: Path) -> None:
     written = (write(path, "A = 1\n") for path in ("new.py", "docs/b.py", "src/c.py"))
     result = run_replies(
@@ -128,6 +129,7 @@ def test_changed_files_that_the_request_does_not_name_are_reported(tmp_path: Pat
     ]
 
 
+@slow
 def test_marks_are_shown_in_the_terminal_in_json_and_in_the_report(tmp_path: Path) -> None:
     root = tmp_path / "root"
     result = run_replies(root, read("calc.py"), delete("calc.py"))
@@ -144,6 +146,7 @@ def test_marks_are_shown_in_the_terminal_in_json_and_in_the_report(tmp_path: Pat
     assert "calc.py (deleted)" in page
 
 
+@slow
 @needs_sandbox
 def test_changes_by_a_program_are_marked(tmp_path: Path) -> None:
     """Also links and large files; files that run later are marked whether they are new or old."""
