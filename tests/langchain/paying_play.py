@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
@@ -32,7 +33,8 @@ def work(argument: JsonMap) -> str:
 
     with SqliteSaver.from_conn_string("thread.sqlite") as saver:
         agent = create_agent(model, [pay], middleware=middleware, checkpointer=saver)
-        request = None if os.path.exists("killed") else {"messages": [("user", "Pay 5.")]}
-        result = agent.invoke(request, {"configurable": {"thread_id": "1"}}, durability="sync")
+        request: Any = None if os.path.exists("killed") else {"messages": [("user", "Pay 5.")]}
+        thread: Any = {"configurable": {"thread_id": "1"}}
+        result = agent.invoke(request, thread, durability="sync")
 
     return str(result["messages"][-2].text)

@@ -73,8 +73,9 @@ def results(messages: list[Any]) -> list[tuple[str, str]]:
     return [(message.status, message.text) for message in messages if isinstance(message, ToolMessage)]
 
 
+@slow
 @sync_and_async
-@pytest.mark.parametrize("make", [agent, pytest.param(deep_agent, marks=slow)], ids=["create_agent", "deepagents"])
+@pytest.mark.parametrize("make", [agent, deep_agent], ids=["create_agent", "deepagents"])
 @pytest.mark.parametrize("times", [1, 2], ids=["with", "without"])
 def test_effect_before_a_crash_is_not_repeated(make: Any, times: int, loop: bool, tmp_path: Path) -> None:
     paid: list[int] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.persistence.store import Store
+from tests.extent import slow
 from tests.surfaces.store.growth import edit, size_of, talk
 
 
@@ -34,6 +35,7 @@ def test_two_hundred_turns_of_two_messages_of_one_kb_take_less_than_6_mb(store: 
     assert Path(store.folder, "store.sqlite").stat().st_size == size_of(store)
 
 
+@slow
 def test_database_grows_linearly_with_the_edits_of_a_turn(store: Store, root: Path) -> None:
     grown = edit(store, root, edits=30)
     steps = [after - before for before, after in zip(grown.sizes, grown.sizes[1:], strict=False)]

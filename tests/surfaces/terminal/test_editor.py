@@ -115,7 +115,7 @@ class AgentConnection(NamedTuple):
 @asynccontextmanager
 async def start_agent(folder: Path, editor: Editor, url: str, **capabilities: Any) -> AsyncIterator[AgentConnection]:
     """The agent, greeted; it has to end by itself once its input has ended."""
-    from acp import PROTOCOL_VERSION, spawn_agent_process
+    from acp import PROTOCOL_VERSION, schema, spawn_agent_process
 
     env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
     options: Any = {"use_unstable_protocol": True, "transport_kwargs": {"stderr": None, "shutdown_timeout": LONG_S}}
@@ -385,9 +385,11 @@ def test_failure_is_an_error_with_a_message(folder: Path, desk: SharedAgent) -> 
 
 
 def test_commands_of_files_and_mcp_servers_are_offered_and_sent(folder: Path, desk: SharedAgent) -> None:
+    from acp import RequestError, helpers, schema
+
     (folder / ".claude" / "commands").mkdir(parents=True)
     (folder / ".claude" / "commands" / "tidy.md").write_text("---\nargument-hint: PATH\n---\nTidy $1.\n")
-    arguments = ["-c", PROMPTS, str(folder / "asked")]
+    arguments = ["-S", "-E", "-c", PROMPTS, str(folder / "asked")]
     server = schema.McpServerStdio(name="github", command=sys.executable, args=arguments, env=[])
 
     async def offered() -> dict[str, schema.AvailableCommand]:
@@ -428,6 +430,8 @@ class FormEditor(Editor):
         self.forms: list[tuple[str, JsonMap]] = []
 
     async def create_elicitation(self, message: str, mode: Any, **_: Any) -> Any:
+        from acp import schema
+
         self.forms.append((message, mode.requested_schema.model_dump(exclude_none=True)))
         action = self.actions.pop(0)
         if action == "accept":
@@ -438,6 +442,8 @@ class FormEditor(Editor):
 
 
 def test_question_of_the_model_is_answered_in_a_form(folder: Path) -> None:
+    from acp import schema
+
     editor = FormEditor({"answer": f"The third; {KEY}"}, "accept", "decline", "cancel")
     form = schema.ElicitationCapabilities(form=schema.ElicitationFormCapabilities())
     questions = [
@@ -467,6 +473,7 @@ def test_question_of_the_model_is_answered_in_a_form(folder: Path) -> None:
     assert editor.requests == []
 
 
+@slow
 def test_limit_is_raised_by_one_option(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "limits.toml"
     settings.write_text('on_limit = "ask"\nmax_calls_per_turn = 1\n', encoding="utf-8")

@@ -191,7 +191,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("streamed", "is_async"), [(True, False), (False, True)], ids=["streamed", "whole"])
+@pytest.mark.parametrize(
+    ("streamed", "is_async"),
+    [pytest.param(True, False, id="streamed"), pytest.param(False, True, id="whole", marks=slow)],
+)
 def test_any_shape_of_an_http_reply_is_handled(folder: Path, streamed: bool, is_async: bool) -> None:
     replies = {name: (document(message, streamed=streamed), expected) for name, (message, expected) in MESSAGES.items()}
     good = document({"tool_calls": [GOOD]}, streamed=streamed)

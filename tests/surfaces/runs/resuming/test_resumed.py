@@ -103,6 +103,7 @@ def ending_after_cut(root: Path, lines: Sequence[Use | Say], after: int, **more:
         return ending(root, taken_up.result())
 
 
+@slow
 @settings(max_examples=8)
 @given(
     lines=st.lists(LINES, min_size=1, max_size=4),
