@@ -10,7 +10,7 @@ import pytest
 from mendgraph.graph.report.page import make_report
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.records import ToolError
-from tests.extent import slow
+from tests.extent import LEVEL, sampled
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES, QUICK, say, use
 from tests.providers.test_runs import ANSWER, EDIT, READ, TASK, context, project
@@ -51,9 +51,8 @@ def requests_of(family: str, folder: Path) -> list[Any]:
     return [without_cache_marks(body) for body in bodies[-4:]]
 
 
-@pytest.mark.parametrize(
-    "family", [*QUICK, *(pytest.param(family, marks=slow) for family in NATIVE if family not in QUICK)]
-)
+@sampled
+@pytest.mark.parametrize("family", NATIVE if LEVEL else QUICK)
 def test_request_begins_with_the_whole_previous_request(family: str, tmp_path: Path) -> None:
     bodies = requests_of(family, tmp_path)
     (field,) = {*GROWING} & bodies[0].keys()

@@ -16,7 +16,7 @@ from mendgraph.graph.machine.serializer import serializer
 from mendgraph.graph.runs.events import ToolStarted
 from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.nodes.records import Outcome
-from tests.extent import slow
+from tests.extent import LEVEL, sampled, slow
 from tests.providers.clients import client
 from tests.providers.script import State
 from tests.providers.servers import FAMILIES, QUICK, ProviderServer, Reply, say, use
@@ -143,13 +143,9 @@ def test_files_read_ahead_are_accepted_by_reasoning_models(family: str, tmp_path
     assert (tmp_path / "calc.py").read_text() == MENDED
 
 
+@sampled
 @pytest.mark.parametrize(
-    ("family", "protocol"),
-    [
-        *((family, "native") for family in QUICK),
-        ("mistral", "text"),
-        *(pytest.param(family, "native", marks=slow) for family in FAMILIES if family not in QUICK),
-    ],
+    ("family", "protocol"), [*((family, "native") for family in (FAMILIES if LEVEL else QUICK)), ("mistral", "text")]
 )
 def test_message_added_during_a_step_is_accepted_after_its_results(family: str, protocol: str, tmp_path: Path) -> None:
     script = SCRIPTS["text" if family == "no_tools" else protocol]

@@ -13,7 +13,7 @@ from mendgraph.nodes.call_model.summary import SUMMARY_SYSTEM
 from mendgraph.nodes.call_model.turn_prompt import NATIVE_SYSTEM
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
-from tests.extent import slow
+from tests.extent import LEVEL, sampled
 from tests.vocabulary import JsonMap
 
 STEPS = 100
@@ -53,12 +53,13 @@ class Reader(CallModel):
         return ModelReply(text=f"tool: read_file({arguments})", **counted)
 
 
+WITH_SUMMARIES = ("text", json.dumps(SUMMARY))
+WITH_USELESS_SUMMARIES = ("native", "I would rather not.")
+
+
+@sampled
 @pytest.mark.parametrize(
-    ("protocol", "summary"),
-    [
-        pytest.param("text", json.dumps(SUMMARY), id="text"),
-        pytest.param("native", "I would rather not.", id="native with useless summaries", marks=slow),
-    ],
+    ("protocol", "summary"), [WITH_SUMMARIES, WITH_USELESS_SUMMARIES] if LEVEL else [WITH_SUMMARIES]
 )
 def test_session_of_a_hundred_steps_fits_into_a_window_of_16_000_tokens(
     protocol: Any, summary: str, tmp_path: Path

@@ -21,7 +21,7 @@ from tests.doubles.history import history_problems
 from tests.doubles.replies import Calls, Message, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
-from tests.extent import slow
+from tests.extent import LEVEL, sampled, slow
 from tests.vocabulary import JsonMap, Protocol
 from tests.workspace_files import changed_files, write_files
 
@@ -191,10 +191,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("streamed", "is_async"),
-    [pytest.param(True, False, id="streamed"), pytest.param(False, True, id="whole", marks=slow)],
-)
+@sampled
+@pytest.mark.parametrize(("streamed", "is_async"), [(True, False), (False, True)] if LEVEL else [(True, False)])
 def test_any_shape_of_an_http_reply_is_handled(folder: Path, streamed: bool, is_async: bool) -> None:
     replies = {name: (document(message, streamed=streamed), expected) for name, (message, expected) in MESSAGES.items()}
     good = document({"tool_calls": [GOOD]}, streamed=streamed)
