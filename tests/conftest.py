@@ -32,7 +32,7 @@ ONE_WORKER = {
     "servers": ("tests/browser/", "tests/surfaces/serving/test_studio.py", "tests/surfaces/serving/test_servers.py"),
     "packages of providers": (
         "tests/providers/",
-        "tests/langchain/test_chat_model.py",
+        "tests/langchain/test_chat_model",
         "tests/langchain/test_failures.py",
         "tests/langchain/test_handoffs.py",
         "tests/surfaces/cassettes/test_chat_models.py",

@@ -12,12 +12,10 @@ from benchmarks.everyday.tasks import EVERYDAY, NOT_CHECKED
 from benchmarks.real_model.task import Task, replace_once, write_files
 from benchmarks.real_model.tasks import ALL_TASKS, ORDERS
 from benchmarks.real_model.tasks.refusals import KEY
-from tests.extent import LEVEL, sampled, slow
+from tests.extent import slow
 
 TASKS = {task.name: task for task in (*ALL_TASKS, *ORDERS, *EVERYDAY, *LARGE_FILES)}
 CHANGING = [task for task in TASKS.values() if task.changes]
-PLAYED = CHANGING if LEVEL else CHANGING[::6]
-"""Each check starts a Python or a Node."""
 RIGHT = {
     "ask_parse_size": "It returns 3072, because Ki stands for 1024.",
     "ask_where_defined": "`retry_delay` is defined in transport.py.",
@@ -65,8 +63,8 @@ def verdict(task: Task, written: Mapping[str, str | None] | None = None, answer:
         return task.check(workspace, answer)
 
 
-@sampled
-@pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.name)
+@slow
+@pytest.mark.parametrize("task", CHANGING, ids=lambda task: task.name)
 def test_reference_solution_is_accepted_and_missing_work_is_not(task: Task) -> None:
     if task.name.startswith("js_") and shutil.which("node") is None:
         pytest.skip("there is no node")

@@ -46,6 +46,6 @@ depth = settings(
 
 
 @sampled
-@pytest.mark.parametrize("play", PLAYS if LEVEL or EXPLORING else ["text", "native in a database", "native with hooks"])
+@pytest.mark.parametrize("play", PLAYS if LEVEL or EXPLORING else ["native in a database"])
 def test_any_order_of_kills_resumes_forks_and_stops_keeps_the_invariants(play: str) -> None:
     run_state_machine_as_test(type("Played", (AnyOrder,), PLAYS[play]), settings=depth)
