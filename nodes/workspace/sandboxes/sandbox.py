@@ -50,7 +50,10 @@ class Guarantee(StrEnum):
 
     SYSTEM_CALLS = "kernel keys, `io_uring`, virtual sockets, mounts and namespaces are refused"
     PRIVILEGES = "no capabilities, and none can be gained"
-    OUTSIDE_FILES = "no file outside the workspace, the system, `readable_folders` and the tests' tools can be opened"
+    OUTSIDE_FILES = (
+        "no file outside the workspace, its git repository, the system, "
+        "`readable_folders` and the tests' tools can be opened"
+    )
     OUTSIDE_NAMES = "names and metadata of such files cannot be seen or changed"
     DENIED_FILES = "denied files of the workspace cannot be opened"
     PROTECTED_FILES = "`.git` and the settings of mendgraph cannot be changed"

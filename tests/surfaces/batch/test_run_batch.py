@@ -103,7 +103,7 @@ HOSTED = AgentContext(model="m", base_url="http://127.0.0.1:1/v1")
 OPTIONS: list[tuple[BatchOptions, str]] = [
     (BatchOptions(), ""),
     (BatchOptions(AgentContext(mode="ask")), 'mode: "ask" needs a person'),
-    (BatchOptions(max_cost_usd=0.0), "max_cost_usd_per_account: Input should be greater than or equal to 0.0001"),
+    (BatchOptions(max_cost_usd=0.0), "max_cost_usd_per_account: must be at least 0.0001"),
     (BatchOptions(AgentContext(account="us"), max_tokens=5), "account: a limit for the whole batch"),
     (BatchOptions(AgentContext(account="us")), ""),
     (BatchOptions(processes=2), "processes: the embedded model would be loaded by each of them"),

@@ -189,7 +189,7 @@ def test_source_of_a_recording_comes_from_the_marker_or_the_environment(monkeypa
 PROBLEMS: tuple[tuple[dict[str, Any], str], ...] = (
     ({}, "the embedded model"),
     ({"model": "m"}, "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"),
-    ({"protocol": "morse"}, "protocol: Input should be 'text', 'native' or 'auto'"),
+    ({"protocol": "morse"}, "protocol: must be 'text', 'native' or 'auto'"),
     (
         {"base_url": "http://u:p@h/v1"},
         "base_url: base_url must not contain a user name or password: put the key",

@@ -84,7 +84,7 @@ NONSENSE = {
     "'a/b'": "name: String should match pattern *",
     "url='x'": "url: there is no such setting*",
     "'a', 'b'": "a second name: there is no such setting*",
-    "allow_hosts=5": "allow_hosts: Input should be a valid tuple",
+    "allow_hosts=5": "allow_hosts: must be a list",
     "model='anthropic:m'": "*cannot be recorded: 'anthropic:m' names a provider, *: give the chat model *",
 }
 """What a marker says; the last one is told where a test asks for its endpoint."""

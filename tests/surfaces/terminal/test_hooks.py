@@ -448,12 +448,15 @@ def test_unattended_run_whose_commit_lacks_the_trusted_hooks_does_not_start(comm
 
 def test_config_trust_shows_each_command_with_its_pinned_and_unpinned_files(command: Command, folder: Path) -> None:
     (folder / "check.sh").touch()
-    long = f"bash check.sh {'x' * 2_000} end"
-    configure(folder, PreToolUse=("Write", long), PostToolUse=("Edit", "npx prettier && bash check.sh"), Stop="jq .a")
+    long = f"bash check.sh {'x' * 2_000}"
+    configure(
+        folder, PreToolUse=("Write", f"{long} end"), PostToolUse=("Edit", "npx prettier && bash check.sh"), Stop="jq .a"
+    )
     lines = command("config", "trust")[1].splitlines()
     unpinned = "runs code of the workspace, the agent may change that code"
-    assert lines[1:8] == [
+    assert lines[1:9] == [
         f"  PreToolUse Write: {long}",
+        "    end",
         "    pinned: check.sh",
         "  PostToolUse Edit: npx prettier && bash check.sh",
         "    pinned: check.sh",
