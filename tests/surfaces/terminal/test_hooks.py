@@ -424,11 +424,8 @@ def test_nothing_starts_while_the_trust_in_hooks_is_lost(
     run_id = json.loads(command(*OPTIONS, "--json", "Say hello", says=("Hello.",))[1])["thread_id"]
     (folder / HOOKS_FILE).unlink()
     code, _, err = command(*OPTIONS, *(word.replace("RUN", run_id) for word in words), says=(NEW, "Done."))
-    assert (code, "settings.json has changed or is missing" in err, "mendgraph config trust" in err) == (
-        2,
-        True,
-        True,
-    ), err
+    refusal = (code, "settings.json has changed or is missing" in err, "mendgraph config trust" in err)
+    assert refusal == (2, True, True), err
     assert not (folder / "new.py").exists()
 
     assert "no longer trusted" in command("config", "trust")[1]
