@@ -218,7 +218,7 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
     if "/" in run:
         return _resume_served(chosen, run, work)
 
-    return _take_up(chosen, run, work, even_finished=chosen.as_json)
+    return _take_up(chosen, run_commands.run_to_resume(run, chosen), work, even_finished=chosen.as_json)
 
 
 app.add_typer(run_commands.app, name="runs")

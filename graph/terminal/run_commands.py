@@ -115,6 +115,15 @@ def run_to_read(run: str, chosen: opt.Options) -> str:
     return records[0].run_id
 
 
+def run_to_resume(run: str, chosen: opt.Options) -> str:
+    """Return the run that is named, or the newest one that can continue, also an unattended one; "" without any."""
+    if run:
+        return run
+
+    records, _ = _all_runs(str(chosen.root))
+    return next((record.run_id for record in records if record.resumable), "")
+
+
 def run_or_newest(run: str, chosen: opt.Options) -> str:
     """Return the run that is named, or the newest one that worked in the folder itself."""
     if run:

@@ -130,6 +130,7 @@ def test_terminal_shows_one_prefix_per_turn_and_no_json_of_calls(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+    monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setenv("TERM", "dumb")
     replies: list[Reply] = [
         message_of(use(("read_file", {"path": "calc.py"})), Protocol.NATIVE),

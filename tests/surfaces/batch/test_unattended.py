@@ -66,6 +66,7 @@ def run(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get only the answer
         monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setenv("COLUMNS", "1000")
         code = cli.main([*words, *(["--protocol", "text"] if "--unattended" in words else [])])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
@@ -295,7 +296,7 @@ def test_unattended_runs_are_listed_in_the_original_folder(run: Run, project: Pa
     assert f"run {unfinished}: Fix it\n" in run("replay", unfinished, script=(FIX,))[1]
     assert f"wrote {project}/tests/test_run_{unfinished}.py\n" in run("cassette", "from-run", unfinished)[1]
 
-    assert run("resume", unfinished, script=("It adds now.",))[0] == 0
+    assert run("resume", script=("It adds now.",))[0] == 0
     assert (git(project, "show", f"{branch}:calc.py"), worktrees(project)) == (FIXED, 1)
 
 

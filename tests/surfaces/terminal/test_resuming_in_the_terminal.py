@@ -60,6 +60,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         monkeypatch.setattr(cli, "_session_options", lambda: {"model": HistoryModel(lines)})
         monkeypatch.setattr(sys, "stdin", typed or io.StringIO())
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get only the answer
+        monkeypatch.setenv("COLUMNS", "1000")
         monkeypatch.setenv("TERM", "dumb")
         code = cli.main(words)
         captured = capsys.readouterr()

@@ -44,6 +44,7 @@ class Terminal:
 
     def command(self, *words: str) -> int:
         self._patch.setattr(sys.stdout, "isatty", lambda: True)  # a pipe would get the answer alone
+        self._patch.setenv("COLUMNS", "1000")
         self._patch.setenv("TERM", "dumb")
         code = cli.main(["--root", str(self.scene.root), "--model", "m", *words])
         output = self._capsys.readouterr()
