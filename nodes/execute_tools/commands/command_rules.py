@@ -12,6 +12,7 @@ from typing import Final
 from mendgraph.nodes.execute_tools.commands.copied_project import editable_folders
 from mendgraph.nodes.language.command_lines import is_command_line, listed_forms
 from mendgraph.nodes.language.command_lists import listed_commands
+from mendgraph.nodes.language.display import listed
 from mendgraph.nodes.records import ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.sandbox import is_below
 from mendgraph.nodes.workspace.processes.resource_limits import ResourceLimits, command_limits
@@ -78,10 +79,10 @@ def find_program(
             if name and os.path.isabs(program) and os.path.basename(program) == name:
                 return os.path.normpath(program)
 
-        listed = (*rules.programs, *rules.commands)
+        names = (*rules.programs, *rules.commands)
         allowed = "no program is allowed"
-        if listed:
-            allowed = f"allowed are {', '.join(listed)}"
+        if names:
+            allowed = f"allowed are {listed(names)}"
 
         manner = ""
         if any(line.partition(" ")[0] == name for line in rules.commands):
@@ -89,7 +90,7 @@ def find_program(
 
         remedy = _launcher_remedy(name, rules) or _reading_remedy([name, *arguments])
         message = f"{quoted(name)} may not be run{manner}: {allowed}.{remedy}"
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=listed)
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=names)
 
     if "/" in name:
         return os.path.normpath(os.path.join(root, name))

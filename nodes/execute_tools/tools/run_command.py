@@ -104,14 +104,17 @@ def _run(context: ToolContext, argv: Sequence[str], arguments: RunCommandArgumen
         step = context.state.get("step", 0)
         return jobs.run(commands, argv, arguments.cwd, remaining, step, background=arguments.background)
 
+    reason = ""
+    if not arguments.background:
+        reason = f"It has not ended within {seconds:.3g} s, and goes on in the background."
     if not isinstance(jobs, ToolError) and not jobs.are_settled:
-        return _answer(argv[0], *_run_beside_jobs(context, jobs, run))
+        return _answer(argv[0], *_run_beside_jobs(context, jobs, run), reason)
 
     result, changes, after, unrecorded = watched(context.workspace, run, seconds)
     if not isinstance(jobs, ToolError) and not isinstance(result, CommandResult | ToolError):
         jobs.watch_since(after)
 
-    return _answer(argv[0], result, changes, unrecorded)
+    return _answer(argv[0], result, changes, unrecorded, reason)
 
 
 def _run_beside_jobs(
@@ -134,15 +137,21 @@ def _run_beside_jobs(
 
 
 def _answer(
-    program: str, result: "CommandResult | Job | ToolError", changes: CommandChanges | Unwatched, unrecorded: str
+    program: str,
+    result: "CommandResult | Job | ToolError",
+    changes: CommandChanges | Unwatched,
+    unrecorded: str,
+    reason: str,
 ) -> ToolAnswer:
+    """Return the result for the model; `reason` says why a command goes on as a job."""
     if unrecorded:
         message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {unrecorded}"
         outcome = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True))
     elif isinstance(result, ToolError):
         outcome = ToolResult(ok=False, error=result)
     elif not isinstance(result, CommandResult):
-        outcome = ToolResult(ok=True, data=_job_data(result) | _changed_files(changes))
+        data = _job_data(result) | _changed_files(changes)
+        outcome = ToolResult(ok=True, data={**data, "reason": reason} if reason else data)
     elif result.timed_out or result.limit is not None:
         outcome = ToolResult(ok=False, error=_ended(program, result, changes))
     else:
