@@ -201,8 +201,12 @@ def _refusals(refused: Sequence[str]) -> str:
     calls_by_reason: dict[str, list[str]] = {}
     for refusal in refused:
         reason = _REFUSED.match(refusal)
-        call = refusal.removeprefix(reason[0]) if reason else refusal
-        calls_by_reason.setdefault(reason[0] if reason else "", []).append(one_line(call, _LONGEST_CALL))
+        if reason is None:
+            calls_by_reason.setdefault("", []).append(refusal)
+            continue
+
+        call = one_line(refusal.removeprefix(reason[0]), _LONGEST_CALL)
+        calls_by_reason.setdefault(reason[0], []).append(call)
 
     return listed(f"{reason}{listed(calls, _MOST_CALLS)}" for reason, calls in calls_by_reason.items())
 
