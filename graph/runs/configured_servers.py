@@ -105,11 +105,11 @@ async def session_servers(
 ) -> SessionServers | ToolError:
     """Start the servers that an editor has `offered`, and the other `configured` ones."""
     tools = await load_session_tools(running, offered, context.workspace)
-    own = [OpenedServer(name, ServerSettings()) for name in offered]
+    of_session = [OpenedServer(name, ServerSettings()) for name in offered]
     if isinstance(tools, ToolError):
         tell(f"The editor's MCP servers are not used. {tools.message}")
         tools = ()
-        own = []
+        of_session = []
 
     for note in configured.notes:
         tell(note)
@@ -120,4 +120,4 @@ async def session_servers(
     if isinstance(more, ToolError):
         return more
 
-    return SessionServers([*own, *opened], (*tools, *more))
+    return SessionServers([*of_session, *opened], (*tools, *more))

@@ -370,7 +370,7 @@ class _Question:
         text = plain(line.text).expandtabs(4)
         room = self.width - len(bar) - 1
         parts = [text]
-        if not line.whole:
+        if not line.verbatim:
             parts = textwrap.wrap(text, room) or [""]
 
         for part in parts:

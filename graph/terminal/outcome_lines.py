@@ -37,7 +37,7 @@ def diff_lines(diffs: Iterable[str]) -> Iterator[Line]:
             if number < 2:  # the names of the files
                 mark = line[:3]
 
-            yield Line(line, _DIFF_STYLES.get(mark, ""), whole=True)
+            yield Line(line, _DIFF_STYLES.get(mark, ""), verbatim=True)
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[Line]:
@@ -47,7 +47,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
 
     if outcome.kind is OutcomeKind.FINISHED:
         if outcome.value is not None:
-            yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}", whole=True)
+            yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}", verbatim=True)
 
         yield Line(head + outcome.message, style)
         return

@@ -25,12 +25,12 @@ LONGEST_LINE = 1_000
 class Line(NamedTuple):
     """One line of output, and its Rich style in a terminal with colours.
 
-    A terminal wraps a `whole` line, such as one of a diff; other lines are wrapped between words.
+    A terminal wraps a `verbatim` line, such as one of a diff; other lines are wrapped between words.
     """
 
     text: str
     style: str = ""
-    whole: bool = False
+    verbatim: bool = False
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
@@ -117,11 +117,11 @@ class Screen:
         if text:
             self._in_line = not text.endswith("\n")
 
-    def line(self, text: str, style: str = "", whole: bool = False) -> None:
+    def line(self, text: str, style: str = "", verbatim: bool = False) -> None:
         """Write a line of its own, as a `Line` says."""
         self.end_line()
         text_shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
-        if self._file.isatty() and not whole and "\n" not in text_shown:
+        if self._file.isatty() and not verbatim and "\n" not in text_shown:
             text_shown = wrapped(text_shown, shutil.get_terminal_size().columns)
 
         if style:

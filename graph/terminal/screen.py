@@ -44,7 +44,7 @@ class Display:
         if self.json_lines:
             value = {"event": event, **value}
 
-        self.out.line(as_json(value), whole=True)
+        self.out.line(as_json(value), verbatim=True)
 
     @property
     def notes(self) -> Screen:

@@ -258,12 +258,12 @@ def _trust_hooks(root: str, data: bytes) -> list[Line]:
     lines = [Line(f"trusted the hooks of {HOOKS_FILE} as they are now; they run")]
     for event, matcher, hook in each_hook(hooks):
         title = f"{event} {matcher or '*'}: {hook.problem or hook.command}"
-        lines.append(Line(f"  {one_line(title, MOST_SETTINGS_BYTES)}", whole=True))
+        lines.append(Line(f"  {one_line(title, MOST_SETTINGS_BYTES)}", verbatim=True))
 
         scripts = scripts_of(hook.command, root)
         runners = runners_in(hook.command)
         if scripts:
-            lines.append(Line(f"    pinned: {one_line(', '.join(scripts), MOST_SETTINGS_BYTES)}", whole=True))
+            lines.append(Line(f"    pinned: {one_line(', '.join(scripts), MOST_SETTINGS_BYTES)}", verbatim=True))
         if runners or not scripts:
             name = runners or "it"
             lines.append(Line(f"    not pinned: if {name} runs code of the workspace, the agent may change that code"))

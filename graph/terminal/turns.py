@@ -364,9 +364,9 @@ class Turns:
             inner = inner.inner
 
         if display.json_lines and (display.debug or not isinstance(inner, Traced)):
-            display.out.line(as_json(event_as_map(event, self.session.scrub)), whole=True)
+            display.out.line(as_json(event_as_map(event, self.session.scrub)), verbatim=True)
         elif display.debug and not display.json_lines and not isinstance(event, Text):
-            display.err.line(as_json(event_as_map(event, self.session.scrub)), whole=True)
+            display.err.line(as_json(event_as_map(event, self.session.scrub)), verbatim=True)
 
     def _end_turn(self) -> ExitCode:
         result = self.session.result()

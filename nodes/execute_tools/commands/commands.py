@@ -269,9 +269,9 @@ class Commands:
 
         functions: dict[str, str] = {}
         for words in listed_commands(argv[2]):
-            found = self.resolve(words, entered_folder(argv, cwd))
-            if words[0] in ENVIRONMENT_PROGRAMS and isinstance(found, str):
-                folder, name = (shlex.quote(part) for part in (os.path.dirname(found), found))
+            resolved = self.resolve(words, entered_folder(argv, cwd))
+            if words[0] in ENVIRONMENT_PROGRAMS and isinstance(resolved, str):
+                folder, name = (shlex.quote(part) for part in (os.path.dirname(resolved), resolved))
                 functions.setdefault(words[0], f'{words[0]}() {{ PATH={folder}:"$PATH" {name} "$@"; }}; ')
 
         return [*command[:2], f"{''.join(functions.values())}{argv[2]}"]
@@ -398,11 +398,11 @@ class Commands:
             settings = settings_names(self._protected)
             stack.callback(rename_guarded, root, self._guarded, cover.guarded, settings)
 
-        shown = self._shown_without_secrets(deadline)
-        if isinstance(shown, ToolError):
-            return shown
+        folders = self._shown_without_secrets(deadline)
+        if isinstance(folders, ToolError):
+            return folders
 
-        readable, hidden = shown
+        readable, hidden = folders
         view = self._view(root, cover, hidden, stack)
         return replace(view, cwd=self._absolute(folder), readable=readable)
 

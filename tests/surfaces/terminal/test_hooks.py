@@ -451,9 +451,8 @@ def test_config_trust_shows_each_command_with_its_pinned_and_unpinned_files(comm
     )
     lines = command("config", "trust")[1].splitlines()
     unpinned = "runs code of the workspace, the agent may change that code"
-    assert lines[1:9] == [
-        f"  PreToolUse Write: {long}",
-        "    end",
+    assert lines[1:8] == [
+        f"  PreToolUse Write: {long} end",
         "    pinned: check.sh",
         "  PostToolUse Edit: npx prettier && bash check.sh",
         "    pinned: check.sh",

@@ -29,7 +29,7 @@ from tests.surfaces.terminal.played_terminal import READ, Terminal
 def test_outcome_is_shown_in_lines() -> None:
     done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Changed a.py.", value={"é": 1})
     assert list(outcome_lines(done)) == [
-        Line('value: {"é": 1}', whole=True),
+        Line('value: {"é": 1}', verbatim=True),
         Line("FINISHED (answered): Changed a.py.", "bold green"),
     ]
     failed = {"reason": StopReason.LOOP_PERSISTED, "message": "It went\nround.", "value": None}

@@ -227,7 +227,10 @@ def test_newer_installed_packages_do_not_take_the_room_of_other_files(place: Pat
         (place / folder / name).write_bytes(b"0123456789")
         os.utime(place / folder / name, (2**33, 2**33))
 
-    changes = watch(place, (place / "src" / "b.py").unlink, LIMITS._replace(files=2))
+    def run() -> None:
+        (place / "src" / "b.py").unlink()
+
+    changes = watch(place, run, LIMITS._replace(files=2))
     assert [change.before_data for change in changes.files] == [b"b = 1\n"]
 
 
