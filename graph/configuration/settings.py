@@ -129,7 +129,7 @@ def named_account(account: str) -> str:
 _EXPECTED: Final = {
     "bool_type": "true or false",
     "dict_type": "a table",
-    "finite_number": "a number",
+    "finite_number": "a finite number",
     "float_parsing": "a number",
     "float_type": "a number",
     "greater_than": "more than {gt}",

@@ -28,7 +28,7 @@ UNFIT = {
     'seed = "5"': "1: seed must be a whole number.",
     "seed = true": "1: seed must be a whole number.",
     "max_seconds = 1979-05-27": "1: max_seconds must not be a date or time.",
-    "temperature = nan": "1: temperature must be a number.",
+    "temperature = nan": "1: temperature must be a finite number.",
     "[tool_quotas]\n\nread_file = -1": "3: tool_quotas.read_file must be at least 0.",
     "checks = [\n1]": "1: checks[0] must be text.",
 }

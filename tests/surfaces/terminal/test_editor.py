@@ -233,7 +233,7 @@ FORGED = (
 
 LONG = Calls([("write_file", json.dumps({"path": "long.txt", "content": "x\n" * 1_000}))])
 FORGERIES = (
-    (Calls([("run_command", json.dumps({"argv": ["sh", "-c", FORGED]}))]), "text", "`sh and 2 arguments of"),
+    (Calls([("run_command", json.dumps({"argv": ["sh", "-c", FORGED]}))]), "text", "```` sh -c "),
     (edit("BUG", f"BUG\n{FORGED}"), "diff", "calc.py"),
     (Calls([("write_file", json.dumps({"path": "![a](b).md", "content": FORGED}))]), "diff", "`![a](b).md`"),
 )
