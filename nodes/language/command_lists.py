@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _JOINTS: Final = frozenset({"&&", "||", ";", "|"})
-_REDIRECTIONS: Final = frozenset({"2>&1", ">/dev/null", "2>/dev/null"})
+_REDIRECTIONS: Final = (["2", ">&", "1"], [">", "/dev/null"], ["2", ">", "/dev/null"])
 _PUNCTUATION: Final = "();<>|&"
 
-_ENDS: Final = re.compile(r"(?: -[nc]? ?[+-]?\d+)*")
+_ENDS: Final = re.compile(r"(?: -(?:[nc] ?)?[+-]?\d+)*")
 _FILTERS: Final[Mapping[str, re.Pattern[str]]] = MappingProxyType(
     {
         "cat": re.compile("(?: -[A-Za-z]+)*"),
@@ -64,8 +64,9 @@ class _ListReader:
             self.words.append(text)
             return True
         if node.type == "file_redirect":
-            self.words += [(child.text or b"").decode(errors="replace") for child in node.children]
-            return re.sub(r"\s", "", text) in _REDIRECTIONS
+            signs = [(child.text or b"").decode(errors="replace") for child in node.children]
+            self.words += signs
+            return signs in _REDIRECTIONS
         if node.type == "command":
             return self._read_command(literal_words(node), is_piped=is_piped)
         if node.type not in {"list", "pipeline", "redirected_statement"}:

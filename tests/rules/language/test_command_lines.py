@@ -69,6 +69,7 @@ FILES = """
 ls | cat a   ls | head a   ls | tail 20   ls | head -n 3 a   ls | wc a   ls | sort -o a   ls | uniq - a   ls | tail -f
 ls | grep x a   ls | grep -r x   ls | grep -f a x   ls | grep -e x a   ls | grep   ls | grep -x   ls | tee a   ls | sh
 ls > a   ls >> a   ls < a   ls 2>a   ls >&a   ls > /dev/null/a   ls <<< a   ls |& cat
+ls | head - 5   ls | tail - +5   ls >\u00a0/dev/null   make test >/dev /null   make test >/dev/null \u00a0
 """
 OTHER = (
     "echo a   true   cd a   | ls   ls &   ls & ls   ls; $a   ls | $a   a=1 ls; ls   (ls)   ! ls | cat   ls 'a   ls # a"
