@@ -272,7 +272,7 @@ def _kind_of(path: str, otherwise: _Kind = _Kind.PLAIN) -> _Kind:
     if name == GIT_DIRECTORY:
         return _Kind.REPOSITORY
 
-    is_go = name in {"src", "pkg"} and os.path.isfile(f"{folder}/VERSION")
+    is_go = name in {"src", "pkg"} and os.path.isfile(f"{folder}/bin/go")
     if is_go or _PACKAGES.search(path):
         return _Kind.PACKAGES
 

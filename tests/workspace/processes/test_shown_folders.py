@@ -96,10 +96,11 @@ def test_secrets_beside_the_packages_of_the_own_installation_are_hidden(
 
 
 def test_repository_that_holds_the_workspace_is_readable_without_its_secrets(tmp_path: Path) -> None:
-    repository = write(tmp_path / "shop", {".git/HEAD": "ref: x\n", "web/a.js": "a\n", "web/.env": "canary\n"})
-    root = write(repository / "backend", {"a.py": "a = 1\n"})
-    names = [repository / name for name in (".git/HEAD", "web/a.js", "web/.env", "backend/a.py")]
-    assert reader(root)(*names) == ["ref: x\n", "a\n", "", "a = 1\n"]
+    shown = {".git/HEAD": "ref: x\n", "VERSION": "1\n", "web/a.js": "a\n", "backend/a.py": "a = 1\n"}
+    secrets = dict.fromkeys(("web/.env", "src/server.key", "pkg/id_rsa"), "canary\n")
+    repository = write(tmp_path / "shop", {**shown, **secrets})
+    names = [repository / name for name in (*shown, *secrets)]
+    assert reader(repository / "backend")(*names) == [*shown.values(), *([""] * len(secrets))]
 
 
 def test_repository_with_too_much_to_hide_is_not_shown(tmp_path: Path) -> None:
