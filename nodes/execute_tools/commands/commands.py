@@ -398,7 +398,7 @@ class Commands:
             settings = settings_names(self._protected)
             stack.callback(rename_guarded, root, self._guarded, cover.guarded, settings)
 
-        folders = self._shown_without_secrets(deadline)
+        folders = self._shown_without_secrets(deadline, [*map(self._absolute, cover.files)])
         if isinstance(folders, ToolError):
             return folders
 
@@ -406,25 +406,35 @@ class Commands:
         view = self._view(root, cover, hidden, stack)
         return replace(view, cwd=self._absolute(folder), readable=readable)
 
-    def _shown_without_secrets(self, deadline: float) -> tuple[tuple[str, ...], Hidden] | ToolError:
+    def _shown_without_secrets(
+        self, deadline: float, hidden_files: Sequence[str]
+    ) -> tuple[tuple[str, ...], Hidden] | ToolError:
         """Return the folders that programs may read beside the workspace, and what has to be hidden in them.
 
-        The repository that holds the workspace is left out, also later, if it cannot be searched soon.
+        `hidden_files` are those of the workspace. The repository that holds it is left out, also later, if it cannot be
+        searched soon.
         """
         folders = self._readable
         enclosing = self._repository
         linked = linked_repository(enclosing or self.root)
+        find = functools.partial(
+            self._shown_folders.find,
+            root=self.root,
+            repository=linked,
+            installations=own_installation(),
+            hidden_files=hidden_files,
+        )
 
         if enclosing is not None and enclosing not in self._too_large:
             soon = min(deadline, time.monotonic() + _SEARCH_S)
             with_enclosing = (*folders, enclosing)
-            hidden = self._shown_folders.find(with_enclosing, self.root, soon, linked, own_installation())
+            hidden = find(with_enclosing, deadline=soon)
             if not isinstance(hidden, ToolError):
                 return with_enclosing if linked is None else (*with_enclosing, linked), hidden
 
             self._too_large.add(enclosing)
 
-        hidden = self._shown_folders.find(folders, self.root, deadline, linked, own_installation())
+        hidden = find(folders, deadline=deadline)
         if isinstance(hidden, ToolError):
             return hidden
 

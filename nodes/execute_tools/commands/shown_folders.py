@@ -108,12 +108,14 @@ class ShownFolders:
         deadline: float,
         repository: str | None = None,
         installations: Sequence[str] = (),
+        hidden_files: Sequence[str] = (),
     ) -> Hidden | ToolError:
         """Return what has to be hidden in the folders now, without the workspace `root`.
 
         `repository` is one more readable folder, that of a git repository. The packages of `installations` are not
-        searched: they are like the system's, and a search takes half a second. TIMEOUT at `deadline` (of the monotonic
-        clock), UNAVAILABLE if there is too much to hide.
+        searched: they are like the system's, and a search takes half a second. Hard links of `hidden_files`, those of
+        the workspace, are hidden as well. TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE if there is too
+        much to hide.
         """
         pending = []
         for name in folders:
@@ -135,7 +137,7 @@ class ShownFolders:
                     searched.append(contents)
                     pending += contents.subfolders
 
-            hidden = self._hidden(searched, deadline)
+            hidden = self._hidden(searched, hidden_files, deadline)
         except SearchError as error:
             return error.reason
 
@@ -232,7 +234,7 @@ class ShownFolders:
     def _is_refused(self, path: str, kind: _Kind) -> bool:
         return kind is not _Kind.INSTALLATION and applies(self._refused, path)
 
-    def _hidden(self, searched: Sequence[_Contents], deadline: float) -> Hidden:
+    def _hidden(self, searched: Sequence[_Contents], hidden_files: Sequence[str], deadline: float) -> Hidden:
         files: set[str] = set()
         folders: set[str] = set()
         texts: set[str] = set()
@@ -247,7 +249,7 @@ class ShownFolders:
                 if self._is_denied_by_content(path, name):
                     files.add(path)
 
-        hard_links = _hard_links(files)
+        hard_links = _hard_links((*files, *hidden_files))
         for contents in searched if hard_links else ():
             files.update(path for inode, path in contents.inodes if (contents.device, inode) in hard_links)
 

@@ -99,6 +99,8 @@ def test_repository_that_holds_the_workspace_is_readable_without_its_secrets(tmp
     shown = {".git/HEAD": "ref: x\n", "VERSION": "1\n", "web/a.js": "a\n", "backend/a.py": "a = 1\n"}
     secrets = dict.fromkeys(("web/.env", "src/server.key", "pkg/id_rsa"), "canary\n")
     repository = write(tmp_path / "shop", {**shown, **secrets})
+    secrets["web/link"] = "canary\n"
+    (repository / "web/link").hardlink_to(write(repository / "backend", {".env": "canary\n"}) / ".env")
     names = [repository / name for name in (*shown, *secrets)]
     assert reader(repository / "backend")(*names) == [*shown.values(), *([""] * len(secrets))]
 
