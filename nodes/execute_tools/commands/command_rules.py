@@ -22,7 +22,7 @@ from mendgraph.nodes.workspace.sandboxes.sandbox import HOME, PROGRAM_FOLDERS, S
 _NEVER_READABLE: Final = ("/dev", "/proc", "/run", "/sys")
 """Folders that lead to other processes, devices, and services outside of the sandbox."""
 
-_ENTERS: Final = re.compile(r"\s*cd\s+([\w./-]+)\s*&&")
+_ENTERS: Final = re.compile(r"""\s*cd\s+(['"]?)([\w./-]+)\1\s*(?:&&|;)""")
 
 _LAUNCHERS: Final = frozenset({"hatch", "nox", "pdm", "pipenv", "poetry", "tox", "uv"})
 """Programs that prepare an environment before they start a program in it, for which they need the network."""
@@ -188,9 +188,9 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
 
 
 def entered_folder(command: Sequence[str], cwd: str) -> str:
-    """Return the folder in which a command line works if it begins with `cd FOLDER &&`; else `cwd`."""
+    """Return the folder in which a command line works if it begins with `cd FOLDER &&` or `cd FOLDER;`; else `cwd`."""
     entered = _ENTERS.match(command[2])
-    return os.path.join(cwd, entered[1]) if entered else cwd
+    return os.path.join(cwd, entered[2]) if entered else cwd
 
 
 def own_installation() -> tuple[str, ...]:

@@ -73,7 +73,8 @@ def test_program_in_the_folder_of_a_project_is_that_of_its_environment(place: Pl
         assert isinstance(result, CommandResult)
         assert result.stdout.head.decode().strip() == name, folder
 
-    for line, name in (("pytest | cat", "api"), ("cd jobs && pytest | cat", "jobs")):
+    lines = ("cd jobs && pytest | cat", "cd jobs; pytest", "cd 'jobs' && pytest | cat")
+    for line, name in (("pytest | cat", "api"), *((line, "jobs") for line in lines)):
         assert f"{place.root}/{name}/.venv/bin/pytest" in commands.started_argv("bash", ["bash", "-c", line], ".")[2]
 
 
