@@ -192,6 +192,8 @@ class ShownFolders:
                         pending.append((entry.path, name))
                 elif not entry.is_file(follow_symlinks=False):
                     contents.files.append(entry.path)
+                elif entry.name == GIT_DIRECTORY:  # of a linked worktree: it only names a folder
+                    contents.texts.append(entry.path)
                 elif is_repository:
                     self._add_repository_file(entry, name, contents)
                 elif is_judged:

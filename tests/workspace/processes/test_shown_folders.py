@@ -105,6 +105,11 @@ def test_repository_that_holds_the_workspace_is_readable_without_its_secrets(tmp
     assert reader(repository / "backend")(*names) == [*shown.values(), *([""] * len(secrets))]
 
 
+def test_pointer_of_a_linked_worktree_that_holds_the_workspace_is_readable(tmp_path: Path) -> None:
+    worktree = write(tmp_path / "shop", {".git": "gitdir: /x\n", ".env": "canary\n", "backend/a.py": "a = 1\n"})
+    assert reader(worktree / "backend")(worktree / ".git", worktree / ".env") == ["gitdir: /x\n", ""]
+
+
 def test_repository_with_too_much_to_hide_is_not_shown(tmp_path: Path) -> None:
     secrets = {f"web/{number}.env": "canary\n" for number in range(MOST_HIDDEN + 1)}
     repository = write(tmp_path / "shop", {".git/HEAD": "ref: x\n", **secrets})
