@@ -428,7 +428,7 @@ def linked_repository(root: str) -> str | None:
 def enclosing_repository(root: str) -> str | None:
     """Return the folder above `root` that is a working tree of git, if `root` is not one itself.
 
-    It belongs to the owner of `root`, nobody else can create files in it, and the user's home is not below it.
+    It belongs to the owner of `root`, not everybody can create files in it, and the user's home is not below it.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     folder = root
