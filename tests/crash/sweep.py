@@ -8,7 +8,7 @@ where `one_point(server, point)` plays to that point, resumes, and raises Assert
 Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
 page is, so of the pages that are written one after the other the last stands for all that a kill may leave out, and the
 first for all that may fail. A sync changes nothing that a killed process leaves, as the page cache outlives it; it can
-fail, though. Of these turning points `make test` visits every 96th and CI every fourth; `make sweep` visits all calls.
+fail, though. Of these turning points `make test` visits every 96th and CI every second; `make sweep` visits all calls.
 """
 
 import os
@@ -62,7 +62,7 @@ def calls_to_visit(trace: Sequence[str], *, failing: bool = False) -> list[int]:
     """The numbers of the calls of a play to visit, counted from 1; `failing` are calls that fail, not kills."""
     if EXTENT == "all":
         return [*range(1, len(trace) + 1)]
-    return _turning_points(trace, failing=failing)[:: 96 if EXTENT == "some" else 4]
+    return _turning_points(trace, failing=failing)[:: 96 if EXTENT == "some" else 2]
 
 
 def _turning_points(trace: Sequence[str], *, failing: bool) -> list[int]:
