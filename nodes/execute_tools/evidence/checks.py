@@ -22,7 +22,7 @@ from mendgraph.nodes.execute_tools.commands.command_outputs import last_words, o
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules
 from mendgraph.nodes.execute_tools.commands.commands import CommandResult, Commands, open_commands
 from mendgraph.nodes.execute_tools.commands.workspace_cover import NameRule, never
-from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners, folders_above
+from mendgraph.nodes.execute_tools.evidence.runners import PROGRAMS, Command, Runners, find_runners, with_parents
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, invalid, quoted
 from mendgraph.nodes.workspace.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.workspace.files.sandbox import ContentJudge
@@ -334,7 +334,7 @@ class Checks:
 
         runners = find_runners(self.commands.root, tool.folder)
         folders = [python.rpartition("/")[0] for python in runners.pythons]
-        for folder in folders_above(tool.folder):
+        for folder in with_parents(tool.folder):
             folders.append(os.path.join(self.commands.root, folder, "node_modules/.bin"))
 
         added = {FORMAT_SCRIPT: LINE_FORMAT, _INPUT: text.encode(), **self._replaced(before)}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.evidence.runners import folders_above
+from mendgraph.nodes.execute_tools.evidence.runners import with_parents
 from mendgraph.nodes.workspace.sandboxes.sandbox import SCRATCH
 
 FORMAT_SCRIPT: Final = "/run/checks/format.cjs"
@@ -84,7 +84,7 @@ def configured_tools(
         if not path.endswith(tool.suffixes):
             continue
 
-        for folder in folders_above(posixpath.dirname(path)):
+        for folder in with_parents(posixpath.dirname(path)):
             if any(name.startswith(tool.settings) for name in settings(folder)):
                 configured.append(tool._replace(folder=folder))
                 break

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.commands.command_rules import CommandRules, may_be_readable
 from mendgraph.nodes.execute_tools.commands.copied_project import original_project
+from mendgraph.nodes.workspace.files.change_records import folders_above
 from mendgraph.nodes.workspace.files.handles import (
     beginning_if_readable,
     closing,
@@ -95,7 +96,8 @@ class Command(NamedTuple):
 
     def covers(self, path: str) -> bool:
         """Return whether the command is for this file of the workspace."""
-        return path.endswith(self.suffixes) and f"{path}/".startswith(self.folder and f"{self.folder}/")
+        is_in_folder = not self.folder or path.startswith(f"{self.folder}/")
+        return is_in_folder and path.endswith(self.suffixes)
 
     @property
     def name(self) -> str:
@@ -147,7 +149,7 @@ def find_runners(root: str, folder: str = "") -> Runners:
     """
     home = os.path.expanduser("~")
     with suppress(OSError), closing(open_root(root)) as handle:
-        folders = folders_above(folder)
+        folders = with_parents(folder)
         of_project = _with_pytest_first(_of_project(handle, root, folders, home))
         environments = [*of_project, *_activated(root, home)]
         for_pytest = _with_pytest_first(environments)
@@ -180,14 +182,12 @@ def find_all_runners(root: str) -> list[Runners]:
     return [find_runners(root, folder) for folder in folders]
 
 
-def folders_above(folder: str) -> list[str]:
-    """Return a relative folder and all folders above it; the last is "", the workspace."""
-    folders = [folder]
-    while folder:
-        folder = posixpath.dirname(folder)
-        folders.append(folder)
+def with_parents(folder: str) -> list[str]:
+    """Return a relative folder and all folders above it, the nearest first; the last is "", the workspace."""
+    if not folder:
+        return [""]
 
-    return folders
+    return [folder, *reversed(folders_above(folder)), ""]
 
 
 def _project_folders(root_fd: int) -> Iterator[str]:
@@ -308,7 +308,7 @@ def _of_project(root_fd: int, root: str, folders: Sequence[str], home: str) -> "
 
     repository = enclosing_repository(root)
     if repository is not None:
-        above = folders_above(posixpath.dirname(root.removeprefix(f"{repository}/")))
+        above = with_parents(posixpath.dirname(root.removeprefix(f"{repository}/")))
         yield from _of_other(repository, above, home)
 
     original = original_project(root)
@@ -442,7 +442,7 @@ def _commands(root_fd: int, folder: str, path: str) -> Iterator[Command]:
         script = str(package.get("scripts", {}).get("test") or "")
 
         if script and _NO_TEST not in script:
-            above = [name for parent in folders_above(folder) for name in list_names(root_fd, *_parts(parent))]
+            above = [name for parent in with_parents(folder) for name in list_names(root_fd, *_parts(parent))]
             tool = next(tool for name, tool in _LOCK_FILES.items() if name in above)
             needs = package.get("dependencies") or package.get("devDependencies")
             lacks = "node_modules" if needs and "node_modules" not in above else ""

@@ -33,7 +33,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     read_run,
     task_examples,
 )
-from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Command, folders_above
+from mendgraph.nodes.execute_tools.evidence.runners import LOOKED_FOR, Command, with_parents
 from mendgraph.nodes.execute_tools.evidence.weakened import changed_tests, is_test
 from mendgraph.nodes.execute_tools.registry import RequestHints, ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.proof import MOST_REPLACED, PassedTests, Proof, RunTests
@@ -548,7 +548,7 @@ class _Checking:
         if not name:
             return "", f"cannot be run here: {missing[0].strip()}"
 
-        folders = dict.fromkeys(chain.from_iterable(folders_above(posixpath.dirname(path)) for path in self.texts))
+        folders = dict.fromkeys(chain.from_iterable(with_parents(posixpath.dirname(path)) for path in self.texts))
         for folder, candidate in product(folders, (name, f"{name}.py", f"src/{name}", f"src/{name}.py")):
             place = posixpath.join(folder, candidate)
             if self.context.workspace.exists(place) or self._has_changed(place):
